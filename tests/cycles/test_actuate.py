@@ -74,12 +74,12 @@ def checks(*given):
         ({"config": {"function": "scored"}}, (), {"success": True, "checks": [], "score": 1}),
     ],
 )
-def test_an_evaluation(given, replies, evaluation):
+def test_evaluate_combines_checks_functions_and_models(given, replies, evaluation):
     functions = {"yes": lambda: True, "unknown": lambda: None, "scored": lambda: {"score": 1}}
     assert evaluated(given, replies, functions=functions) == evaluation
 
 
-def test_what_cannot_be_judged_is_unknown():
+def test_a_check_that_cannot_be_evaluated_is_unknown():
     found = evaluated(checks(DONE, GONE))
     assert found["success"] is None
     assert found["checks"][1]["passed"] is None
@@ -97,12 +97,12 @@ def test_what_cannot_be_judged_is_unknown():
         ([], None),
     ],
 )
-def test_without_a_word_on_it_the_outcomes_say(statuses, success):
+def test_success_defaults_to_the_outcomes_of_actions(statuses, success):
     found = evaluated({"config": {"function": "scored"}}, (), statuses, {"scored": lambda: {"score": 1}})
     assert found["success"] is success
 
 
-def test_a_success_that_is_none_is_refused():
+def test_rejects_a_success_that_is_not_a_boolean():
     with pytest.raises(OutputError, match="returned 'rather' as 'success'"):
         evaluated({"config": {"function": "odd"}}, functions={"odd": lambda: {"success": "rather"}})
 
@@ -137,7 +137,7 @@ def outcomes(cycle, *fields):
     return [tuple(one[field] for field in fields) for one in found]
 
 
-def test_all_four_kinds(caplog, monkeypatch):
+def test_all_action_types(caplog, monkeypatch):
     monkeypatch.setenv("STOP_KEY", "k-1")
     caplog.set_level(logging.INFO, "redraft")
     with serving({"/stop": of_json({"stopped": True})}) as server:
@@ -198,7 +198,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_one_that_fails_does_not_stop_the_others(name):
+def test_a_failing_action_does_not_stop_the_others(name):
     given, message = FAILING[name]
     plan = [action(name, 1, line=4, url="file:///etc/passwd"), action("note", 2)]
     cycle = run(executed(agent(given, LOG), *plan, functions={"stop": fails}))
@@ -208,7 +208,7 @@ def test_one_that_fails_does_not_stop_the_others(name):
     assert failure.startswith(f"actuate/act/{name}: ")
 
 
-def test_a_server_that_fails():
+def test_an_error_status_is_a_failed_action():
     with serving({"/": of_text("no", status=500)}) as server:
         call = {"type": "api_call", "name": "call", "url": server.url, "method": "DELETE"}
         cycle = run(executed(agent(call), action("call")))
@@ -241,7 +241,7 @@ def test_a_server_that_fails():
         ([LOG], ["note", "note"], True, [("note", "succeeded")] * 2),
     ],
 )
-def test_what_is_done_planned_or_not(actions, planned, plans, done):
+def test_which_actions_run(actions, planned, plans, done):
     plan = [action(name, at + 1) for at, name in enumerate(planned)]
     cycle = run(executed(agent(*actions, plans=plans), *plan))
     assert outcomes(cycle, "action", "status") == done
@@ -250,12 +250,12 @@ def test_what_is_done_planned_or_not(actions, planned, plans, done):
     )
 
 
-def test_a_condition_that_can_never_be_judged_is_a_failure():
+def test_a_condition_that_cannot_be_evaluated_is_a_failure():
     cycle = run(executed(agent({**LOG, "when": "memory.gone.x"}), action("other")))
     assert "its condition can't be evaluated" in cycle.failures[0]
 
 
-def test_what_is_not_approved_is_blocked():
+def test_unapproved_actions_are_blocked():
     spec = agent(LOG, ALERT, reason=[{"type": "authorize", "name": "ask", "config": {"mode": "controlled"}}])
     authorization = {"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "not now"}
     governance = {"violations": [], "approved": ["7-2"], "authority": authorization}
@@ -267,7 +267,7 @@ def test_what_is_not_approved_is_blocked():
     assert cycle.failures == []
 
 
-def test_a_line_of_the_log_is_one_line_and_acts_on_no_terminal(caplog):
+def test_log_messages_are_one_line_without_control_characters(caplog):
     hostile = "a\n2026 ERROR all is lost\x1b[2J\u202e {{ env.KEY }} %s"
     with caplog.at_level(logging.INFO, "redraft"):
         cycle = run(executed(agent(LOG), action("note", text=hostile + "x" * 9_000)))
@@ -280,7 +280,7 @@ def test_a_line_of_the_log_is_one_line_and_acts_on_no_terminal(caplog):
     assert cycle.failures == []
 
 
-def test_a_failure_is_redacted_before_it_is_in_the_data():
+def test_failures_are_redacted():
     def withheld(data):
         return data.replace("4", "[withheld]")
 
@@ -289,7 +289,7 @@ def test_a_failure_is_redacted_before_it_is_in_the_data():
     assert outcomes(cycle, "error") == [("RuntimeError: [withheld] is stuck",)]
 
 
-def test_a_long_result_is_cut_and_the_action_has_succeeded():
+def test_a_long_result_is_truncated():
     stop = {**STOP, "with": {}}
     cycle = run(executed(agent(stop), action("stop"), functions={"stop": lambda: "x" * 50_000}))
     [(status, result)] = outcomes(cycle, "status", "result")
@@ -298,7 +298,7 @@ def test_a_long_result_is_cut_and_the_action_has_succeeded():
     assert len(result["cut"]) == 20_000
 
 
-def test_a_killed_cycle_goes_on_with_the_action_that_was_not_finished():
+def test_a_killed_cycle_resumes_at_the_unfinished_action():
     async def main():
         store, done, keys = MemoryStore(), [], []
 
@@ -332,7 +332,7 @@ def test_a_killed_cycle_goes_on_with_the_action_that_was_not_finished():
     run(main())
 
 
-def test_a_cycle_that_is_called_off_does_not_go_on():
+def test_a_cancelled_cycle_stops():
     async def main():
         started, done = asyncio.Event(), []
 
@@ -353,7 +353,7 @@ def test_a_cycle_that_is_called_off_does_not_go_on():
     run(main())
 
 
-def test_the_key_of_an_action_is_another_in_every_cycle():
+def test_idempotency_keys_differ_between_cycles():
     cycle, _ = cycle_of(agent(LOG))
     others = [
         replace(cycle, number=8),

@@ -28,7 +28,7 @@ def without(*stages):
     return "\n".join(kept)
 
 
-def test_a_cycle_goes_through_all_stages_and_says_so():
+def test_a_cycle_runs_all_stages_and_emits_events():
     events = []
     agent = monitor(on_event=events.append)
     result = agent.run_cycle_sync()
@@ -48,7 +48,7 @@ def test_a_cycle_goes_through_all_stages_and_says_so():
 @pytest.mark.parametrize(
     "stages", [["reflect"], ["actuate"], ["reason"], ["sense"], ["reason", "actuate"], ["sense", "reason"]]
 )
-def test_any_stage_may_be_left_out(stages):
+def test_stages_are_optional(stages):
     text = without(*stages)
     if stages == ["actuate"]:
         text = text.replace(
@@ -66,7 +66,7 @@ def test_any_stage_may_be_left_out(stages):
         (-1, "failed", 3, "reason/thought: ValueError: a rate is at least 0"),
     ],
 )
-def test_after_a_failure_only_reflect_runs(rate, status, skipped, said):
+def test_only_reflect_runs_after_a_failure(rate, status, skipped, said):
     world = World(rate)
     agent = monitor(world)
     result = agent.run_cycle_sync()
@@ -80,7 +80,7 @@ def test_after_a_failure_only_reflect_runs(rate, status, skipped, said):
     assert agent.run_cycle_sync().status == "finished"
 
 
-def test_a_learn_that_fails_leaves_the_memory_to_update_state():
+def test_update_state_runs_after_a_failed_learn():
     agent = monitor(replies=lambda request: "")
     result = agent.run_cycle_sync()
     assert result.status == "failed"
@@ -88,7 +88,7 @@ def test_a_learn_that_fails_leaves_the_memory_to_update_state():
     assert len(agent.memory.of("recentActions")) == 1
 
 
-def test_feedback_is_seen_by_the_next_learn_and_remembered_once():
+def test_the_next_learn_sees_feedback_and_it_is_remembered_once():
     prompts = []
 
     def answer(request):
@@ -110,7 +110,7 @@ def test_feedback_is_seen_by_the_next_learn_and_remembered_once():
     assert (item["verdict"], item["cycle"]) == ("reject", 1)
 
 
-def test_without_update_state_feedback_stays_pending():
+def test_feedback_stays_pending_without_update_state():
     text = "\n".join(
         line for line in MONITOR.splitlines() if "update-state" not in line and "learn" not in line
     )
@@ -138,12 +138,12 @@ def test_without_update_state_feedback_stays_pending():
         ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
     ],
 )
-def test_what_is_no_feedback_is_refused(given, said):
+def test_rejects_invalid_feedback(given, said):
     with pytest.raises(ConfigError, match=said):
         run(monitor().send_feedback(**given))
 
 
-def test_a_memory_in_a_store_is_there_for_the_next_process():
+def test_the_next_process_reads_the_stored_memory():
     async def main():
         store = MemoryStore()
         async with monitor(storage=store) as agent:
@@ -160,7 +160,7 @@ def test_a_memory_in_a_store_is_there_for_the_next_process():
     assert steps == []
 
 
-def test_a_cycle_that_was_cancelled_goes_on_and_repeats_nothing():
+def test_a_cancelled_cycle_resumes_and_repeats_nothing():
     world, world_again = World(), World()
     hangs = asyncio.Event
 
@@ -190,7 +190,7 @@ def test_a_cycle_that_was_cancelled_goes_on_and_repeats_nothing():
     assert len(result.state["memory"]["recentActions"]) == 1
 
 
-def test_a_cycle_of_another_file_is_given_up():
+def test_an_unfinished_cycle_of_another_file_is_given_up():
     async def main():
         store = MemoryStore()
         reached = asyncio.Event()
@@ -232,7 +232,7 @@ def test_cycles_of_one_agent_never_overlap():
     assert [result.number for result in run(main())] == [1, 2, 3, 4, 5]
 
 
-def test_a_second_agent_of_the_name_gets_a_lease_error():
+def test_a_second_agent_of_the_same_name_gets_a_lease_error():
     async def main():
         store = MemoryStore()
         async with monitor(storage=store) as first:
@@ -245,7 +245,7 @@ def test_a_second_agent_of_the_name_gets_a_lease_error():
     assert run(main()).number == 2
 
 
-def test_records_of_cycles_are_bounded_and_without_secrets(monkeypatch):
+def test_cycle_records_are_bounded_and_redacted(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
     text = MONITOR.replace("stages:", "memory: {cycles: 3}\nstages:", 1)
 
@@ -267,7 +267,7 @@ def test_records_of_cycles_are_bounded_and_without_secrets(monkeypatch):
     assert len(str(cycles[0].data)) < 30_000
 
 
-def test_neither_memory_nor_records_hold_personal_data():
+def test_memory_and_records_hold_no_personal_data():
     told, personal = person(Maker())
     number = int(personal[1].replace(" ", ""))
     learnt = {"newPatterns": [{"description": told, "caller": {"first_name": "Kwame"}, "card": number}]}
@@ -297,7 +297,7 @@ def test_neither_memory_nor_records_hold_personal_data():
     assert not any(value in kept for value in (*personal, "Lopez", "Kwame", str(number), "telco-mail"))
 
 
-def test_the_clock_is_the_one_given():
+def test_uses_the_given_clock():
     clock = Clock()
 
     class Slow(World):
@@ -309,7 +309,7 @@ def test_the_clock_is_the_one_given():
     assert result.metrics.duration_ms == 2_000
 
 
-def test_sync_cycles_go_on_from_each_other(tmp_path, monkeypatch):
+def test_sync_cycles_continue_from_each_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     agent = monitor(storage="project")
@@ -317,14 +317,14 @@ def test_sync_cycles_go_on_from_each_other(tmp_path, monkeypatch):
     assert monitor(storage="project").run_cycle_sync().number == 3
 
 
-def test_a_storage_that_is_none_is_refused_before_anything(monkeypatch):
+def test_rejects_an_unusable_storage_first(monkeypatch):
     with pytest.raises(ConfigError, match="REDRAFT_HOME"):
         monitor(storage="project")
     with pytest.raises(ConfigError, match="Unknown storage 'else'"):
         monitor(storage="else")
 
 
-def test_an_agent_is_of_a_file_or_of_a_spec(tmp_path):
+def test_an_agent_from_a_file_or_a_spec(tmp_path):
     (tmp_path / "agent.yaml").write_text(MONITOR)
     world = World()
     agent = CycleAgent.from_file(
@@ -347,7 +347,7 @@ class UntoldError(Exception):
 
 
 @pytest.mark.parametrize("where", ["look", "lower", "think"])
-def test_an_error_that_can_not_be_told_is_a_failure_as_any_other(where):
+def test_an_error_without_a_readable_message_is_a_failure(where):
     def fails(**given):
         raise UntoldError
 
@@ -363,21 +363,21 @@ EVERY_20_MS = MONITOR.replace("stages:", "triggers: [{type: interval, intervalMs
 ON_MESSAGE = MONITOR.replace("stages:", "triggers: [{type: message, topic: news}]\nstages:", 1)
 
 
-def test_an_interval_goes_on_until_there_were_enough():
+def test_an_interval_runs_the_requested_number_of_cycles():
     events = []
     agent = monitor(text=EVERY_20_MS, on_event=events.append)
     assert run(agent.run_forever(3)) == 3
     assert {event.trigger for event in events if type(event).__name__ == "CycleStarted"} == {"interval"}
 
 
-def test_with_manual_triggers_alone_a_number_is_needed():
+def test_manual_triggers_need_a_number_of_cycles():
     agent = monitor()
     assert run(agent.run_forever(2)) == 2
     with pytest.raises(ConfigError, match="has only manual triggers"):
         run(agent.run_forever())
 
 
-def test_triggers_that_pass_meanwhile_count_as_one():
+def test_intervals_that_pass_during_a_cycle_count_as_one():
     now = [100.0]
     interval = IntervalTrigger(type="interval", interval_ms=1_000)
 
@@ -401,11 +401,11 @@ def test_triggers_that_pass_meanwhile_count_as_one():
 
 
 @pytest.mark.parametrize("triggers", [[], [ManualTrigger(type="manual")]])
-def test_by_hand_each_begins_at_once(triggers):
+def test_manual_cycles_start_at_once(triggers):
     assert run(Triggers("a", triggers, None).next()) == "manual"
 
 
-def test_a_message_begins_a_cycle_and_is_taken():
+def test_a_message_starts_a_cycle_and_is_taken():
     async def main():
         store = MemoryStore()
         agent = monitor(text=ON_MESSAGE, storage=store)
@@ -423,7 +423,7 @@ def test_a_message_begins_a_cycle_and_is_taken():
     assert run(main()) == []
 
 
-def test_who_waits_is_woken_at_once():
+def test_ringing_wakes_waiters_at_once():
     async def main():
         seen = ring_count("someone")
         asyncio.get_running_loop().call_later(0.01, ring, "someone")
@@ -435,7 +435,7 @@ def test_who_waits_is_woken_at_once():
 
 
 @pytest.mark.parametrize(("grace", "signals", "ended"), [(10, 1, 1), (0.05, 1, 0), (10, 2, 0)])
-def test_a_process_that_is_told_to_end_finishes_or_abandons_the_cycle(grace, signals, ended):
+def test_a_signal_finishes_or_abandons_the_cycle(grace, signals, ended):
     class Slow(World):
         async def look(self):
             self.looks += 1
@@ -457,7 +457,7 @@ def test_a_process_that_is_told_to_end_finishes_or_abandons_the_cycle(grace, sig
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_told_to_end_between_two_cycles_it_ends():
+def test_a_signal_between_cycles_ends_the_run():
     text = EVERY_20_MS.replace("20}", "60000}")
 
     async def main():
@@ -468,7 +468,7 @@ def test_told_to_end_between_two_cycles_it_ends():
     assert run(main(), 10) == 1
 
 
-def test_all_agents_of_a_process_are_told_to_end():
+def test_a_signal_stops_all_agents_of_a_process():
     texts = [EVERY_20_MS.replace("20}", f"{every}}}") for every in (60000, 20, 60000)]
 
     async def main():
@@ -490,7 +490,7 @@ def test_all_agents_of_a_process_are_told_to_end():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_message_triggers_may_be_of_any_topic():
+def test_message_triggers_of_any_topic():
     asked = []
 
     async def is_there(topic):
@@ -502,7 +502,7 @@ def test_message_triggers_may_be_of_any_topic():
     assert asked == [None]
 
 
-def test_a_message_that_no_cycle_takes_does_not_begin_one_after_the_other():
+def test_an_untaken_message_does_not_start_cycle_after_cycle():
     now, newest = [100.0], ["m1"]
 
     async def there(topic):

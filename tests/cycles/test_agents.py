@@ -26,7 +26,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("storage", [None, "project", "given"])
-def test_an_agent_is_seen_wherever_it_is_kept(storage):
+def test_finds_agents_in_every_storage(storage):
     async def main():
         kept = MemoryStore() if storage == "given" else storage
         async with monitor(text=named("seen"), storage=kept) as agent:
@@ -59,7 +59,7 @@ def test_an_agent_is_seen_wherever_it_is_kept(storage):
 
 
 @pytest.mark.usefixtures("project")
-def test_a_name_that_no_agent_has_is_said():
+def test_an_unknown_name_is_an_error():
     async def main():
         async with monitor(text=named("boiler"), storage="project") as agent:
             await agent.run_cycle()
@@ -70,7 +70,7 @@ def test_a_name_that_no_agent_has_is_said():
 
 
 @pytest.mark.usefixtures("project")
-def test_what_is_sent_to_an_agent_arrives_as_it_was_meant():
+def test_feedback_and_messages_arrive_intact():
     mail = "m.lopez@telco-mail.net"
 
     async def main():
@@ -85,7 +85,7 @@ def test_what_is_sent_to_an_agent_arrives_as_it_was_meant():
     assert mail not in repr(memory)
 
 
-def test_what_is_shown_of_an_agent_in_the_process_is_without_secrets(monkeypatch):
+def test_agents_in_this_process_are_shown_redacted(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
 
     class Leaky(World):
@@ -115,7 +115,7 @@ SUPERVISED = MONITOR.replace(
     ("verdict", "changes", "levels"),
     [("approve", None, [1]), ("reject", None, []), ("modify", {"level": 4}, [4])],
 )
-def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
+def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
     world = World()
 
     async def main():
@@ -146,7 +146,7 @@ def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
     assert result.state["memory"]["feedbackHistory"][0]["verdict"] == verdict
 
 
-def test_until_when_a_plan_waits_is_known_while_it_does():
+def test_the_record_of_a_waiting_cycle_has_its_deadline():
     text = named("supervised", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
 
     async def main():
@@ -173,7 +173,7 @@ def test_until_when_a_plan_waits_is_known_while_it_does():
 
 @pytest.mark.parametrize(("later", "decision"), [(50, "approved"), (61, "default")])
 @pytest.mark.parametrize("ended", ["cancelled", "killed"])
-def test_a_wait_goes_on_from_when_it_began(later, decision, ended):
+def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
     text = named("patient", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
     now, store = NOON, MemoryStore()
 
@@ -213,7 +213,7 @@ def test_a_wait_goes_on_from_when_it_began(later, decision, ended):
     run(main())
 
 
-def test_agents_send_each_other_what_they_listen_to():
+def test_agents_receive_the_topics_they_listen_to():
     listener = named("listener")
     teller = named("teller").replace(
         "{type: function, name: lower, function: lower,", '{type: alert, name: lower, message: "It is high",'
@@ -239,7 +239,7 @@ def test_agents_send_each_other_what_they_listen_to():
     ]
 
 
-def test_a_cycle_whose_process_is_gone_was_killed():
+def test_a_cycle_without_its_process_is_shown_as_killed():
     async def main():
         store = MemoryStore()
         async with monitor(text=named("gone"), storage=store) as agent:
@@ -253,7 +253,7 @@ def test_a_cycle_whose_process_is_gone_was_killed():
     assert run(main()) == ("running", "killed")
 
 
-def test_pruning_keeps_what_is_asked_for():
+def test_prune_keeps_the_newest_cycles():
     async def main():
         async with monitor(text=named("pruned"), storage=MemoryStore()) as agent:
             for _ in range(6):
@@ -271,7 +271,7 @@ def test_pruning_keeps_what_is_asked_for():
     assert (counts["cycles"], left) == (4, [6, 5])
 
 
-def test_what_a_person_says_of_a_plan_that_was_abandoned_decides_on_it_when_it_goes_on():
+def test_feedback_on_an_abandoned_plan_decides_when_it_resumes():
     asks = "      - {type: authorize, name: asks, config: {mode: controlled}}\n  actuate:"
     text = named("asking", MONITOR.replace("  actuate:", asks, 1))
 
@@ -315,7 +315,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize(("given", "said"), UNKNOWN.values(), ids=UNKNOWN)
-def test_feedback_on_what_the_agent_does_not_have_is_refused(given, said, waits):
+def test_rejects_feedback_on_unknown_actions_and_parameters(given, said, waits):
     world = World()
 
     async def main():

@@ -46,12 +46,12 @@ def checked(text):
 
 
 @pytest.mark.parametrize("example", [LEARN_AND_UPDATE, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])
-def test_the_examples_of_the_specification_are_right(example):
+def test_the_specification_examples_are_valid(example):
     assert checked(whole(example)).stages.reflect.substages
     assert Schema(agent_schema()).check(load_yaml(whole(example))).valid
 
 
-def test_a_prompt_or_a_retention_policy_names_a_key_of_the_memory():
+def test_memory_keys_come_from_prompts_and_retention():
     assert memory_keys(checked(whole(FULL_REFLECT))) == (
         "recentActions", "patterns", "constraints", "feedbackHistory", "qualityPatterns",
     )  # fmt: skip
@@ -184,7 +184,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_mistake_is_named_with_its_place(name):
+def test_errors_name_their_location(name):
     text, line, at, substage, key, said = FILES[name]
     with pytest.raises(AgentFileError) as raised:
         checked(text)
@@ -228,12 +228,12 @@ def test_a_mistake_is_named_with_its_place(name):
         ),
     ],
 )
-def test_what_is_right_passes(text):
+def test_accepts_valid_files(text):
     assert checked(text)
     assert Schema(agent_schema()).check(load_yaml(text)).valid
 
 
-def test_an_agent_made_in_python_is_checked_alike_without_lines():
+def test_specs_made_in_python_get_the_same_checks_without_lines():
     spec = AgentSpec.model_validate(
         load_yaml(stage("reflect", "type: learn\nname: l\nprompt: '{{ memry }}'"))
     )
@@ -244,7 +244,7 @@ def test_an_agent_made_in_python_is_checked_alike_without_lines():
     assert (raised.value.line, raised.value.substage, raised.value.key) == (None, "l", "prompt")
 
 
-def test_python_may_write_its_own_names():
+def test_python_accepts_snake_case_names():
     spec = AgentSpec.model_validate(
         {
             "name": "t",
@@ -260,7 +260,7 @@ def test_python_may_write_its_own_names():
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "cannot be read"), (b"\xff\xfe\x00", "is not UTF-8 text")]
 )
-def test_a_file_that_can_not_be_read_is_named(tmp_path, content, said):
+def test_an_unreadable_file_is_named(tmp_path, content, said):
     path = tmp_path / "agent.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -268,14 +268,14 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path, content, said):
         read_agent_file(path)
 
 
-def test_a_bomb_does_not_go_off():
+def test_rejects_a_yaml_bomb():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(AgentFileError, match=r"200,000|aliases"):
         checked("\n".join(lines) + "\n")
 
 
-def test_every_text_that_is_rendered_is_checked():
+def test_every_rendered_text_is_checked():
     schema = agent_schema()
     rendered = {
         key
@@ -303,6 +303,6 @@ def test_requests_and_calls_read_the_environment(file):
     assert checked("env: [KEY]\n" + file).env == ["KEY"]
 
 
-def test_a_variable_has_the_name_of_one():
+def test_rejects_invalid_variable_names():
     with pytest.raises(AgentFileError, match=r"line 1.*env\.0"):
         checked("env: ['MY KEY']\n" + stage("sense", "type: csv\nname: s\nconfig: {path: x}"))

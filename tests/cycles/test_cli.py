@@ -60,7 +60,7 @@ def cycles(*words):
     return redraft("cycle", *words)
 
 
-def test_an_agent_runs_and_can_be_looked_at(heater):
+def test_run_status_memory_and_metrics(heater):
     ran = cycles("run", "agent.yaml", "--cycles", 3)
     assert (ran.exit_code, ran.stdout) == (0, "")
     assert "cycle 3    finished  actions: 1 done, memory: 2 changes" in ran.stderr
@@ -77,7 +77,7 @@ def test_an_agent_runs_and_can_be_looked_at(heater):
     assert cycles("metrics", "heater").stdout.splitlines()[1].split()[:2] == ["3", "finished"]
 
 
-def test_json_everywhere(heater):
+def test_every_command_has_json(heater):
     ran = document(cycles("run", "agent.yaml", "--cycles", 2, "--json"))
     assert (ran["agent"], ran["count"]) == ("heater", 2)
     assert [one["status"] for one in ran["cycles"]] == ["finished", "finished"]
@@ -99,7 +99,7 @@ def test_json_everywhere(heater):
     assert document(cycles("prune", "heater", "--keep", 1, "--json"))["deleted"]["cycles"] == 1
 
 
-def test_feedback_from_outside_is_remembered_by_the_next_cycle(heater):
+def test_the_next_cycle_remembers_feedback_from_the_command(heater):
     cycles("run", "agent.yaml", "--cycles", 1)
     words = ("--modify", '{"level": 3}', "--action", "heat", "--cycle", "1", "--by", "Ola", "-m", "more")
     assert cycles("feedback", "heater", *words).stdout == "Sent to heater on cycle 1: modify.\n"
@@ -109,7 +109,7 @@ def test_feedback_from_outside_is_remembered_by_the_next_cycle(heater):
     assert (item["changes"], item["by"], item["action"]) == ({"level": 3}, "Ola", "heat")
 
 
-def test_a_failed_cycle_is_exit_code_1(heater):
+def test_a_failed_cycle_exits_with_1(heater):
     agent = AGENT.replace("function: look}", "function: look, required: true}")
     Path("agent.yaml").write_text(agent)
     Path("broken").touch()
@@ -120,7 +120,7 @@ def test_a_failed_cycle_is_exit_code_1(heater):
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_source_that_failed_is_told_once(heater, required):
+def test_a_failed_source_is_shown_once(heater, required):
     Path("broken").touch()
     Path("agent.yaml").write_text(
         AGENT.replace("{function: look}", f"{{function: look, required: {required}}}", 1)
@@ -143,7 +143,7 @@ def test_a_source_that_failed_is_told_once(heater, required):
         (["feedback", "heater", "--modify", "{"], "--modify must be a JSON object"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(heater, words, said):
+def test_errors_are_one_line(heater, words, said):
     Path("wrong.py").write_text("nothing_like_it\n")
     Path("empty.py").write_text("")
     ran = cycles(*words)
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_in_a_line(heater, words, said):
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_where_nothing_is_kept_that_is_said(heater, monkeypatch):
+def test_without_a_project_store_is_an_error(heater, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     for words in (["status"], ["run", "agent.yaml"]):
         ran = cycles(*words)
@@ -160,7 +160,7 @@ def test_where_nothing_is_kept_that_is_said(heater, monkeypatch):
         assert "REDRAFT_HOME" in ran.stderr
 
 
-def test_events_go_to_a_file(heater):
+def test_events_are_written_to_a_file(heater):
     assert cycles("run", "agent.yaml", "--cycles", 1, "--events", "events.jsonl").exit_code == 0
     lines = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines][:1] == ["cycle_started"]
@@ -176,7 +176,7 @@ PLAN = "{type: plan, name: plan, config: {rules: [{action: heat, params: {level:
 ANALYZE = "{type: analyze, name: think, prompt: Is it warm?, outputSchema: {type: object}}"
 
 
-def test_check_says_what_an_agent_would_use_and_runs_nothing(heater):
+def test_check_reports_what_an_agent_would_use_without_running_it(heater):
     Path("agent.yaml").write_text(AGENT.replace("description: Heats.\n", MODELS))
     checked = cycles("run", "agent.yaml", "--check")
     assert (checked.exit_code, checked.stderr) == (0, "")
@@ -200,7 +200,7 @@ def test_check_says_what_an_agent_would_use_and_runs_nothing(heater):
     assert document(cycles("status", "--json"))["agents"] == []
 
 
-def test_check_names_the_models_that_answer(heater, monkeypatch):
+def test_check_reports_the_models(heater, monkeypatch):
     monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: None)
     text = AGENT.replace("description: Heats.\n", MODELS).replace(PLAN, f"{PLAN}\n      - {ANALYZE}")
     Path("agent.yaml").write_text(text)
@@ -218,7 +218,7 @@ def test_check_names_the_models_that_answer(heater, monkeypatch):
          "agent.yaml, line 2, nodes: this is a workflow; run it with: redraft run agent.yaml"),
     ],
 )  # fmt: skip
-def test_check_says_what_is_wrong(heater, text, says):
+def test_check_reports_errors(heater, text, says):
     Path("agent.yaml").write_text(text)
     for words in ([], ["--check"]):
         result = cycles("run", "agent.yaml", *words)

@@ -55,7 +55,7 @@ def said(text, finish="stop"):
         ),
     ],
 )
-def test_a_reply_is_used_or_asked_for_once_more(replies, schema, value, usage):
+def test_asks_again_once_for_an_unusable_reply(replies, schema, value, usage):
     cycle, _ = cycle_of(SPEC, replies=replies)
     assert run(ask_model(cycle, "reason/look", "How is it?", schema, None)) == value
     assert cycle.usage == usage
@@ -75,7 +75,7 @@ def test_a_reply_is_used_or_asked_for_once_more(replies, schema, value, usage):
         ),
     ],
 )
-def test_what_failed_is_paid_for_also_when_it_is_replayed(replies, error, message, usage):
+def test_failed_calls_count_as_usage_also_in_replay(replies, error, message, usage):
     async def main():
         store = MemoryStore()
         for _ in range(2):
@@ -95,7 +95,7 @@ def test_what_failed_is_paid_for_also_when_it_is_replayed(replies, error, messag
         ("9.5", "rate: expected at most 9, got 9.5. Make 'rate' at most 9."),
     ],
 )
-def test_the_second_try_is_told_what_was_wrong_and_what_to_do(rate, told):
+def test_the_second_prompt_says_what_was_wrong(rate, told):
     schema = {**SCHEMA, "properties": {"rate": {"type": "number", "maximum": 9}}}
     cycle, model = cycle_of(SPEC, replies=[f'{{"rate": {rate}}}', '{"rate": 1}'])
     run(ask_model(cycle, "reason/look", "How is it?", schema, None))
@@ -108,7 +108,7 @@ def test_the_second_try_is_told_what_was_wrong_and_what_to_do(rate, told):
     )
 
 
-def test_a_killed_cycle_does_not_repeat_a_reply_that_came():
+def test_a_resumed_cycle_does_not_repeat_a_model_call():
     class Killed(BaseException):
         pass
 
@@ -138,7 +138,7 @@ def test_templates_in_data_are_not_rendered():
     assert model.requests[0].messages[0].content == f"Data: {json.dumps(hostile)}"
 
 
-def test_what_of_the_memory_was_left_out_is_said_and_what_was_shown_is_noted():
+def test_prompts_note_omitted_memory_and_the_cycle_notes_what_was_shown():
     patterns = [{"id": f"p{n}", "description": "word " * 400, "confidence": n / 10} for n in range(9)]
     cycle, model = cycle_of(SPEC, replies=["a", "b"], memory={"patterns": patterns})
     run(ask_model(cycle, "reason/look", "{{ memory.patterns | json }}", None, None, reasoning=True))
@@ -149,7 +149,7 @@ def test_what_of_the_memory_was_left_out_is_said_and_what_was_shown_is_noted():
 
 
 @pytest.mark.parametrize("prompt", ["{{ nothing.at.all }}", "{{ env.KEY }}"])
-def test_a_prompt_that_cannot_be_rendered_costs_nothing(prompt):
+def test_an_unrenderable_prompt_costs_nothing(prompt):
     cycle, model = cycle_of(SPEC)
     with pytest.raises(ConfigError):
         run(ask_model(cycle, "reason/look", prompt, None, None))
@@ -157,7 +157,7 @@ def test_a_prompt_that_cannot_be_rendered_costs_nothing(prompt):
     assert cycle.usage == TokenUsage()
 
 
-def test_a_schema_that_is_no_object_is_said_in_words():
+def test_a_schema_that_is_not_an_object_is_put_into_the_prompt():
     cycle, model = cycle_of(SPEC, replies=["[1]"])
     run(ask_model(cycle, "reason/look", "Count.", {"type": "array"}, None))
     assert model.requests[0].schema is None
@@ -203,18 +203,18 @@ def cyclic(rate):
         (lambda rate: "{{ env.KEY }}", "{{ env.KEY }}"),
     ],
 )
-def test_what_a_function_is_given_and_gives(function, given):
+def test_function_arguments_and_results(function, given):
     cycle, _ = cycle_of(SPEC_functions, functions={"look": function}, payload={"rate": 5})
     with_ = {"rate": "{{ environmentalData.payload.rate }}"}
     assert run(call_function(cycle, "look", with_, None, "k")) == given
 
 
-def test_a_plain_function_does_not_hold_up_the_loop():
+def test_a_sync_function_does_not_block_the_loop():
     cycle, _ = cycle_of(SPEC_functions, functions={"look": lambda: threading.current_thread().name})
     assert run(call_function(cycle, "look", {})) != threading.main_thread().name
 
 
-def test_what_a_function_does_to_its_state_stays_with_it():
+def test_a_function_gets_a_copy_of_the_state():
     cycle, _ = cycle_of(
         SPEC_functions, functions={"look": lambda state: state["memory"]["p"].clear()}, memory={"p": [1]}
     )
@@ -222,7 +222,7 @@ def test_what_a_function_does_to_its_state_stays_with_it():
     assert cycle.state.memory == {"p": [1]}
 
 
-def test_a_name_that_is_given_is_not_filled():
+def test_explicit_arguments_are_not_overwritten():
     cycle, _ = cycle_of(SPEC_functions, functions={"look": lambda state: state})
     assert run(call_function(cycle, "look", {"state": "mine"})) == "mine"
 
@@ -240,13 +240,13 @@ def test_a_name_that_is_given_is_not_filled():
         (lambda rate: 1 / 0, ZeroDivisionError, "division"),
     ],
 )
-def test_what_a_function_must_not_do(function, error, message):
+def test_rejects_invalid_results_of_functions(function, error, message):
     cycle, _ = cycle_of(SPEC_functions, functions={"look": function})
     with pytest.raises(error, match=message):
         run(call_function(cycle, "look", {"rate": 1}))
 
 
-def test_a_function_that_is_not_there_is_named():
+def test_a_missing_function_is_named():
     cycle, _ = cycle_of(SPEC_functions, functions={"look": print})
     with pytest.raises(ConfigError, match=r"'lock'.*'look'"):
         run(call_function(cycle, "lock", {}))
@@ -275,13 +275,13 @@ async def waits_for_what_is_cancelled():
         (gives_up, "^the line is busy$"),
     ],
 )
-def test_a_function_has_its_time(function, message):
+def test_function_timeout(function, message):
     cycle, _ = cycle_of(SPEC_functions, functions={"look": function})
     with pytest.raises((TimeoutError, RuntimeError), match=message):
         run(call_function(cycle, "look", {}, timeout_ms=20))
 
 
-def test_a_cycle_that_is_cancelled_stays_cancelled():
+def test_cancelling_a_cycle_cancels_its_function():
     cycle, _ = cycle_of(SPEC_functions, functions={"look": slow})
     with pytest.raises(TimeoutError, match=r"^$"):
         asyncio.run(asyncio.wait_for(call_function(cycle, "look", {}), 0.02))
@@ -299,12 +299,12 @@ def ends():
     ("function", "error"),
     [(raises_stop, RuntimeError), (ends, SystemExit), (lambda: 1 / 0, ZeroDivisionError)],
 )
-def test_what_a_thread_raises_is_raised(function, error):
+def test_errors_in_a_thread_are_raised(function, error):
     with pytest.raises(error):
         asyncio.run(in_thread(function))
 
 
-def test_neither_the_loop_nor_the_process_waits_for_a_function_that_hangs():
+def test_nothing_waits_for_a_function_that_hangs():
     program = """
 import asyncio, time
 from redraft.cycles.effects import in_thread
@@ -385,7 +385,7 @@ ACTIONS = "{{ memory.recentActions | json }}"
         pytest.param("{{ memory.own | json }}", 0, {"own": []}, "", id="never written"),
     ],
 )
-def test_a_prompt_sees_the_best_of_the_memory_within_its_tokens(prompt, tokens, shown, left_out):
+def test_a_prompt_shows_the_best_memory_items_that_fit(prompt, tokens, shown, left_out):
     scopes, note = prompt_scopes(cycle_with(MEMORY, tokens), Template(prompt))
     seen = {key: [one["id"] for one in scopes["memory"][key]] for key in shown}
     assert seen == {key: [f"i{number}" for number in numbers] for key, numbers in shown.items()}
@@ -395,14 +395,14 @@ def test_a_prompt_sees_the_best_of_the_memory_within_its_tokens(prompt, tokens, 
     assert scopes["cycle"] == 7
 
 
-def test_an_item_that_is_too_long_makes_no_other_wait():
+def test_a_long_item_does_not_exclude_others():
     memory = {"patterns": [item(1, 0.2), item(2, 1.0, "long " * 1_000)]}
     scopes, note = prompt_scopes(cycle_with(memory, 100), Template(PATTERNS))
     assert [one["id"] for one in scopes["memory"]["patterns"]] == ["i1"]
     assert "1 of 2" in note
 
 
-def test_only_reason_says_what_it_showed():
+def test_only_prompts_of_reason_record_what_they_showed():
     cycle = cycle_with(MEMORY, 2 * ONE_prompt_memory)
     prompt_scopes(cycle, Template(PATTERNS))
     assert cycle.rendered == set()
@@ -462,7 +462,7 @@ def get(routes, path="/", **call):
         (redirect("/there"), "found"),
     ],
 )
-def test_a_reply_is_read_for_what_it_says_it_is(reply, value):
+def test_replies_are_read_by_their_content_type(reply, value):
     assert get({"/": reply, "/there": of_text("found")}) == value
 
 
@@ -491,14 +491,14 @@ def test_a_reply_is_read_for_what_it_says_it_is(reply, value):
         (drop, ConnectionError, "RemoteProtocolError"),
     ],
 )
-def test_a_reply_that_cannot_be_used_is_an_error_that_names_the_place(reply, error, message):
+def test_unusable_replies_name_the_request(reply, error, message):
     with pytest.raises(error, match=message) as raised:
         get({"/": reply}, "/?key=private", seconds=0.3 if callable(reply) else 10)
     assert "127.0.0.1" in str(raised.value)
     assert "private" not in str(raised.value)
 
 
-def test_a_packed_reply_is_unpacked_no_further_than_it_may_be():
+def test_decompression_is_bounded():
     bomb = gzipped(b" " * 400_000_000)
     tracemalloc.start()
     try:
@@ -526,13 +526,13 @@ def test_no_server_is_a_connection_error():
         (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "privaté"}), "header 'X-Key'"),
     ],
 )
-def test_what_cannot_be_sent_is_not_sent(call, message):
+def test_rejects_unsendable_requests(call, message):
     with pytest.raises(ConfigError, match=message) as raised:
         run(fetch(call))
     assert "privat" not in str(raised.value)
 
 
-def test_what_is_sent():
+def test_sends_method_headers_and_body():
     with serving({"/": of_json(1), "/moved": redirect("/", 307), "/done": redirect("/", 303)}) as server:
         headers = {"X-Key": " k\n", "Accept-Encoding": "br", "Content-Type": "application/merge-patch+json"}
         call = HttpRequest(server.url + "/moved", "PATCH", headers, {"name": "grün"})
@@ -547,12 +547,12 @@ def test_what_is_sent():
         assert [request.command for request in server.requests[2:]] == ["POST", "GET"]
 
 
-def test_a_post_does_not_become_a_get_unnoticed():
+def test_a_redirect_does_not_turn_a_post_into_a_get():
     with pytest.raises(OutputError, match="turn it into a GET"):
         get({"/": redirect("/x", 302)}, method="POST", body={})
 
 
-def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "httpx2", None)

@@ -51,7 +51,7 @@ async def soon():
         await asyncio.sleep(0)
 
 
-def test_an_action_is_written_before_the_next_step_begins_and_not_waited_for_until_then():
+def test_an_action_is_written_before_the_next_step_begins():
     begun = []
 
     async def effect(name):
@@ -72,7 +72,7 @@ def test_an_action_is_written_before_the_next_step_begins_and_not_waited_for_unt
     asyncio.run(main())
 
 
-def test_a_call_is_written_before_its_step_goes_on():
+def test_a_model_call_is_written_before_its_step_continues():
     went_on = []
 
     async def call():
@@ -95,7 +95,7 @@ def test_a_call_is_written_before_its_step_goes_on():
     asyncio.run(main())
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
+def test_a_silent_store_is_awaited_once(caplog):
     async def effect():
         pass
 
@@ -116,7 +116,7 @@ def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
     assert warning.endswith(": it has not answered for 0.01 s")
 
 
-def test_a_slow_store_is_waited_for_and_nothing_said(caplog):
+def test_a_slow_store_is_awaited_without_a_warning(caplog):
     async def effect():
         pass
 
@@ -134,7 +134,7 @@ def test_a_slow_store_is_waited_for_and_nothing_said(caplog):
     assert caplog.records == []
 
 
-def test_who_hears_of_an_action_may_end_the_process():
+def test_an_action_is_written_before_listeners_hear_of_it():
     heard = []
 
     async def main():

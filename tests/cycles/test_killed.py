@@ -139,7 +139,7 @@ def done_in(folder):
 
 
 @pytest.mark.parametrize("at", ["first", "second", "learn"])
-def test_a_killed_cycle_goes_on_without_repeating_what_was_finished(program, tmp_path, at):
+def test_a_killed_cycle_resumes_without_repeating_finished_steps(program, tmp_path, at):
     killed = program(at)
     reached(killed, tmp_path)
     killed.send_signal(signal.SIGKILL)
@@ -168,9 +168,7 @@ def distant(postgres_server, postgres):
 
 
 @pytest.mark.parametrize("at", ["learn", "second:2"])
-def test_on_a_distant_database_a_killed_cycle_repeats_no_more_than_what_was_under_way(
-    program, tmp_path, distant, at
-):
+def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_path, distant, at):
     where = {"REDRAFT_LONG_TERM_STORAGE": distant, "CYCLES": 2}
     killed = program(at, **where)
     reached(killed, tmp_path)
@@ -187,7 +185,7 @@ def test_on_a_distant_database_a_killed_cycle_repeats_no_more_than_what_was_unde
 
 
 @pytest.mark.parametrize("is_distant", [False, True])
-def test_a_holder_that_wakes_up_does_nothing_in_the_place_of_the_one_that_took_over(
+def test_a_process_that_wakes_up_after_a_takeover_does_nothing(
     program, tmp_path, postgres, request, is_distant
 ):
     url = request.getfixturevalue("distant") if is_distant else postgres.url
@@ -241,7 +239,7 @@ asyncio.run(main())
 """
 
 
-def test_who_woke_up_between_two_cycles_goes_on_with_what_the_other_has_done(program, tmp_path):
+def test_a_process_that_wakes_up_between_cycles_continues_from_the_other(program, tmp_path):
     (tmp_path / "agent.yaml").write_text(WITHOUT_MODEL)
     (tmp_path / "program.py").write_text(RELOADS)
 
@@ -329,7 +327,7 @@ stages:
 """
 
 
-def test_killed_again_and_again_it_does_each_action_once_and_loses_no_cycle(program, tmp_path):
+def test_repeated_kills_repeat_no_action_and_lose_no_cycle(program, tmp_path):
     (tmp_path / "agent.yaml").write_text(WITHOUT_MODEL)
     (tmp_path / "program.py").write_text(AGAIN_AND_AGAIN)
     _, err = program(str(KILLS)).communicate(timeout=120)

@@ -20,7 +20,7 @@ def lease(store, **options):
     return Lease(store, "monitor", **options)
 
 
-def test_a_second_one_is_refused_by_name_until_it_is_released():
+def test_a_second_holder_is_refused_until_the_release():
     async def main():
         store = MemoryStore()
         first, second = lease(store), lease(store)
@@ -41,7 +41,7 @@ def test_a_second_one_is_refused_by_name_until_it_is_released():
     asyncio.run(main())
 
 
-def test_of_many_one_gets_it():
+def test_only_one_of_many_acquires_it():
     async def main():
         store = MemoryStore()
         leases = [lease(store) for _ in range(20)]
@@ -54,7 +54,7 @@ def test_of_many_one_gets_it():
 
 
 @pytest.mark.parametrize("changed", [{"pid": None}, {"until": "soon"}, {"until": 5}, {"id": None}])
-def test_one_of_another_form_is_an_error_that_says_so(changed):
+def test_a_record_in_another_format_is_an_error(changed):
     async def main():
         store = MemoryStore()
         await lease(store).acquire()
@@ -80,7 +80,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("changes", "is_held"), OTHERS.values(), ids=OTHERS)
-def test_whose_lease_it_is(changes, is_held):
+def test_when_a_lease_is_still_held(changes, is_held):
     async def main():
         store, first = MemoryStore(), lease(MemoryStore())
         data = first._data(1) | changes
@@ -122,7 +122,7 @@ class Away(MemoryStore):
         return await super().replace(record)
 
 
-def test_an_outage_leaves_it_as_it_was():
+def test_an_outage_does_not_change_the_holder():
     async def main():
         store = Away()
         first = lease(store, duration=0.06)
@@ -144,7 +144,7 @@ def test_an_outage_leaves_it_as_it_was():
     asyncio.run(main())
 
 
-def test_who_was_thought_gone_learns_that_it_lost_it():
+def test_a_paused_holder_learns_that_it_lost_the_lease():
     async def main():
         store = MemoryStore()
         first, second = lease(store, duration=0.03), lease(store)
@@ -175,7 +175,7 @@ async def stood_still(first, store):
 
 @pytest.mark.parametrize("fences", [True, False])
 @pytest.mark.parametrize("does", ["check", "acquire", "write"])
-def test_who_stood_still_does_and_writes_nothing_more(fences, does):
+def test_a_paused_holder_neither_acts_nor_writes(fences, does):
     async def main():
         store = MemoryStore() if fences else Unfenced()
         first = lease(store, duration=0.2)
@@ -211,7 +211,7 @@ class Unfenced:
             setattr(self, verb, getattr(self._store, verb))
 
 
-def test_a_lease_that_somebody_deleted_is_made_anew():
+def test_a_deleted_lease_is_recreated():
     async def main():
         store = MemoryStore()
         first = lease(store)
@@ -225,7 +225,7 @@ def test_a_lease_that_somebody_deleted_is_made_anew():
     asyncio.run(main())
 
 
-def test_in_an_outage_an_effect_waits_for_no_lease_and_is_not_refused():
+def test_in_an_outage_effects_are_not_held_up():
     async def main():
         store = Away()
         first = lease(store, duration=0.2)
@@ -248,7 +248,7 @@ asyncio.run(main())
 """
 
 
-def test_a_process_that_was_killed_loses_it_at_once(tmp_path):
+def test_a_killed_process_loses_it_at_once(tmp_path):
     async def main(process):
         store = SqliteStore(tmp_path / "redraft.db")
         second = lease(store)
@@ -265,7 +265,7 @@ def test_a_process_that_was_killed_loses_it_at_once(tmp_path):
         asyncio.run(main(process))
 
 
-def test_one_that_can_not_be_released_expires(monkeypatch):
+def test_a_lease_that_cannot_be_released_expires(monkeypatch):
     class Hanging(MemoryStore):
         async def replace(self, record):
             await asyncio.sleep(60)
@@ -279,7 +279,7 @@ def test_one_that_can_not_be_released_expires(monkeypatch):
     asyncio.run(main())
 
 
-def test_a_check_waits_for_the_renewal_that_is_under_way():
+def test_a_check_waits_for_the_renewal_under_way():
     class Distant(MemoryStore):
         async def replace(self, record):
             await asyncio.sleep(0.1)

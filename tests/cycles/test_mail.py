@@ -28,7 +28,7 @@ async def waiting(store, kind=MESSAGE):
 @pytest.mark.parametrize(
     ("sent", "gone"), [(0, 0), (MOST - 1, 0), (MOST, 0), (MOST + 1, 1), (3 * MOST + 2, 2 * MOST + 2)]
 )
-def test_the_newest_wait_and_no_more(sent, gone):
+def test_only_the_newest_pending_mail_stays(sent, gone):
     async def main():
         store = MemoryStore()
         for number in range(sent):
@@ -42,7 +42,7 @@ def test_the_newest_wait_and_no_more(sent, gone):
 
 
 @pytest.mark.parametrize("storage", ["process", "given"])
-def test_messages_that_no_agent_takes_do_not_stay_for_ever(storage):
+def test_untaken_messages_are_dropped_eventually(storage):
     async def main():
         store = None if storage == "process" else MemoryStore()
         async with monitor(text=DEAF, storage=store) as agent:

@@ -14,7 +14,7 @@ from redraft.cycles.memory import moment_after, moment_of, stamp_of
         (datetime(33, 1, 2, tzinfo=UTC), "0033-01-02T00:00:00.000Z"),
     ],
 )
-def test_a_stamp_is_in_utc_to_the_millisecond(moment, stamp):
+def test_stamps_are_in_utc_to_the_millisecond(moment, stamp):
     assert stamp_of(moment) == stamp
     assert stamp_of(moment_of(stamp)) == stamp
 
@@ -27,16 +27,16 @@ def test_a_stamp_is_in_utc_to_the_millisecond(moment, stamp):
         ("2026-11-22", "2026-11-22T00:00:00.000Z"),
     ],
 )
-def test_any_iso_time_is_read(text, stamp):
+def test_parses_any_iso_time(text, stamp):
     assert stamp_of(moment_of(text)) == stamp
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "0001-01-01T00:00:00+14:00"])
-def test_what_tells_no_time_is_none(text):
+def test_an_invalid_time_is_none(text):
     assert moment_of(text) is None
 
 
 @pytest.mark.parametrize(("seconds", "after"), [(1.5, timedelta(seconds=1.5)), (None, None), (1e12, None)])
-def test_a_time_later_is_one_if_the_calendar_has_it(seconds, after):
+def test_moment_after_is_none_beyond_the_calendar(seconds, after):
     now = datetime(2026, 11, 22, tzinfo=UTC)
     assert moment_after(now, seconds) == (None if after is None else now + after)

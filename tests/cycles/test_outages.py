@@ -186,7 +186,7 @@ async def cycles_are_there(storage, name):
     assert [item["cycle"] for item in memory.of("recentActions")] == [*range(CYCLES - KEPT + 1, CYCLES + 1)]
 
 
-def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(server, place, caplog):
+def test_the_server_is_stopped_and_killed_during_200_cycles_of_20_agents(server, place, caplog):
     async def main():
         storage = LongTermStorage(place.url)
         agents = [cycle_agent(f"agent {number}", storage) for number in range(AGENTS)]
@@ -225,7 +225,7 @@ def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(s
     each_said(caplog, 2)
 
 
-def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place, caplog):
+def test_a_hanging_server_stops_no_cycle(server, place, caplog):
     async def main():
         storage = LongTermStorage(place.url)
         agents = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
@@ -256,7 +256,7 @@ def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, caplog, hangs):
+def test_agents_started_in_an_outage_are_stored_later(server, place, caplog, hangs):
     async def main():
         storage = LongTermStorage(place.url)
         before = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
@@ -342,7 +342,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("url", "said"), WRONG.values(), ids=WRONG)
-def test_a_database_that_can_not_be_used_is_no_outage(server, place, caplog, url, said):
+def test_an_unusable_database_is_not_an_outage(server, place, caplog, url, said):
     async def main():
         storage = LongTermStorage(url(place))
         agent = cycle_agent("monitor", storage)
@@ -397,7 +397,7 @@ async def is_back(agent):
 
 
 @pytest.mark.parametrize("ends_before", [False, True])
-def test_alerts_and_feedback_of_an_outage_wait_for_its_end(server, place, tmp_path, ends_before):
+def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place, tmp_path, ends_before):
     def told(listener):
         cycle = listener.state["environmentalData"]["payload"]["heard"]
         return [(one["data"]["message"], one["data"]["cycle"]) for one in cycle]

@@ -55,7 +55,7 @@ def rules(*given):
         ({"config": {"function": "silent"}}, (), {"anomalies": []}),
     ],
 )
-def test_an_analysis(given, replies, analysis):
+def test_analyze_combines_rules_functions_and_models(given, replies, analysis):
     functions = {
         "scored": lambda state: {"score": state["environmentalData"]["payload"]["rate"]},
         "listed": lambda: [1],
@@ -66,7 +66,7 @@ def test_an_analysis(given, replies, analysis):
     assert cycle.failures == []
 
 
-def test_a_rule_that_cannot_be_judged_is_a_failure_and_the_others_are_judged():
+def test_a_rule_that_cannot_be_evaluated_does_not_stop_the_others():
     cycle = analyzed(rules({"name": "gone", "when": "environmentalData.payload.none.at > 1"}, HIGH))
     assert [one["rule"] for one in cycle.state.derived_data["analysis"]["anomalies"]] == ["high"]
     [failure] = cycle.failures
@@ -79,7 +79,7 @@ def test_templates_in_data_are_not_rendered():
     assert cycle.state.derived_data["analysis"]["anomalies"][0]["message"] == "{{ memory }}"
 
 
-def test_what_a_model_cannot_say_is_raised_and_paid_for():
+def test_an_unusable_reply_raises_and_counts_as_usage():
     spec = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?", "outputSchema": SCHEMA}])
     cycle, _ = cycle_of(spec, replies=["no", "no"])
     with pytest.raises(OutputError, match="reply can't be used"):
@@ -87,7 +87,7 @@ def test_what_a_model_cannot_say_is_raised_and_paid_for():
     assert cycle.usage.requests == 2
 
 
-def test_the_prompt_of_reason_notes_what_it_showed():
+def test_prompts_record_the_memory_items_they_showed():
     patterns = [{"id": "p1", "description": "x"}]
     cycle = analyzed(
         {"prompt": "{{ memory.patterns | json }}"}, replies=["fine"], memory={"patterns": patterns}
@@ -96,7 +96,7 @@ def test_the_prompt_of_reason_notes_what_it_showed():
 
 
 @pytest.mark.parametrize("value", [{"score": 1.5}, [1, "x"], "text", None, 4])
-def test_a_function_is_not_called_again_when_the_cycle_is_resumed(value):
+def test_a_resumed_cycle_does_not_call_functions_again(value):
     async def main():
         calls, store, seen = [], MemoryStore(), []
 
@@ -196,7 +196,7 @@ NONE_CAME = "nobody decided within 5,000 ms, so the default applies: "
         (SUPERVISED, [verdict("modify")], [], "modified", "because"),
     ],
 )
-def test_a_decision(config, verdicts, approved, decision, message):
+def test_who_decides_and_what_stays_approved(config, verdicts, approved, decision, message):
     cycle, _ = authorized(config, verdicts)
     governance = cycle.state.derived_data["governance"]
     assert governance["approved"] == approved
@@ -206,7 +206,7 @@ def test_a_decision(config, verdicts, approved, decision, message):
     )
 
 
-def test_modify_puts_its_parameters_in_place_of_the_planned_ones():
+def test_modify_replaces_planned_parameters():
     cycle, _ = authorized(SUPERVISED, [verdict("modify", None, {"cost": 7})])
     assert [one["params"] for one in cycle.state.derived_data["plan"]["actions"]] == [
         {"cost": 7},
@@ -222,7 +222,7 @@ def test_modify_puts_its_parameters_in_place_of_the_planned_ones():
 
 
 @pytest.mark.parametrize("about", [None, "buy"])
-def test_a_parameter_that_no_action_has_a_use_for_does_not_run_what_was_planned(about):
+def test_modify_with_an_unknown_parameter_runs_nothing(about):
     cycle, _ = authorized(SUPERVISED, [verdict("modify", about, {"cots": 7})])
     governance = cycle.state.derived_data["governance"]
     assert "7-1" not in governance["approved"]
@@ -235,7 +235,7 @@ def test_a_parameter_that_no_action_has_a_use_for_does_not_run_what_was_planned(
 
 @pytest.mark.parametrize("constraint", [CHEAP, TOTAL])
 @pytest.mark.parametrize(("cost", "approved"), [(7, True), (70, False)])
-def test_what_was_modified_is_held_against_the_constraints_again(cost, approved, constraint):
+def test_modified_actions_are_checked_against_the_constraints(cost, approved, constraint):
     buy = action("buy", 1, cost=5)
     cycle, _ = authorized(
         SUPERVISED, [verdict("modify", "buy", {"cost": cost})], constraints=[constraint], actions=[buy]
@@ -243,7 +243,7 @@ def test_what_was_modified_is_held_against_the_constraints_again(cost, approved,
     assert ("7-1" in cycle.state.derived_data["governance"]["approved"]) is approved
 
 
-def test_a_person_is_asked_as_long_as_something_is_undecided():
+def test_waits_until_every_action_is_decided():
     _, bus = authorized(CONTROLLED, [verdict("approve", "buy"), verdict("approve", "stop", name="f2")])
     assert bus.waits == [(7, None, []), (7, None, ["f1"])]
     _, bus = authorized(SUPERVISED, [verdict("approve")])
@@ -252,20 +252,20 @@ def test_a_person_is_asked_as_long_as_something_is_undecided():
 
 
 @pytest.mark.parametrize(("actions", "constraints"), [([], ()), ([action("buy", 1, cost=50)], [CHEAP])])
-def test_nobody_is_asked_about_nothing(actions, constraints):
+def test_an_empty_plan_needs_no_decision(actions, constraints):
     cycle, bus = authorized(CONTROLLED, actions=actions, constraints=constraints)
     assert bus.waits == []
     assert cycle.state.derived_data["governance"]["authority"]["message"] == "nothing to decide on"
 
 
-def test_a_verdict_on_what_is_not_planned_is_said():
+def test_a_verdict_on_an_unplanned_action_is_a_failure():
     cycle, _ = authorized(SUPERVISED, [verdict("approve", "fly"), verdict("approve", name="f2")])
     assert cycle.state.derived_data["governance"]["approved"] == BOTH
     assert "'fly'" in cycle.failures[0]
 
 
 @pytest.mark.parametrize(("config", "refused"), [(CONTROLLED, True), ({}, False)])
-def test_what_nobody_has_seen_is_not_approved_by_anybody(config, refused):
+def test_actions_added_after_the_decision_are_not_approved(config, refused):
     late = {"type": "alert", "name": "tell", "message": "!", "when": "derivedData.execution.actions"}
     cycle, _ = authorized(config, [verdict("approve")], more=[late])
     cycle.state.derived_data["execution"]["actions"] = [{"id": "7-1"}]
@@ -275,7 +275,7 @@ def test_what_nobody_has_seen_is_not_approved_by_anybody(config, refused):
     assert refusal_reason(entered, cycle) == ("Not approved (Ada: because)." if refused else "")
 
 
-def test_what_is_due_by_its_condition_is_asked_about():
+def test_conditional_actions_are_part_of_the_decision():
     due = {"type": "alert", "name": "tell", "message": "!", "when": "true"}
     cycle, _ = authorized(CONTROLLED, [verdict("reject", "tell"), verdict("approve", name="f2")], more=[due])
     assert cycle.state.derived_data["governance"]["approved"] == BOTH
@@ -289,7 +289,7 @@ def test_a_resumed_cycle_does_not_ask_again():
     assert first.state.derived_data == second.state.derived_data
 
 
-def test_who_decided_is_no_secret():
+def test_the_authority_is_recorded():
     authority = {"mode": "autonomous", "decision": "approved", "by": "", "message": ""}
     governance = {"governance": {"violations": [], "approved": ["7-1"], "authority": authority}}
     assert redactor_of_environment().redact_json(governance) == governance
@@ -356,19 +356,19 @@ def violation(constraint, action, message, *, blocked=True):
         ),
     ],
 )
-def test_what_constraints_leave(constraints, violations, approved):
+def test_govern_approves_what_satisfies_the_constraints(constraints, violations, approved):
     governance = governed(*constraints).state.derived_data["governance"]
     assert governance == {"violations": violations, "approved": approved}
 
 
-def test_what_cannot_be_judged_is_not_approved():
+def test_a_constraint_that_cannot_be_evaluated_blocks():
     cycle = governed({"name": "odd", "require": "action.params.colour == 'red'"})
     governance = cycle.state.derived_data["governance"]
     assert governance["approved"] == []
     assert all("can't be evaluated" in one["message"] for one in governance["violations"])
 
 
-def test_what_is_due_by_its_condition_is_governed_too():
+def test_conditional_actions_are_governed():
     cycle = governed(
         CHEAP_govern, more=[ALERT], again=[{"name": "quiet", "require": "action.type != 'alert'"}]
     )
@@ -386,12 +386,12 @@ def test_what_is_due_by_its_condition_is_governed_too():
         ([{**FEW, "message": "many"}], ["The constraint 'few': many"] * 2),
     ],
 )
-def test_why_an_action_is_refused(constraints, why):
+def test_refusal_reasons(constraints, why):
     cycle = governed(*constraints)
     assert [refusal_reason(one, cycle) for one in (BUY, STOP)] == why
 
 
-def test_data_in_a_message_stay_data():
+def test_templates_in_messages_are_not_rendered_twice():
     told = {**CHEAP_govern, "message": "{{ action.params.note }}"}
     cycle = governed(told, actions=[action("buy", 1, cost=99, note="{{ 1 }}")])
     assert cycle.state.derived_data["governance"]["violations"][0]["message"] == "{{ 1 }}"
@@ -460,7 +460,7 @@ def action_plan(name, number=1, params=None, reason=""):
         ),
     ],
 )
-def test_a_plan(given, replies, plan):
+def test_plan_combines_rules_functions_and_models(given, replies, plan):
     cycle, _ = planned(given, {"chosen": lambda: "stop", "nothing": lambda: None}, replies)
     assert cycle.state.derived_data["plan"] == plan
     assert cycle.failures == []
@@ -479,7 +479,7 @@ def test_a_plan(given, replies, plan):
         ({"action": "note", "params": "text"}, "the params of 'note' are 'text'; expected an object"),
     ],
 )
-def test_what_cannot_be_planned_is_a_failure_and_the_rest_is_planned(wrong, message):
+def test_an_invalid_entry_does_not_stop_the_rest_of_a_plan(wrong, message):
     given = {"prompt": "?", "outputSchema": {"type": "object"}}
     cycle, _ = planned(given, replies=[{"actions": [wrong, "stop"]}])
     assert cycle.state.derived_data["plan"]["actions"] == [action_plan("stop")]
@@ -488,19 +488,19 @@ def test_what_cannot_be_planned_is_a_failure_and_the_rest_is_planned(wrong, mess
     assert message in failure
 
 
-def test_a_plan_has_an_end():
+def test_a_plan_is_bounded():
     cycle, _ = planned({"config": {"function": "chosen"}}, {"chosen": lambda: ["stop"] * 105})
     assert len(cycle.state.derived_data["plan"]["actions"]) == 100
     assert len(cycle.failures) == 5
 
 
-def test_a_rule_that_cannot_be_judged_plans_nothing():
+def test_a_rule_that_cannot_be_evaluated_plans_nothing():
     cycle, _ = planned(rules({"action": "stop", "when": "environmentalData.payload.none.at"}))
     assert cycle.state.derived_data["plan"] == {"actions": []}
     assert "the rule for 'stop' can't be evaluated" in cycle.failures[0]
 
 
-def test_the_model_is_told_what_it_can_plan_and_told_again():
+def test_the_prompt_lists_the_actions_that_can_be_planned():
     cycle, model = planned(
         {"prompt": "Choose."}, replies=[{"actions": [{"action": "fly"}]}, {"actions": [{"action": "stop"}]}]
     )

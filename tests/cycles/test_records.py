@@ -61,7 +61,7 @@ def test_the_memory_survives_the_deletion_of_old_cycles(cycles):
     run(main())
 
 
-def test_a_stored_memory_goes_on_after_its_cycle():
+def test_numbering_continues_after_the_stored_memory():
     async def main():
         store = MemoryStore()
         items = [{"id": "p1", "timestamp": "2026-11-22T10:00:00.000Z", "description": "from before"}]
@@ -74,7 +74,7 @@ def test_a_stored_memory_goes_on_after_its_cycle():
     run(main())
 
 
-def test_pruning_leaves_the_memory_as_it_is():
+def test_pruning_does_not_change_the_memory():
     async def main():
         store = MemoryStore()
         async with monitor(storage=store) as agent:
@@ -100,7 +100,7 @@ def test_pruning_leaves_the_memory_as_it_is():
         {"items": {"patterns": ["a"]}, "cycle": 2},
     ],
 )
-def test_a_record_of_another_form_is_an_error_that_names_it(data):
+def test_a_record_in_another_format_is_an_error(data):
     async def main():
         store = MemoryStore()
         await store.put(Record("memory", "memory", data))
@@ -110,7 +110,7 @@ def test_a_record_of_another_form_is_an_error_that_names_it(data):
     asyncio.run(main())
 
 
-def test_a_memory_and_its_record():
+def test_a_memory_survives_its_record():
     record = memory_record(Memory({"own": [{"id": "a"}]}, 3))
     assert (record.kind, record.key, record.data) == (*MEMORY, {"items": {"own": [{"id": "a"}]}, "cycle": 3})
 
@@ -142,7 +142,7 @@ def lived(learnings, clocks=()):
 
 
 @given(some.lists(LEARNT, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
-def test_every_memory_that_was_is_found_again(learnings, clocks):
+def test_every_earlier_memory_can_be_reconstructed(learnings, clocks):
     memories, records = lived(learnings, clocks)
     for number, memory in enumerate(memories):
         found = memory_at(memories[-1], reversed(records), number)
@@ -153,7 +153,7 @@ def test_every_memory_that_was_is_found_again(learnings, clocks):
 
 
 @given(some.lists(LEARNT, min_size=1, max_size=6))
-def test_a_cycle_says_of_its_changes_all_that_differs(learnings):
+def test_changes_list_every_difference(learnings):
     memories, records = lived(learnings)
     for before, after, record in zip(memories[:-1], memories[1:], records, strict=True):
         assert sorted(differences(before, after), key=repr) == sorted(record.changes, key=repr)
@@ -167,19 +167,19 @@ def test_a_cycle_says_of_its_changes_all_that_differs(learnings):
         (4, "the changes of cycle 6 were deleted. Ask for 6 or a later one"),
     ],
 )
-def test_what_can_t_be_looked_back_at(cycle, message):
+def test_memory_at_rejects_unknown_cycles(cycle, message):
     records = [CycleRecord(number, NOON) for number in (7, 8, 9)]
     with pytest.raises(ConfigError, match=message):
         memory_at(Memory(cycle=8), records, cycle)
 
 
-def test_cycles_that_left_the_memory_alone_have_the_one_before():
+def test_cycles_without_changes_have_the_previous_memory():
     memory = Memory({"patterns": [pattern("p1-1", "amber")]}, 2)
     found = memory_at(memory, [CycleRecord(3, NOON), CycleRecord(2, NOON)], 3)
     assert (ids(found.of("patterns")), found.cycle) == (["p1-1"], 3)
 
 
-def test_the_difference_of_two_memories():
+def test_differences_of_two_memories():
     before = Memory({"patterns": [item("a"), item("b", n=1)], "own": [item("c")]})
     after = Memory({"patterns": [item("b", n=2), item("d")], "own": [item("c")]})
     assert differences(before, after) == (

@@ -54,14 +54,14 @@ FUNCTIONS = {"one": lambda: {"rate": 5}, "two": lambda: {"rate": 6, "unit": "%"}
         ),
     ],
 )
-def test_what_sources_give_is_merged_in_their_order(sources, payload, errors):
+def test_sources_are_merged_in_order(sources, payload, errors):
     data = sensed(*sources, functions={**FUNCTIONS, "broken": fails}).state.environmental_data
     assert data["payload"] == payload
     assert {error["source"]: error["error"] for error in data["errors"]} == errors
     assert data["at"] == "2026-11-22T12:00:00.000Z"
 
 
-def test_all_four_kinds(tmp_path, monkeypatch):
+def test_all_source_types(tmp_path, monkeypatch):
     monkeypatch.setenv("LINE_KEY", "k-1")
     (tmp_path / "scrap.csv").write_text("line,scrap\nA,3\n")
     spec = {
@@ -95,12 +95,12 @@ def test_all_four_kinds(tmp_path, monkeypatch):
     assert cycle.state.environmental_data["errors"] == []
 
 
-def test_a_message_that_two_sources_show_is_taken_once():
+def test_a_message_in_two_sources_is_taken_once():
     inboxes = [{"type": "agent-messages", "name": name} for name in ("a", "b")]
     assert sensed(*inboxes, bus=ScriptedBus([NEWS])).taken == [NEWS]
 
 
-def test_a_required_source_that_fails_stops_the_cycle_and_takes_no_message():
+def test_a_failed_required_source_takes_no_messages():
     spec = spec_of(
         sense=[
             function("broken", required=True),
@@ -116,7 +116,7 @@ def test_a_required_source_that_fails_stops_the_cycle_and_takes_no_message():
     assert cycle.taken == []
 
 
-def test_sources_are_looked_at_at_the_same_time():
+def test_sources_are_read_concurrently():
     together = asyncio.Barrier(3)
 
     async def meet():
@@ -127,7 +127,7 @@ def test_sources_are_looked_at_at_the_same_time():
     assert cycle.state.environmental_data["errors"] == []
 
 
-def test_a_resumed_cycle_sees_what_it_saw():
+def test_a_resumed_cycle_reuses_its_readings():
     hostile = {"$is": "subprocess:Popen", "value": {"args": "id"}, "lone": "\ud800", "nul": "\0"}
 
     async def main():
@@ -162,7 +162,7 @@ def test_a_resumed_cycle_sees_what_it_saw():
         ({"path": "{{ memory.nothing.x }}"}, "nothing"),
     ],
 )
-def test_a_source_that_is_not_there_is_said(config, message):
+def test_a_missing_source_is_an_error_in_the_data(config, message):
     [error] = sensed(source("csv", "scrap", **config)).state.environmental_data["errors"]
     assert message in error["error"]
 
@@ -198,7 +198,7 @@ def read(folder, content, **options):
         ('"a, ""b""\nc"', 'a, "b"\nc'),
     ],
 )
-def test_a_cell(tmp_path, cell, value):
+def test_csv_cells(tmp_path, cell, value):
     [row] = read(tmp_path, f"name,rate\nx,{cell}\n")
     assert row == {"name": "x", "rate": value}
     assert type(row["rate"]) is type(value)
@@ -214,7 +214,7 @@ def test_a_cell(tmp_path, cell, value):
         (" a , b \n1,2\n", {}, [{"a": 1, "b": 2}]),
     ],
 )
-def test_rows(tmp_path, content, options, rows):
+def test_csv_rows(tmp_path, content, options, rows):
     assert read(tmp_path, content, **options) == rows
 
 
@@ -235,16 +235,16 @@ def test_rows(tmp_path, content, options, rows):
         ("a\n" + "1\n" * 100_001, "line 100002: more than 100,000 rows"),
     ],
 )
-def test_a_broken_file_is_named_with_its_line(tmp_path, content, message):
+def test_a_malformed_csv_names_file_and_line(tmp_path, content, message):
     with pytest.raises(OutputError, match="^'rates.csv', " + message):
         read(tmp_path, content)
 
 
-def test_the_last_rows_of_a_long_file(tmp_path):
+def test_the_last_rows_of_a_long_csv(tmp_path):
     assert len(read(tmp_path, "a\n" + "1\n" * 150_000, last=10)) == 10
 
 
-def test_what_is_no_file(tmp_path):
+def test_a_missing_csv_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing.csv", "pipe", "."):
         with pytest.raises(OutputError, match="There is no file"):

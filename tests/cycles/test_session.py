@@ -29,7 +29,7 @@ async def _status_of(name):
 
 
 @KEPT
-def test_an_agent_that_nobody_closed_is_closed_with_its_event_loop_and_goes_on_in_the_next(storage):
+def test_an_open_agent_closes_with_its_loop_and_continues_in_the_next(storage):
     agent = monitor(storage=storage)
     for number in (1, 2, 3):
         assert run(agent.run_cycle()).number == number
@@ -39,7 +39,7 @@ def test_an_agent_that_nobody_closed_is_closed_with_its_event_loop_and_goes_on_i
 
 
 @KEPT
-def test_cycles_from_code_that_is_not_async_are_bounded_too(storage):
+def test_sync_cycles_are_bounded_too(storage):
     agent = monitor(text=MONITOR.replace("stages:", "memory: {cycles: 2}\nstages:", 1), storage=storage)
     assert [agent.run_cycle_sync().number for _ in range(5)] == [1, 2, 3, 4, 5]
 
@@ -51,7 +51,7 @@ def test_cycles_from_code_that_is_not_async_are_bounded_too(storage):
 
 
 @KEPT
-def test_what_is_asked_for_at_once_opens_the_agent_once(storage):
+def test_concurrent_first_uses_open_the_agent_once(storage):
     async def main():
         async with monitor(storage=storage) as other:
             await other.aclose()
@@ -64,7 +64,7 @@ def test_what_is_asked_for_at_once_opens_the_agent_once(storage):
 
 
 @KEPT
-def test_another_event_loop_is_told_to_wait_instead_of_waiting_for_ever(storage):
+def test_a_second_event_loop_is_refused(storage):
     agent = monitor(storage=storage)
 
     async def main():
@@ -77,7 +77,7 @@ def test_another_event_loop_is_told_to_wait_instead_of_waiting_for_ever(storage)
     assert run(main()) == 2
 
 
-def test_two_threads_never_run_one_agent_at_a_time():
+def test_two_threads_never_run_one_agent_at_once():
     world, is_in, goes_on = World(), Event(), Event()
 
     def look():
@@ -99,7 +99,7 @@ def test_two_threads_never_run_one_agent_at_a_time():
 
 @pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
 @KEPT
-def test_a_cycle_that_was_cancelled_goes_on_in_the_same_process(storage, ended_by):
+def test_a_cancelled_cycle_resumes_in_the_same_process(storage, ended_by):
     world, raised = World(), []
 
     async def think(state):

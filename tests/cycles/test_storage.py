@@ -59,7 +59,7 @@ def test_a_network_has_one_storage(register):
     assert "hush" not in f"{first} {first!r}"
 
 
-def test_the_setting_says_where_it_is(register, monkeypatch):
+def test_the_storage_of_the_setting(register, monkeypatch):
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://one/db")
     found = storage_of("plant")
     assert found.dsn == "postgresql://one/db"
@@ -75,7 +75,7 @@ def test_the_setting_says_where_it_is(register, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["", "mysql://here/db", "postgresql://me:hu@sh/@here/db"])
-def test_what_is_no_url_of_a_database_is_refused(monkeypatch, url):
+def test_rejects_an_invalid_database_url(monkeypatch, url):
     with pytest.raises(ConfigError, match="PostgreSQL database"):
         LongTermStorage(url)
     assert storage_of() is None
@@ -122,7 +122,7 @@ def test_no_two_agents_share_a_space(register, postgres):
 
 
 @pytest.mark.parametrize("rights", ["SUPERUSER", "NOSUPERUSER"])
-def test_of_100_agents_none_reads_another_s_rows(register, postgres, postgres_server, caplog, rights):
+def test_no_agent_reads_rows_of_another(register, postgres, postgres_server, caplog, rights):
     user = f"{postgres.schema}_user"
     postgres.ask(f"CREATE ROLE {user} LOGIN {rights}")
     postgres.ask(f"GRANT CREATE, USAGE ON SCHEMA {postgres.schema} TO {user} WITH GRANT OPTION")
@@ -176,7 +176,7 @@ def test_a_network_lists_its_own_agents(register, postgres):
     asyncio.run(main())
 
 
-def test_a_database_that_is_away_is_named(register, tmp_path):
+def test_an_unreachable_database_is_named(register, tmp_path):
     async def main():
         storage = register(f"postgresql://me:hush@/mine?host={tmp_path}")
         with pytest.raises(StoreError, match=r"'mine' on .* can't be reached"):
@@ -206,7 +206,7 @@ asyncio.run(main())
 """
 
 
-def test_two_live_processes_as_one_agent_are_one_too_many(register, postgres):
+def test_only_one_live_process_runs_an_agent(register, postgres):
     async def refused(write_behind, process):
         with pytest.raises(LeaseError, match=rf"The agent 'monitor' is run by process \({process.pid} on "):
             await write_behind.load()

@@ -33,7 +33,7 @@ __all__ = ["project"]
 NAMES = [text for text in HOSTILE if text.isprintable()] + ["a/b?c#d", "a.b%2f", "x" * 200]
 
 
-def test_no_agents_is_an_empty_state_that_says_what_to_run(project):
+def test_the_empty_page_says_what_to_run(project):
     async def main():
         async with visited() as client:
             return await client.get("/agents"), await client.get("/agents.json")
@@ -43,7 +43,7 @@ def test_no_agents_is_an_empty_state_that_says_what_to_run(project):
     assert document.json() == {"schema_version": 1, "agents": []}
 
 
-def test_agents_are_listed_with_how_they_stand(project):
+def test_lists_agents_with_their_status(project):
     async def main():
         await went_round(2, "calm")
         await went_round(1, "failing", world=World(-1))
@@ -59,7 +59,7 @@ def test_agents_are_listed_with_how_they_stand(project):
     assert (failing["status"], len(failing["last"]["metrics"]["failures"])) == ("failed", 1)
 
 
-def test_a_plan_that_waits_is_decided_on_where_it_is_shown(project):
+def test_a_waiting_plan_can_be_decided_on_the_page(project):
     world = World(9)
 
     async def main():
@@ -94,7 +94,7 @@ def test_a_plan_that_waits_is_decided_on_where_it_is_shown(project):
     assert "waits for you" not in after.words
 
 
-def test_what_was_said_of_one_action_is_shown_while_the_other_waits(project):
+def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
     async def main():
         async with visited() as client, waiting():
             general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
@@ -116,7 +116,7 @@ def test_what_was_said_of_one_action_is_shown_while_the_other_waits(project):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_hostile_name_is_shown_harmlessly(project, name):
+def test_hostile_names_are_escaped(project, name):
     async def main():
         learnt = '{"newPatterns": ["<img src=x onerror=alert(1)>"], "insights": ["</script>"]}'
         await went_round(2, name, replies=lambda request: learnt)
@@ -139,7 +139,7 @@ def test_a_hostile_name_is_shown_harmlessly(project, name):
 
 
 @pytest.mark.parametrize("path", ["/agents", "/agents.json", "/agents/monitor", "/agents/monitor.json"])
-def test_a_store_that_cant_be_read_is_told(project, path):
+def test_an_unreadable_store_is_reported(project, path):
     async def main():
         await went_round(1)
         async with visited() as client:
@@ -152,7 +152,7 @@ def test_a_store_that_cant_be_read_is_told(project, path):
     assert (answer.status_code, "redraft.db" in answer.text) == (503, True), answer.text
 
 
-def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
+def test_an_agent_without_its_process_is_shown_as_interrupted(project):
     async def main():
         async with waiting():
             store = locate("controlled", "project", "default").store
@@ -169,7 +169,7 @@ def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
     assert "Its process is gone" in page.words
 
 
-def test_agents_of_a_long_term_storage_are_seen_and_told(project, postgres, monkeypatch):
+def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, postgres, monkeypatch):
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", postgres.url)
 
     async def main():
@@ -187,7 +187,7 @@ def test_agents_of_a_long_term_storage_are_seen_and_told(project, postgres, monk
     assert "approve, cycle 2" in Seen(page.text).words
 
 
-def test_a_long_term_storage_that_is_away_is_told(project, monkeypatch):
+def test_an_unreachable_long_term_storage_is_reported(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://127.0.0.1:1/nothing")
 
     async def main():
@@ -211,7 +211,7 @@ def seen(*paths, cycles=5, **given):
     return asyncio.run(main())
 
 
-def test_a_page_shows_how_an_agent_does_and_what_it_remembers(project):
+def test_the_page_of_an_agent_shows_metrics_and_memory(project):
     [page, document] = seen("/agents/monitor", "/agents/monitor.json")
     words, found = Seen(page.text).words, document.json()
     for said in (
@@ -245,7 +245,7 @@ def test_a_page_shows_how_an_agent_does_and_what_it_remembers(project):
         ("from=&to=&cycle=", ["Cycle 5 ✓"], []),
     ],
 )
-def test_what_can_be_asked(project, query, told, not_told):
+def test_queries_of_the_page(project, query, told, not_told):
     [page] = seen(f"/agents/monitor?{query}")
     words = Seen(page.text).words
     assert page.status_code == 200
@@ -253,7 +253,7 @@ def test_what_can_be_asked(project, query, told, not_told):
     assert [said for said in not_told if said in words] == []
 
 
-def test_of_too_many_cycles_it_is_not_known_what_they_retired(project, monkeypatch):
+def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.MAX_BETWEEN", 3)
     [page] = seen("/agents/monitor?from=1&to=5")
     words = Seen(page.text).words
@@ -273,19 +273,19 @@ def test_of_too_many_cycles_it_is_not_known_what_they_retired(project, monkeypat
         ("/agents/monitor?to=99999999999", 400, "to must be the number of a cycle"),
     ],
 )
-def test_what_cant_be_asked_is_told(project, path, status, told):
+def test_rejects_invalid_queries(project, path, status, told):
     [page] = seen(path, cycles=1)
     assert (page.status_code, told in page.text) == (status, True), page.text
 
 
-def test_older_cycles_are_a_page_further(project, monkeypatch):
+def test_older_cycles_are_on_the_next_page(project, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.PAGE_SIZE", 2)
     first, second = seen("/agents/monitor", "/agents/monitor.json?before=4", cycles=5)
     assert "/agents/monitor?before=4#cycles" in Seen(first.text).links
     assert [cycle["number"] for cycle in second.json()["cycles"]] == [3, 2]
 
 
-def test_of_many_items_the_newest_are_shown_and_all_are_in_the_data(project, monkeypatch):
+def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.MAX_ITEMS", 2)
     monkeypatch.setattr("redraft.cycles.web.MAX_CHANGES", 1)
     page, document = seen("/agents/monitor", "/agents/monitor.json")
@@ -326,7 +326,7 @@ def test_of_many_items_the_newest_are_shown_and_all_are_in_the_data(project, mon
         ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a text, got 3."),
     ],
 )
-def test_feedback_is_kept_or_refused(project, fields, status, told):
+def test_feedback_is_stored_or_rejected(project, fields, status, told):
     async def main():
         await went_round(1)
         async with visited() as client:
@@ -343,7 +343,7 @@ def test_feedback_is_kept_or_refused(project, fields, status, told):
     assert ("<h3>Pending</h3>" in page.text) == (status == 200)
 
 
-def test_feedback_for_nobody_is_not_found(project):
+def test_feedback_for_an_unknown_agent_is_not_found(project):
     async def main():
         async with visited() as client:
             return await client.post("/agents/nobody/feedback", json={"verdict": "approve"})
@@ -352,7 +352,7 @@ def test_feedback_for_nobody_is_not_found(project):
     assert (answer.status_code, "no agent 'nobody'" in answer.json()["error"]) == (404, True)
 
 
-def test_an_open_page_hears_of_feedback_and_of_cycles(project):
+def test_an_open_page_hears_of_feedback_and_cycles(project):
     async def main():
         marks = []
         asked = PageRequest(Project.here(), {"name": "controlled"}, {})
@@ -371,7 +371,7 @@ def test_an_open_page_hears_of_feedback_and_of_cycles(project):
     assert all(marks)
 
 
-def test_a_secret_in_what_an_agent_keeps_is_withheld(project, monkeypatch):
+def test_stored_secrets_are_withheld(project, monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     text = MONITOR.replace("as always", f"because of {secret}")
 
@@ -435,7 +435,7 @@ def said(verdict, action=None, number=7):
         (cycle(plan=PLAN, governance={"approved": ["7-1"]}), [], "planned", ""),
     ],
 )
-def test_what_became_of_an_action(record, pending, status, told):
+def test_the_status_of_an_action(record, pending, status, told):
     view = cycle_view(record, pending)
     [action] = view.actions
     assert (action.status, action.said, action.params) == (status, told, '{"level": 1}')
@@ -452,7 +452,7 @@ def test_what_became_of_an_action(record, pending, status, told):
         {"learnings": {"deprecatedPatterns": {"a": 1}}},
     ],
 )
-def test_what_has_no_such_shape_is_left_out(derived):
+def test_data_of_another_shape_is_left_out(derived):
     view = cycle_view(cycle("waiting", **derived))
     assert (view.undecided, view.decision, view.anomalies, view.violations) == ((), "", (), ())
     assert list(deprecated(cycle(**derived))) == []
@@ -470,17 +470,17 @@ def test_what_has_no_such_shape_is_left_out(derived):
         ),
     ],
 )
-def test_who_decided_is_said(authorization, decision):
+def test_the_decision_names_who_decided(authorization, decision):
     assert cycle_view(cycle(governance={"authority": authorization})).decision == decision
 
 
-def test_keys_of_actions_are_left_out():
+def test_idempotency_keys_are_left_out():
     bare = without_keys(cycle(plan=PLAN, execution={"actions": [DONE], "more": 1}))
     assert "idempotencyKey" not in str(bare.derived_data)
     assert bare.derived_data["execution"]["more"] == 1
 
 
-def test_what_a_cycle_retired_is_named_by_id_or_description():
+def test_deprecated_patterns_by_id_or_description():
     found = {"deprecatedPatterns": ["p1-1 ", {"id": "p2-1"}, {"description": "old"}, 3, {}]}
     assert list(deprecated(cycle(learnings=found))) == ["p1-1", "p2-1", "old"]
 
@@ -499,11 +499,11 @@ ITEM = {"id": "p1-1", "timestamp": "2026-11-22T12:00:00.000Z", "cycle": 1, "desc
         ({}, "", ()),
     ],
 )
-def test_an_item_is_what_it_is_about_and_what_else_it_says(item, head, rest):
+def test_an_item_has_a_title_and_other_fields(item, head, rest):
     assert (item_view(item).head, item_view(item).rest) == (head, rest)
 
 
-def test_a_long_text_is_shortened():
+def test_long_texts_are_shortened():
     assert len(item_view(ITEM | {"description": "x" * 5_000}).head) <= MAX_TEXT
 
 
@@ -523,12 +523,12 @@ def test_a_long_text_is_shortened():
         (MemoryChange("patterns", "p1-1", ITEM, None, 0), None, "gone", ()),
     ],
 )
-def test_what_became_of_an_item_is_said(change, retired, what, moved):
+def test_the_fate_of_an_item(change, retired, what, moved):
     [(key, [found])] = change_views(MemoryDiff(1, 2, (change,), retired))
     assert (key, found.what, found.moved) == ("patterns", what, moved)
 
 
-def test_the_newest_items_come_first_and_the_others_are_counted():
+def test_the_newest_items_come_first_and_older_ones_are_counted():
     memory = Memory({"patterns": [ITEM, ITEM | {"description": "press 3 is fast"}]}, 2)
     [found] = memory_views(memory, {"patterns": 5})
     assert [one.head for one in found.items] == ["press 3 is fast", "press 2 is slow"]

@@ -106,7 +106,7 @@ def said(caplog, level):
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def test_what_is_saved_is_written_when_it_returns(caplog):
+def test_save_returns_when_the_records_are_written(caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a")
@@ -124,7 +124,7 @@ def test_what_is_saved_is_written_when_it_returns(caplog):
     assert caplog.records == []
 
 
-def test_a_slow_store_is_not_waited_for(caplog):
+def test_save_does_not_wait_for_a_slow_store(caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a")
@@ -141,7 +141,7 @@ def test_a_slow_store_is_not_waited_for(caplog):
     assert caplog.records == []
 
 
-def test_an_outage_is_said_once_and_loses_nothing(caplog):
+def test_an_outage_is_logged_once_and_loses_nothing(caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a")
@@ -167,7 +167,7 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
     assert [("is back" in line) for line in said(caplog, logging.INFO)] == [True] * 2
 
 
-def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
+def test_a_silent_store_counts_as_away(caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a")
@@ -192,7 +192,7 @@ def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
+def test_memory_from_an_outage_at_the_start_is_merged_later(caplog, silent):
     async def main():
         store = Database()
         await store.put(memory("old", "both", cycle=7))
@@ -228,7 +228,7 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
     assert len(said(caplog, logging.WARNING)) == len(said(caplog, logging.INFO)) == 1
 
 
-def test_memories_are_joined_by_the_ids_of_their_items():
+def test_memories_are_merged_by_the_ids_of_their_items():
     earlier = Memory({"a": [{"id": 1}, {"id": 2, "x": 1}], "b": [{"id": 5}]}, 3)
     later = Memory({"a": [{"id": 2, "x": 2}, {"id": 3}], "c": [{"id": 6}]}, 9)
     both = {"a": [{"id": 1}, {"id": 2, "x": 2}, {"id": 3}], "b": [{"id": 5}], "c": [{"id": 6}]}
@@ -237,7 +237,7 @@ def test_memories_are_joined_by_the_ids_of_their_items():
     assert merged(earlier, merged(earlier, later)) == merged(earlier, later)
 
 
-def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
+def test_an_unstorable_record_is_dropped_and_blocks_nothing(caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a")
@@ -281,7 +281,7 @@ async def die(write_behind):
     write_behind._spool.close()
 
 
-def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
+def test_the_next_process_writes_the_spool_first(spool, caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a", spool())
@@ -306,7 +306,7 @@ def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
     asyncio.run(main())
 
 
-def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool):
+def test_a_partial_memory_in_the_spool_is_merged(spool):
     async def main():
         store = Database()
         await store.put(memory("old"))
@@ -325,7 +325,7 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
     asyncio.run(main())
 
 
-def test_a_spool_without_a_memory_leaves_the_stored_one_to_be_joined(spool):
+def test_a_spool_without_a_memory_keeps_the_stored_one(spool):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a", spool())
@@ -348,7 +348,7 @@ def test_a_spool_without_a_memory_leaves_the_stored_one_to_be_joined(spool):
     asyncio.run(main())
 
 
-def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(spool):
+def test_a_second_start_in_an_outage_continues_after_the_spool(spool):
     async def main():
         store = Database()
         await store.put_all(cycle(7, "p7-1"))
@@ -370,7 +370,7 @@ def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(sp
 
 
 @pytest.mark.parametrize("is_away_at_the_start", [False, True])
-def test_what_was_spooled_does_not_replace_what_another_process_has_done_since(spool, is_away_at_the_start):
+def test_a_spool_does_not_overwrite_a_later_process(spool, is_away_at_the_start):
     async def main():
         store = Database()
         first = WriteBehind(store, "a", spool(), lease=Lease(store, "a"))
@@ -405,7 +405,7 @@ def test_what_was_spooled_does_not_replace_what_another_process_has_done_since(s
     asyncio.run(main())
 
 
-def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
+def test_a_cycle_that_could_not_be_resumed_ends_as_failed():
     async def main():
         store = Database()
         running = CycleRecord(7, datetime.now(UTC), status="running")
@@ -424,7 +424,7 @@ def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
     asyncio.run(main())
 
 
-def test_what_names_a_cycle_follows_its_number():
+def test_everything_that_names_a_cycle_is_renumbered():
     numbers = Reconciliation(7, {2: 8})
     items = {"a": [{"id": f"v{PROVISIONAL + 2}-1", "cycle": PROVISIONAL + 2, "x": f"{PROVISIONAL + 2}-1"}]}
     told = {"a": [{"id": "v9-1", "cycle": 9, "x": f"{PROVISIONAL + 2}-1"}]}
@@ -437,7 +437,7 @@ def test_what_names_a_cycle_follows_its_number():
 
 
 @pytest.mark.parametrize("delay", [0.03, 1.0])
-def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
+def test_unwritten_records_are_in_the_spool(spool, delay):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a", spool())
@@ -455,7 +455,7 @@ def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
     asyncio.run(main())
 
 
-def test_closing_writes_what_can_be_written(spool, caplog):
+def test_closing_writes_what_it_can(spool, caplog):
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a", lease=Lease(store, "a"))
@@ -482,7 +482,7 @@ def test_closing_writes_what_can_be_written(spool, caplog):
 # The lease
 
 
-def test_nothing_is_written_when_another_process_has_become_the_agent():
+def test_nothing_is_written_once_another_process_runs_the_agent():
     async def main():
         store = Database()
         write_behind = WriteBehind(store, "a", lease=Lease(store, "a"))
@@ -532,7 +532,7 @@ def opened(tmp_path):
         each.close()
 
 
-def test_what_is_added_is_read_by_the_next_the_last_of_each(opened):
+def test_the_spool_returns_the_last_record_of_each_key(opened):
     first = opened()
     assert first.read() == ({}, False, 0)
     first.add([note("a", x="\ud800"), note("b")], is_partial=False)
@@ -542,7 +542,7 @@ def test_what_is_added_is_read_by_the_next_the_last_of_each(opened):
     assert opened().read() == (by_key(note("a", x=2), note("b")), False, 0)
 
 
-def test_what_has_no_json_form_is_passed_over(opened):
+def test_the_spool_skips_records_that_are_not_json(opened):
     first = opened()
     first.read()
     first.add([note("a", x={1})], is_partial=False)
@@ -551,7 +551,7 @@ def test_what_has_no_json_form_is_passed_over(opened):
     assert opened().read() == (by_key(note("b")), False, 0)
 
 
-def test_it_says_if_the_memory_was_begun_anew(opened):
+def test_the_spool_says_whether_its_memory_is_partial(opened):
     first = opened()
     first.read()
     first.add([note("a")], is_partial=True)
@@ -560,7 +560,7 @@ def test_it_says_if_the_memory_was_begun_anew(opened):
     assert opened().read()[1]
 
 
-def test_it_says_in_which_generation_of_the_lease_it_was_made(opened):
+def test_the_spool_has_the_generation_of_the_lease(opened):
     first = opened()
     first.read()
     first.add([note("a")], is_partial=False, generation=3)
@@ -569,7 +569,7 @@ def test_it_says_in_which_generation_of_the_lease_it_was_made(opened):
     assert opened().read()[2] == 3
 
 
-def test_what_was_cleared_is_gone(opened):
+def test_a_cleared_spool_is_empty(opened):
     first = opened()
     first.read()
     first.add([note("a")], is_partial=False)
@@ -580,7 +580,7 @@ def test_what_was_cleared_is_gone(opened):
 
 
 @pytest.mark.parametrize("torn", [b'\n{"is_partial": fal', b"\n{}", b'\n{"records": 1}', b"\n\xff"])
-def test_a_torn_line_is_left_out_with_a_warning(opened, caplog, torn):
+def test_a_torn_line_is_dropped_with_a_warning(opened, caplog, torn):
     first = opened()
     first.read()
     first.add([note("a")], is_partial=False)
@@ -595,7 +595,7 @@ def test_a_torn_line_is_left_out_with_a_warning(opened, caplog, torn):
     assert opened().read()[0] == by_key(note("a"), note("b"))
 
 
-def test_it_serves_one_process_at_a_time(opened):
+def test_the_spool_serves_one_process_at_a_time(opened):
     first, second = opened(), opened()
     first.read()
     with pytest.raises(LeaseError, match="Another process on this machine runs the agent"):
@@ -604,7 +604,7 @@ def test_it_serves_one_process_at_a_time(opened):
     second.read()
 
 
-def test_written_anew_it_holds_that_alone(opened, monkeypatch):
+def test_a_replaced_spool_holds_only_the_new_records(opened, monkeypatch):
     monkeypatch.setattr(module, "MAX_SPOOL", 1000)
     first = opened()
     first.read()
@@ -619,7 +619,7 @@ def test_written_anew_it_holds_that_alone(opened, monkeypatch):
     assert opened().read() == (by_key(note("a", x=1), note("b")), True, 0)
 
 
-def test_a_folder_that_can_not_be_used_is_named(tmp_path):
+def test_an_unusable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"The spool .*a\.jsonl can't be used"):
         Spool(tmp_path / "file" / "a.jsonl").read()

@@ -40,7 +40,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("name", "strength"), NAMES.items())
-def test_a_name_says_how_surely_it_stands_for_a_secret(name, strength):
+def test_the_strength_of_a_name(name, strength):
     assert strength_of(name) is strength
 
 
@@ -54,12 +54,12 @@ def test_a_name_says_how_surely_it_stands_for_a_secret(name, strength):
         ("otp", "one-time code"),
     ],
 )
-def test_a_name_says_what_a_person_would_call_its_value(name, kind):
+def test_the_kind_of_a_name(name, kind):
     assert kind_of(name) == kind
 
 
 @pytest.mark.parametrize(
     ("name", "is_one"), [("STRIPE_KEY", True), ("stripe_key", False), ("HOME", False), ("X_TOKEN", True)]
 )
-def test_a_variable_is_known_by_its_name(name, is_one):
+def test_secret_names_of_variables(name, is_one):
     assert is_secret_name(name) is is_one

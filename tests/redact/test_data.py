@@ -63,13 +63,13 @@ def test_data_keeps_its_shape(value, expected):
     assert redactor.redact_json(redacted) == expected
 
 
-def test_what_was_given_is_not_changed():
+def test_the_input_is_not_changed():
     value = {"password": "plain", "list": [{"token": VALUE}]}
     Redactor().redact_json(value)
     assert value == {"password": "plain", "list": [{"token": VALUE}]}
 
 
-def test_a_key_says_what_its_value_is():
+def test_secret_like_keys_withhold_their_values():
     redactor = Redactor(also=[Category.PERSONAL])
     number = int(card(Maker()).replace(" ", ""))
     given = {
@@ -118,7 +118,7 @@ class Whole:
     at: datetime = AT
 
 
-def test_an_object_keeps_its_classes_and_loses_its_secrets():
+def test_objects_keep_their_classes():
     whole = Whole(
         (Part(SECRET), Part("plain")),
         {"a": Part(SECRET), "b": [Part(SECRET)], SECRET: 1.5},
@@ -137,12 +137,12 @@ def test_an_object_keeps_its_classes_and_loses_its_secrets():
     assert whole.parts[0].text == SECRET
 
 
-def test_an_issue_keeps_its_place():
+def test_an_issue_keeps_path_and_line():
     found = Redactor().redact_object((Issue(SECRET, "secrets", "/a/b", 3),))[0]
     assert (type(found), found.message) == (Issue, SHOWN)
     assert (found.criterion, found.path, found.line) == ("secrets", "/a/b", 3)
 
 
-def test_what_is_spared_stays():
+def test_spared_classes_are_untouched():
     whole = Whole((Part(SECRET),), {}, None)
     assert Redactor().redact_object(whole, spared=(Part,)) == whole

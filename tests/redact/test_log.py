@@ -63,14 +63,14 @@ def listening(request):
 
 
 @pytest.mark.parametrize(("log", "shown"), LOGGED.values(), ids=LOGGED)
-def test_no_handler_is_told_a_secret(listening, log, shown):
+def test_no_handler_sees_a_secret(listening, log, shown):
     log()
     for said in listening():
         assert shown in said
         assert PASSWORD not in said
 
 
-def test_no_handler_is_told_personal_data(listening):
+def test_no_handler_sees_personal_data(listening):
     told, personal = person(Maker())
     logger.warning("%s", told)
     for said in listening():
@@ -78,7 +78,7 @@ def test_no_handler_is_told_personal_data(listening):
         assert not any(value in said for value in personal)
 
 
-def test_what_is_handed_to_another_thread_is_clean():
+def test_records_for_another_thread_are_clean():
     queue = SimpleQueue()
     handler = QueueHandler(queue)
     logger.addHandler(handler)
@@ -87,13 +87,13 @@ def test_what_is_handed_to_another_thread_is_clean():
     assert CLEAN in queue.get().getMessage()
 
 
-def test_a_record_that_nobody_wants_is_not_looked_at(caplog):
+def test_a_disabled_record_is_not_redacted(caplog):
     caplog.set_level(logging.WARNING, logger="redraft")
     logger.info("%s", SealedError())
     assert not caplog.records
 
 
-def test_it_stands_there_once():
+def test_the_filter_is_installed_once():
     before = list(logger.filters)
     withhold_in_log()
     assert logger.filters == before

@@ -60,10 +60,10 @@ def test_personal_data(text, expected):
 @pytest.mark.parametrize(
     ("text", "is_one"), [(CARD, True), (CARD[:-1] + "2", False), ("0" * 16, False), ("1", False)]
 )
-def test_a_card_is_known_by_its_check_digit(text, is_one):
+def test_cards_have_a_check_digit(text, is_one):
     assert is_card(text) is is_one
 
 
 @pytest.mark.parametrize(("text", "is_one"), [(IBAN, True), (IBAN[:-1] + "1", False), ("DE89", False)])
-def test_an_account_is_known_by_its_check_digits(text, is_one):
+def test_accounts_have_check_digits(text, is_one):
     assert is_iban(text) is is_one

@@ -33,7 +33,7 @@ LONG = 100_000
 
 
 @pytest.mark.parametrize("seed", [7, 8])
-def test_secrets_of_all_shapes_and_syntaxes_are_withheld(seed):
+def test_withholds_secrets_of_all_shapes_and_syntaxes(seed):
     rows, redactor = secret_rows(seed), Redactor()
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(rows) >= 200
@@ -41,14 +41,14 @@ def test_secrets_of_all_shapes_and_syntaxes_are_withheld(seed):
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_most_secrets_are_withheld_where_reports_have_them_in_passing(seed):
+def test_withholds_most_secrets_in_prose(seed):
     rows, redactor = reported_rows(seed), Redactor()
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(missed) <= (1 - RECALL_AS_REPORTED) * len(rows), missed
 
 
 @pytest.mark.parametrize("seed", [13, 14, 15])
-def test_secrets_without_a_name_are_withheld_where_one_is_likely(seed):
+def test_withholds_unnamed_secrets_where_one_is_likely(seed):
     rows, redactor = told_rows(seed), Redactor()
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(rows) >= 100
@@ -56,7 +56,7 @@ def test_secrets_without_a_name_are_withheld_where_one_is_likely(seed):
 
 
 @pytest.mark.parametrize("seed", [17, 18, 19])
-def test_what_belongs_to_persons_and_machines_is_withheld(seed):
+def test_withholds_personal_data_and_infrastructure(seed):
     lines = owned_lines(seed)
     missed = [line.text for line in lines if leaks_parts(line, EVERYTHING.redact(line.text).text)]
     assert len(lines) >= 250
@@ -64,7 +64,7 @@ def test_what_belongs_to_persons_and_machines_is_withheld(seed):
 
 
 @pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])
-def test_harmless_texts_stay_as_they_are(redactor):
+def test_harmless_texts_are_unchanged(redactor):
     texts = harmless_texts()
     touched = [redactor.redact(text).text for text in texts if not redactor.is_clean(text)]
     assert len(texts) >= 300
@@ -72,7 +72,7 @@ def test_harmless_texts_stay_as_they_are(redactor):
 
 
 @pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])
-def test_what_was_redacted_is_clean_and_stays_as_it_is(redactor):
+def test_redaction_is_idempotent(redactor):
     for row in secret_rows(9):
         once = redactor.redact(row.text)
         again = redactor.redact(once.text)
@@ -80,7 +80,7 @@ def test_what_was_redacted_is_clean_and_stays_as_it_is(redactor):
         assert redactor.is_clean(once.text)
 
 
-def test_no_mark_is_found_whatever_stands_around_it():
+def test_marks_are_never_findings():
     around = (
         "{}",
         "password={}",
@@ -102,7 +102,7 @@ def test_a_forged_mark_hides_nothing():
     assert value not in Redactor().redact(text).text
 
 
-def test_all_that_is_no_secret_is_kept_as_it_was():
+def test_everything_else_is_unchanged():
     value = Maker().of(MIXED, 24)
     text = (
         f"\x1b[1mFull \uff37idth\x1b[0m caf\u00e9 \u4f60\u597d\u200b\ntoken={value}\n\ttab \U0001f600 100%\n"
@@ -113,7 +113,7 @@ def test_all_that_is_no_secret_is_kept_as_it_was():
     assert str(found) == found.text
 
 
-def test_counts_say_kinds_and_never_values():
+def test_counts_have_kinds_and_no_values():
     make = Maker()
     values = make.password(), make.password(), make.of(MIXED, 30)
     found = Redactor().redact("password={}\npassword={}\ntoken={}".format(*values))
@@ -153,7 +153,7 @@ DISGUISES = {
 
 
 @pytest.mark.parametrize(("hidden", "around"), DISGUISES.values(), ids=DISGUISES)
-def test_a_disguise_hides_nothing(hidden, around):
+def test_disguises_hide_nothing(hidden, around):
     redactor = Redactor()
     found = redactor.redact(around.replace(VALUE, hidden))
     size = 12
@@ -161,7 +161,7 @@ def test_a_disguise_hides_nothing(hidden, around):
     assert not any(hidden[at : at + size] in found.text for at in range(len(hidden) - size))
 
 
-def test_a_disguised_name_hides_nothing():
+def test_disguised_names_hide_nothing():
     assert VALUE not in Redactor().redact(NAMED.replace("token", "\u200b".join("token"))).text
 
 
@@ -200,14 +200,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
-def test_no_text_takes_much_longer_than_its_length(piece):
+def test_hostile_texts_take_linear_time(piece):
     text = piece * (LONG // len(piece))
     began = time.process_time()
     EVERYTHING.redact(text)
     assert time.process_time() - began < SECONDS
 
 
-def test_random_bytes_in_base64_stay_and_are_read_once():
+def test_random_base64_is_unchanged_and_decoded_once():
     data = random.Random(5).randbytes(150_000)  # noqa: S311 (a test's, to be the same each time)
     text = base64.encodebytes(data).decode()
     assert Redactor().redact(text).text == text
@@ -216,7 +216,7 @@ def test_random_bytes_in_base64_stay_and_are_read_once():
 VALUE = Maker().of(MIXED, 12)
 
 
-def test_names_of_the_machine_are_withheld_as_whole_words(monkeypatch):
+def test_machine_names_are_withheld_as_whole_words(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "Ada-Notebook.fritz.box")
     redactor = redactor_of_environment(environment={"USER": "adalove", "HOME": "/home/adalove"})
     text = "adalove@ada-notebook:~$ ls /home/adalove/x /home/adalovelace on ADA-NOTEBOOK.fritz.box"
@@ -226,14 +226,14 @@ def test_names_of_the_machine_are_withheld_as_whole_words(monkeypatch):
     )
 
 
-def test_ordinary_words_are_no_names(monkeypatch):
+def test_ordinary_words_are_not_machine_names(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "main")
     redactor = redactor_of_environment(environment={"USER": "root", "HOME": "/root", "LOGNAME": "app"})
     text = "the root of the app is in the main folder"
     assert redactor.redact(text).text == text
 
 
-def test_the_environment_of_the_process_is_read_once_and_more_may_be_known(monkeypatch):
+def test_known_values_add_to_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", VALUE)
     redactor = redactor_of_environment(known=["correct horse"])
     monkeypatch.delenv("SERVICE_TOKEN")
@@ -242,7 +242,7 @@ def test_the_environment_of_the_process_is_read_once_and_more_may_be_known(monke
     assert found.counts == {"known secret": 2}
 
 
-def test_the_public_function_finds_every_category(monkeypatch):
+def test_redact_finds_every_category(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", VALUE)
     told, personal = person(Maker())
     found = redact(f"{told}; use {VALUE} on db01.prod.internal")

@@ -94,7 +94,7 @@ def test_honest_python(name, honest):
     assert (outcome.exit_code, outcome.stopped) == (0, None)
 
 
-def test_what_it_printed_and_where_it_failed():
+def test_stdout_and_traceback():
     outcome = run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0")
     assert outcome.stdout == "out\n"
     assert outcome.stderr.startswith('err\nTraceback (most recent call last):\n  File "<python>", line 4')
@@ -152,12 +152,12 @@ def test_files_and_readable_paths(tmp_path):
         ({"argv": ("true", "a\0b")}, "NUL"),
     ],
 )
-def test_bad_commands(given, says):
+def test_rejects_invalid_commands(given, says):
     with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
         asyncio.run(ProcessJail()(Command(**given)))
 
 
-def test_twenty_at_once_do_not_block_the_loop():
+def test_twenty_commands_do_not_block_the_loop():
     async def main():
         jail, ticks = ProcessJail(), []
 
@@ -211,7 +211,7 @@ asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
 """
 
 
-def test_what_a_killed_host_left_is_swept_at_the_next_start(tmp_path, monkeypatch):
+def test_scratch_folders_of_a_killed_host_are_swept(tmp_path, monkeypatch):
     def start():
         """Start a host and return it with the folder that it works in."""
         before = set(tmp_path.iterdir())
@@ -254,7 +254,7 @@ def _children():
     return [line for line in listed.stdout.splitlines() if "ps -o" not in line and "<defunct>" not in line]
 
 
-def test_no_descriptor_is_left_open():
+def test_no_descriptor_leaks():
     def count():
         return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (names)
 

@@ -322,7 +322,7 @@ def test_not_completed(name, forged):
     assert outcome.result is None
 
 
-def test_reports_on_every_descriptor_do_not_hide_the_true_one():
+def test_forged_reports_do_not_hide_the_real_one():
     source = "import os\nfor f in range(3, 64):\n    try: os.write(f, b'\\n{\"result\": 0}\\nhalf a line')\n    except OSError: pass\nresult = 1"
     outcome = run(source)
     assert outcome.completed
@@ -339,7 +339,7 @@ def test_reports_on_every_descriptor_do_not_hide_the_true_one():
         ("None", None),
     ],
 )
-def test_source_that_takes_the_reporter_harms_nobody(reports, result):
+def test_taking_over_the_reporter_gains_nothing(reports, result):
     source = f"""
 import os, sys
 frame = sys._getframe()

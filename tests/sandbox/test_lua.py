@@ -63,7 +63,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
-def test_a_script_gives_its_value(source, value):
+def test_values(source, value):
     assert value_of("lua", source) == value
 
 
@@ -201,7 +201,7 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize(("source", "errors"), ATTEMPTS.values(), ids=ATTEMPTS)
-def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
+def test_attacks_end_in_a_named_error_in_time(source, errors):
     assert alive("lua")
     ended, beyond = attempt("lua", source, errors)
     assert isinstance(ended, errors), repr(ended)
@@ -211,7 +211,7 @@ def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("name", ["many references to one text", "many references to one table", "long keys"])
-def test_a_result_takes_no_more_memory_than_its_limit(name):
+def test_reading_a_result_takes_bounded_memory(name):
     idle = scripts._pool("lua")._idle
     while idle:  # what they took for other scripts does not count
         idle.pop().end()
@@ -236,14 +236,14 @@ LINES = {
 
 
 @pytest.mark.parametrize(("source", "line"), LINES.values(), ids=LINES)
-def test_an_error_names_its_line(source, line):
+def test_errors_name_their_line(source, line):
     with pytest.raises(ScriptError) as caught:
         value_of("lua", source)
     assert caught.value.line == line
     assert f"line {line}," in str(caught.value)
 
 
-def test_nothing_is_left_of_the_script_before():
+def test_no_state_leaks_between_scripts():
     value_of("lua", "left = 1 string.left = 1 math.left = 1 coroutine.left = 1")
     assert (
         value_of("lua", "return {left == nil, string.left == nil, math.left == nil, coroutine.left == nil}")

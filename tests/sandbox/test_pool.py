@@ -28,7 +28,7 @@ FINE = {"python": "output", "lua": "return output", "prolog": "evaluate(X) :- ou
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_large_data_goes_in_and_comes_out(language):
+def test_large_data_round_trip(language):
     text = "x" * 300_000
     limits = ScriptLimits(seconds=10, memory_mb=256, result_chars=400_000)
     assert value_of(language, FINE[language], limits=limits, names={"output": text}) == text
@@ -52,7 +52,7 @@ def test_a_cancelled_script_ends_at_once_and_the_next_one_runs(language):
     assert alive(language)
 
 
-def test_scripts_at_once_do_not_meet():
+def test_concurrent_scripts_are_isolated():
     async def main():
         scripts = [Script("lua", "return n * 2", {"n": n}) for n in range(40)]
         scripts += [Script("python", "n * 2", {"n": n}) for n in range(40)]
@@ -62,7 +62,7 @@ def test_scripts_at_once_do_not_meet():
     assert len(scripts._pool("lua")._idle) <= (os.cpu_count() or 1)
 
 
-def test_waiting_for_a_worker_is_no_time_of_the_script():
+def test_waiting_for_a_worker_does_not_count():
     async def main():
         hang = Script("lua", HANGS["lua"], {}, ScriptLimits(seconds=3))
         fine = Script("lua", "return 1", {}, ScriptLimits(seconds=2.5))
@@ -119,7 +119,7 @@ def start_host(language, then):
 
 @linux_only
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_worker_has_nothing_of_its_host(language):
+def test_a_worker_inherits_nothing_from_its_host(language):
     with start_host(language, WAIT) as host:
         workers = children_of(host.pid)
         assert workers
@@ -133,7 +133,7 @@ def test_a_worker_has_nothing_of_its_host(language):
 @linux_only
 @pytest.mark.parametrize("then", [WAIT, HANG], ids=["idle", "busy"])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_worker_outlives_a_host_that_is_killed(language, then):
+def test_no_worker_outlives_a_killed_host(language, then):
     with start_host(language, then) as host:
         time.sleep(0.1)
         workers = children_of(host.pid)
@@ -170,7 +170,7 @@ def test_hangs_leak_neither_descriptors_nor_processes(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_worker_that_something_else_has_ended_is_replaced(language):
+def test_a_killed_worker_is_replaced(language):
     assert alive(language)
     for worker in scripts._pool(language)._idle:
         os.kill(worker._process.pid, signal.SIGKILL)
@@ -179,13 +179,13 @@ def test_a_worker_that_something_else_has_ended_is_replaced(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_loops_in_several_threads_share_the_workers(language):
+def test_event_loops_share_the_workers(language):
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(alive, [language] * 12))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_starts_workers_of_its_own():
+def test_a_forked_child_starts_its_own_workers():
     code = textwrap.dedent(
         """
         import os

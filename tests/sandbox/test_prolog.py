@@ -78,7 +78,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
-def test_a_script_gives_its_value(source, value):
+def test_values(source, value):
     assert value_of("prolog", source) == value
 
 
@@ -190,7 +190,7 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize(("source", "errors"), ATTEMPTS.values(), ids=ATTEMPTS)
-def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
+def test_attacks_end_in_a_named_error_in_time(source, errors):
     assert alive("prolog")
     ended, beyond = attempt("prolog", source, errors)
     assert isinstance(ended, errors), repr(ended)
@@ -202,20 +202,20 @@ LINES = {"syntax": ("foo.\n\nbar(.\nevaluate(true).", 3), "first line": ("foo :-
 
 
 @pytest.mark.parametrize(("source", "line"), LINES.values(), ids=LINES)
-def test_what_cannot_be_read_names_its_line(source, line):
+def test_syntax_errors_name_their_line(source, line):
     with pytest.raises(ScriptError) as caught:
         value_of("prolog", source)
     assert caught.value.line == line
     assert f"line {line}," in str(caught.value)
 
 
-def test_nothing_is_left_of_the_script_before():
+def test_no_state_leaks_between_scripts():
     value_of("prolog", ":- dynamic(left/1).\nevaluate(1) :- assertz(left(1)).")
     with pytest.raises(ScriptError, match="left"):
         value_of("prolog", "evaluate(X) :- left(X).")
 
 
-def test_the_compiled_interpreter_is_kept_where_only_this_user_reaches(tmp_path, monkeypatch):
+def test_the_compiled_interpreter_is_cached_privately(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = private_cache()
     assert folder == str(tmp_path / "redraft" / "prolog")
@@ -230,7 +230,7 @@ def test_the_compiled_interpreter_is_kept_where_only_this_user_reaches(tmp_path,
     assert private_cache() is None
 
 
-def test_what_was_kept_is_taken_only_if_it_is_private_and_whole(tmp_path):
+def test_a_cached_module_is_used_only_if_private_and_intact(tmp_path):
     import wasmtime
 
     engine = wasmtime.Engine()
@@ -254,7 +254,7 @@ def test_what_was_kept_is_taken_only_if_it_is_private_and_whole(tmp_path):
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_vendored_interpreter_is_the_one_that_is_written_down():
+def test_the_vendored_interpreter_matches_its_readme():
     import hashlib
 
     folder = Path(scripts.__file__).parent / "trealla"

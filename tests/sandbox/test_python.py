@@ -69,7 +69,7 @@ VALUES = {
 
 @pytest.mark.parametrize("sandbox", BOTH)
 @pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
-def test_a_script_gives_its_value(source, value, sandbox):
+def test_values(source, value, sandbox):
     assert value_of("python", source, sandbox) == value
 
 
@@ -155,7 +155,7 @@ EVERYWHERE = {
 
 
 @pytest.mark.parametrize(("source", "errors"), EVERYWHERE.values(), ids=EVERYWHERE)
-def test_an_attempt_inline_ends_in_a_named_error_in_time(source, errors):
+def test_inline_attacks_end_in_a_named_error_in_time(source, errors):
     assert alive("python")
     ended, beyond = attempt("python", source, errors)
     assert isinstance(ended, errors), repr(ended)
@@ -174,7 +174,7 @@ SLOW_IN_A_CHILD = ("indices",)
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_an_attempt_in_a_child_ends_in_a_named_error_in_time(name):
+def test_process_attacks_end_in_a_named_error_in_time(name):
     source, errors = EVERYWHERE[name]
     if name in SLOW_IN_A_CHILD:
         errors = (*errors, LATE)
@@ -206,7 +206,7 @@ WITHOUT_LOOT = {
 
 
 @pytest.mark.parametrize("source", WITHOUT_LOOT.values(), ids=WITHOUT_LOOT)
-def test_what_leads_out_is_not_there_inline(source):
+def test_ways_out_do_not_exist_inline(source):
     errors = (SandboxForbiddenError, ScriptError)
     ended, beyond = attempt("python", source, errors)
     assert isinstance(ended, errors), repr(ended)
@@ -223,7 +223,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize(("source", "lacks"), LACKING.values(), ids=LACKING)
-def test_what_inline_python_lacks_is_named_and_whole_python_has_it(source, lacks):
+def test_what_inline_python_lacks_is_named_and_runs_in_a_process(source, lacks):
     with pytest.raises(ScriptError) as caught:
         value_of("python", source)
     assert lacks in str(caught.value)
@@ -240,7 +240,7 @@ LINES = {
 
 @pytest.mark.parametrize("sandbox", BOTH)
 @pytest.mark.parametrize(("source", "line"), LINES.values(), ids=LINES)
-def test_an_error_names_its_line(source, line, sandbox):
+def test_errors_name_their_line(source, line, sandbox):
     with pytest.raises(ScriptError) as caught:
         value_of("python", source, sandbox)
     assert caught.value.line == line
@@ -248,17 +248,17 @@ def test_an_error_names_its_line(source, line, sandbox):
 
 
 @pytest.mark.parametrize("text", ["[...]", "{...}", "<function 'f'>"])
-def test_a_text_that_looks_like_what_cannot_leave_may_be_a_result(text):
+def test_texts_that_look_like_reprs_are_valid_results(text):
     assert value_of("python", f"result = [{text!r}]") == [text]
 
 
-def test_nothing_is_left_of_the_script_before():
+def test_no_state_leaks_between_scripts():
     value_of("python", "left = 2")
     with pytest.raises(ScriptError, match="left"):
         value_of("python", "left")
 
 
-def test_nothing_is_left_of_the_script_before_whether_it_follows_at_once_or_not():
+def test_no_state_leaks_at_once_or_later():
     async def main():
         for pause in (None, 0, 0.05):
             assert await run_script(Script("python", "left = 2; left")) == 2
@@ -293,7 +293,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 @linux_only
-def test_both_processes_stand_behind_the_walls(fresh_worker):
+def test_worker_and_monty_are_behind_the_walls(fresh_worker):
     try:
         walls.check()
     except walls.RefusedError:
@@ -309,7 +309,7 @@ def test_both_processes_stand_behind_the_walls(fresh_worker):
 
 
 @linux_only
-def test_what_a_script_took_is_given_back_though_none_follows(fresh_worker):
+def test_memory_is_released_after_a_script(fresh_worker):
     def megabytes():
         return sum(int(status_of(pid)["VmRSS"].split()[0]) for pid in processes()) / 1024
 
@@ -321,7 +321,7 @@ def test_what_a_script_took_is_given_back_though_none_follows(fresh_worker):
 
 @linux_only
 @pytest.mark.parametrize("which", [0, 1], ids=["worker", "monty"])
-def test_a_process_that_something_else_has_killed_is_replaced(which, fresh_worker):
+def test_a_killed_process_is_replaced(which, fresh_worker):
     os.kill(processes()[which], signal.SIGKILL)
     time.sleep(0.2)
     assert alive("python")
@@ -333,7 +333,7 @@ def test_a_process_that_something_else_has_killed_is_replaced(which, fresh_worke
     ["'x'.join(['y' * 10**6] * 10**4)", "a = {}\nfor i in range(60): a = {'a': a, 'b': a}\na"],
     ids=["while it runs", "while its result is written"],
 )
-def test_a_script_that_ends_monty_costs_the_next_one_nothing(source, fresh_worker):
+def test_a_script_that_ends_monty_does_not_harm_the_next(source, fresh_worker):
     before = processes()
     ended, _ = attempt("python", source, SandboxMemoryError)
     assert isinstance(ended, SandboxMemoryError)
@@ -341,7 +341,7 @@ def test_a_script_that_ends_monty_costs_the_next_one_nothing(source, fresh_worke
     assert not set(before) & set(processes())
 
 
-def test_a_result_beyond_all_bounds_is_too_large():
+def test_a_huge_result_is_too_large():
     large = ScriptLimits(seconds=30, memory_mb=1024)
     ended, _ = attempt("python", "'x' * (70 << 20)", (ScriptError, SandboxMemoryError), limits=large)
     assert isinstance(ended, ScriptError | SandboxMemoryError)
@@ -351,7 +351,7 @@ def test_a_result_beyond_all_bounds_is_too_large():
 @pytest.mark.parametrize(
     "raised", ["ValueError('x' * 10**6)", "KeyError('x' * 10**6)", "NameError('é' * 10**6)"]
 )
-def test_a_long_message_is_cut(raised):
+def test_long_messages_are_truncated(raised):
     with pytest.raises(ScriptError, match=f"line 1, raised {raised[:5]}") as caught:
         value_of("python", f"raise {raised}")
     assert len(str(caught.value)) < 2100
@@ -379,12 +379,12 @@ def test_a_program_that_is_not_monty_is_a_clear_error():
         ("x = = 1", "x = = 1", False),
     ],
 )  # fmt: skip
-def test_the_value_of_a_script_is_captured_line_for_line(source, captured, returns):
+def test_the_value_is_captured_line_for_line(source, captured, returns):
     assert _captured(source) == (captured, returns)
     assert captured.count("\n") == source.count("\n")
 
 
-def test_code_that_only_monty_reads_has_its_value(monkeypatch):
+def test_code_that_only_monty_parses_has_a_value(monkeypatch):
     def fails(*_):
         raise SyntaxError
 
@@ -399,7 +399,7 @@ def nested(levels):
     return value
 
 
-def test_the_levels_of_data_are_bounded():
+def test_nesting_is_bounded():
     names = {"output": nested(100)}
     assert value_of("python", "result = output", names=names) == nested(100)
     assert value_of("python", "output", names=names) == nested(100)
@@ -422,28 +422,28 @@ def test_the_levels_of_data_are_bounded():
         ({"text": "[1]\n\x00\u2028'\"\\"}, "text", "[1]\n\x00\u2028'\"\\"),
     ],
 )
-def test_names_are_what_they_were(names, source, value):
+def test_names_keep_their_meaning(names, source, value):
     assert value_of("python", source, names=names) == value
 
 
-def test_a_result_is_not_there_before_it_is_assigned():
+def test_result_is_undefined_before_its_assignment():
     with pytest.raises(ScriptError, match="'result' is not defined"):
         value_of("python", "x = result\nresult = x")
 
 
 @pytest.mark.parametrize("source", ["count += 1", "result += 1", "result += 1\nreturn result"])
 @pytest.mark.parametrize("sandbox", BOTH)
-def test_a_name_that_is_not_there_in_the_first_line_is_the_script_s_own_mistake(source, sandbox):
+def test_an_undefined_name_in_the_first_line_is_an_error_there(source, sandbox):
     with pytest.raises(ScriptError, match=f"line 1, raised NameError: name '{source[: source.index(' ')]}'"):
         value_of("python", source, sandbox)
 
 
-def test_names_that_are_not_there_are_errors_that_a_script_may_catch():
+def test_scripts_can_catch_name_errors():
     source = "try:\n    gone\nexcept NameError:\n    pass\ntry:\n    lost(1, a=[2])\nexcept NameError:\n    result = 'caught'"
     assert value_of("python", source) == "caught"
 
 
-def test_what_is_evaluated_is_an_error_at_the_line_that_evaluates():
+def test_errors_in_eval_name_the_line_of_the_call():
     ended, _ = attempt("python", "x = 1\nexec('import socket')\nresult = 1", SandboxForbiddenError)
     assert isinstance(ended, SandboxForbiddenError)
     assert "line 2," in str(ended)

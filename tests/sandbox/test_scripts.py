@@ -38,7 +38,7 @@ JUDGED = {"valid": False, "score": 0.5, "errors": ["no name"]}
     ],
     ids=lambda script: f"{script.language} {script.sandbox}",
 )
-def test_one_call_judges_in_every_language(script):
+def test_one_call_runs_every_language(script):
     assert asyncio.run(run_script(script)) == JUDGED
 
 
@@ -55,7 +55,7 @@ def test_one_call_judges_in_every_language(script):
         (("python", "1", {"a": {1, 2}}, ScriptLimits(), "process"), "must be JSON: Object of type set"),
     ],
 )
-def test_what_makes_no_sense_is_a_config_error(given, says):
+def test_rejects_invalid_scripts(given, says):
     with pytest.raises(ConfigError, match=says):
         asyncio.run(run_script(Script(*given)))
 
@@ -72,39 +72,39 @@ def test_what_makes_no_sense_is_a_config_error(given, says):
         {"result_chars": True},
     ],
 )
-def test_a_limit_that_makes_no_sense_is_a_config_error(bound):
+def test_rejects_invalid_limits(bound):
     with pytest.raises(ConfigError, match=next(iter(bound))):
         ScriptLimits(**bound)
 
 
-def test_a_source_is_bounded():
+def test_the_source_is_bounded():
     with pytest.raises(ConfigError, match="may have"):
         Script("python", " " * (MOST_SOURCE + 1))
 
 
 @pytest.mark.parametrize(("language", "extra"), [("lua", "lua"), ("prolog", "prolog")])
-def test_a_missing_interpreter_names_the_command_that_brings_it(language, extra, monkeypatch):
+def test_a_missing_interpreter_names_its_extra(language, extra, monkeypatch):
     monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
     with pytest.raises(MissingExtraError, match=rf"pip install 'redraft\[{extra}\]'"):
         script_runner(language)
 
 
-def test_inline_python_without_its_interpreter_runs_in_the_jailed_child(monkeypatch):
+def test_without_monty_inline_python_runs_in_a_process(monkeypatch):
     monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
     assert script_runner("python") == ProcessPython()
     assert value_of("python", "1 + 1") == 2
 
 
-def test_a_machine_without_a_jail_runs_whole_python_only_where_that_is_allowed():
+def test_unsandboxed_python_must_be_allowed():
     assert script_runner("python", "process", allow_unsandboxed=True) == ProcessPython(allow_unsandboxed=True)
     assert script_runner("python", "process") == ProcessPython(allow_unsandboxed=False)
 
 
-def test_importing_the_door_imports_no_interpreter():
+def test_importing_scripts_imports_no_interpreter():
     code = "import sys, redraft.sandbox.scripts; print([m for m in ('pydantic_monty', 'lupa', 'wasmtime') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_a_value_is_json():
+def test_values_are_json():
     value = value_of("python", "reflection_output")
     assert json.loads(json.dumps(value)) == NAMES["reflection_output"]
