@@ -235,9 +235,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {CORPUS}")
     given = parser.parse_args()
     file: Path = given.data / CORPUS
-    from redraft.models.embed import MiniLMEmbedder, is_installed
+    from redraft.models.embed import MiniLMEmbedder, minilm_is_installed
 
-    if not file.is_file() or not is_installed():
+    if not file.is_file() or not minilm_is_installed():
         print(f"SKIPPED: it takes {CORPUS}, whose folder --data names, and redraft[embed].")
         return
     publish("lessons_ranking", "\n\n".join(asyncio.run(quality(file, MiniLMEmbedder))), write=given.write)

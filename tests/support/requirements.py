@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from redraft.models.embed import is_installed
+from redraft.models.embed import minilm_is_installed
 from redraft.models.local import PACKAGED
 
 SMALL = "qwen2.5-coder-0.5b"
@@ -24,7 +24,7 @@ def local_model() -> str:
 
 def minilm() -> None:
     """Skip the test where the offline embedder is not installed."""
-    if not is_installed():
+    if not minilm_is_installed():
         _lack("the offline embedder is not installed: pip install 'redraft[embed]'")
 
 

@@ -57,7 +57,7 @@ from redraft.cycles.spec import (
 from redraft.cycles.storage import locate
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
 from redraft.loop.events import emitter, nobody
-from redraft.models.names import meant, model_of, resolved
+from redraft.models.names import model_of, resolve_model, resolve_name
 from redraft.redact.log import logger
 from redraft.settings import load_settings
 
@@ -169,7 +169,7 @@ class CycleAgent:
         parts = [part for _, part, _ in substages(self.spec)]
         aliases = {**settings.models, **self.spec.models}
         named = [part.model for part in parts if getattr(part, "prompt", None) is not None]
-        models = {resolved(str(name or self.spec.model or settings.model), aliases) for name in named}
+        models = {resolve_name(str(name or self.spec.model or settings.model), aliases) for name in named}
         return {
             "name": self.name,
             "substages": len(parts),
@@ -405,7 +405,7 @@ class CycleAgent:
         """Return the model of a name in the file (None: the agent's own), or raise `ConfigError`."""
         if name not in self._resolved_models:
             chosen = name or self.spec.model or load_settings().model
-            self._resolved_models[name] = model_of(meant(chosen, self._models))
+            self._resolved_models[name] = model_of(resolve_model(chosen, self._models))
         return self._resolved_models[name]
 
     async def _run_until_stopped(self, trigger: str, stop: StopRequest, grace: float) -> bool:

@@ -13,20 +13,19 @@ from hashlib import blake2b
 from importlib import import_module
 from math import hypot, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import regex
 
 from redraft._calls import awaited
 from redraft._texts import short_repr
 from redraft.errors import ConfigError, MissingExtraError, OutputError
-from redraft.models.names import resolved
-from redraft.models.provider import closed_with_its_loop, model_error, named
+from redraft.models.names import resolve_name
+from redraft.models.provider import LoopClients, model_error, named
 from redraft.protocols import Embedder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pydantic_ai.embeddings import EmbeddingModel
     from pydantic_ai.providers import Provider
@@ -54,9 +53,9 @@ def embedder_of(
     `ConfigError` for what can't be called, and whatever `embedder_named` raises.
     """
     if given is None and not settings.embedder:
-        return MiniLMEmbedder() if is_installed() else None
+        return MiniLMEmbedder() if minilm_is_installed() else None
     if given is None or isinstance(given, str):
-        name = resolved(given or settings.embedder or "", settings.models)
+        name = resolve_name(given or settings.embedder or "", settings.models)
         return None if name == NO_EMBEDDER else embedder_named(name)
     if isinstance(given, FunctionEmbedder | MiniLMEmbedder | ProviderEmbedder | ScriptedEmbedder):
         return given
@@ -69,7 +68,7 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
     `aliases` maps the user's own names to these. Raises `ConfigError` for an invalid name, an unknown
     provider and a missing key; `MissingExtraError` if the embedder is not installed.
     """
-    full = resolved(name, aliases or {})
+    full = resolve_name(name, aliases or {})
     provider, _, model = full.partition(":")
     if provider == "local" or not provider or not model.strip():
         if full == NAME:
@@ -182,7 +181,7 @@ class ProviderEmbedder:
     def __init__(self, model: str | EmbeddingModel) -> None:
         if isinstance(model, str):
             self.name, self._given = model, None
-            self._fresh: _Embeddings | None = _embeddings_named(model)
+            self._fresh: tuple[EmbeddingModel, Provider[Any]] | None = _embedding_model_named(model)
         else:
             self.name, self._given, self._fresh = f"{model.system}:{model.model_name}", model, None
 
@@ -208,35 +207,23 @@ class ProviderEmbedder:
     async def _model(self) -> EmbeddingModel:
         if self._given is not None:
             return self._given
-        opened = _opened.setdefault(asyncio.get_running_loop(), {})
-        if self.name not in opened:
-            embeddings, self._fresh = self._fresh or _embeddings_named(self.name), None
-            opened[self.name] = _Open(embeddings.model, closed_with_its_loop(embeddings.provider))
-            await anext(opened[self.name].closing)
-        return opened[self.name].model
+        return await _embedding_models.get(self.name, self._connect)
+
+    def _connect(self) -> tuple[EmbeddingModel, Provider[Any]]:
+        connected, self._fresh = self._fresh or _embedding_model_named(self.name), None
+        return connected
 
 
-class _Embeddings(NamedTuple):
-    model: EmbeddingModel
-    provider: Provider[Any]
+_embedding_models: LoopClients[EmbeddingModel] = LoopClients()
 
 
-class _Open(NamedTuple):
-    model: EmbeddingModel
-    closing: AsyncGenerator[None]
-
-
-# The connections of a client belong to the event loop that opened them.
-_opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKeyDictionary()
-
-
-def _embeddings_named(name: str) -> _Embeddings:
-    def infer() -> _Embeddings:
+def _embedding_model_named(name: str) -> tuple[EmbeddingModel, Provider[Any]]:
+    def infer() -> tuple[EmbeddingModel, Provider[Any]]:
         from pydantic_ai.embeddings import infer_embedding_model  # noqa: PLC0415 (loaded by now)
         from pydantic_ai.providers import infer_provider  # noqa: PLC0415 (likewise)
 
         provider = infer_provider(name.partition(":")[0])
-        return _Embeddings(infer_embedding_model(name, provider_factory=lambda _: provider), provider)
+        return infer_embedding_model(name, provider_factory=lambda _: provider), provider
 
     return named(name, infer)
 
@@ -352,8 +339,8 @@ class MiniLMEmbedder:
         return [await loop.run_in_executor(engine.pool, engine.vector, text) for text in texts]
 
 
-def is_installed() -> bool:
-    """Say whether `MiniLMEmbedder` can be used here."""
+def minilm_is_installed() -> bool:
+    """Return whether `MiniLMEmbedder` can be used here."""
     try:
         weights_file()
     except ConfigError:

@@ -39,7 +39,7 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     weights, a missing key (with its variable) and circular aliases; `MissingExtraError` if the provider's
     client is not installed.
     """
-    full = resolved(name, aliases or {})
+    full = resolve_name(name, aliases or {})
     provider, colon, model = full.partition(":")
     if not colon:
         raise ConfigError(
@@ -79,8 +79,10 @@ def model_of(
     return model_named(name, settings.models)
 
 
-def meant(name: str | ChatModel | None, models: Mapping[str, str | ChatModel]) -> str | ChatModel | None:
-    """Resolve a model's name by the `models` of a file; None means the model of the settings."""
+def resolve_model(
+    name: str | ChatModel | None, models: Mapping[str, str | ChatModel]
+) -> str | ChatModel | None:
+    """Look a model up in the `models` of a file, by its name or alias; None stays None."""
     chosen, seen = name, set[str]()
     while isinstance(chosen, str) and chosen in models and chosen not in seen:
         seen.add(chosen)
@@ -125,7 +127,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def resolved(name: str, aliases: Mapping[str, str]) -> str:
+def resolve_name(name: str, aliases: Mapping[str, str]) -> str:
     """Follow aliases to a name that is not one; raises `ConfigError` if they are circular."""
     path = [name]
     while (target := aliases.get(path[-1])) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft.errors import ConfigError, MissingExtraError, ModelError
@@ -16,12 +16,12 @@ from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from pydantic_ai.exceptions import AgentRunError, ModelAPIError
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.openai import OpenAIChatModelSettings
-    from pydantic_ai.providers import Provider
 
     from redraft.protocols import ChatRequest
 
@@ -87,12 +87,11 @@ class ProviderModel:
         """Return the model object of Pydantic AI that answers in this event loop."""
         if self._given is not None:
             return self._given
-        opened = _opened.setdefault(asyncio.get_running_loop(), {})
-        if self.name not in opened:
-            model, self._fresh = self._fresh or _model_named(self.name), None
-            opened[self.name] = _Open(model, closed_with_its_loop(model))
-            await anext(opened[self.name].closing)
-        return opened[self.name].model
+        return await _models.get(self.name, self._connect)
+
+    def _connect(self) -> tuple[Model, Model]:
+        model, self._fresh = self._fresh or _model_named(self.name), None
+        return model, model
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
         """Return the settings of a request; the client is told to make a single attempt."""
@@ -146,12 +145,12 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
     if not isinstance(error, exceptions.ModelAPIError):
         return ModelError(f"{name} sent an invalid reply: {error}", retryable=True)
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
-    passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
+    retryable = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
     # An exhausted quota is a 429, too, but waiting does not help.
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
-        passing = False
+        retryable = False
     return ModelError(
-        f"{name} failed{_reason(error)}", status=status, retryable=passing, retry_after=error.retry_after
+        f"{name} failed{_reason(error)}", status=status, retryable=retryable, retry_after=error.retry_after
     )
 
 
@@ -159,32 +158,47 @@ def _reason(error: ModelAPIError) -> str:
     """Return the provider's own message, without its wrapping if possible."""
     from pydantic_ai.exceptions import ModelHTTPError  # noqa: PLC0415 (loaded by now)
 
-    said: Any = error.body
+    message: Any = error.body
     for key in ("error", "message"):  # some clients have unwrapped `error` already
-        said = cast("dict[str, Any]", said).get(key, said) if isinstance(said, dict) else None
-    if not isinstance(error, ModelHTTPError) or not isinstance(said, str) or not said.strip():
+        message = cast("dict[str, Any]", message).get(key, message) if isinstance(message, dict) else None
+    if not isinstance(error, ModelHTTPError) or not isinstance(message, str) or not message.strip():
         return f": {error}"
-    meant = f"Did you mean {error.suggested_model_id!r}?" if error.suggested_model_id else ""
-    sentences = (said.strip().rstrip(".") + ".", meant, error.hint)
+    hint = f"Did you mean {error.suggested_model_id!r}?" if error.suggested_model_id else ""
+    sentences = (message.strip().rstrip(".") + ".", hint, error.hint)
     return f" with status {error.status_code}: {' '.join(filter(None, sentences))}"
 
 
-class _Open(NamedTuple):
-    model: Model
-    closing: AsyncGenerator[None]
+class LoopClients(Generic[T]):
+    """Clients by name, one for each event loop: connections belong to the loop that opened them."""
+
+    def __init__(self) -> None:
+        self._by_loop: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[str, tuple[T, AsyncGenerator[None]]]
+        ] = WeakKeyDictionary()
+
+    async def get(self, name: str, connect: Callable[[], tuple[T, AbstractAsyncContextManager[Any]]]) -> T:
+        """Return the running loop's client.
+
+        `connect` makes it, together with the context that is left, which closes it, when the loop ends.
+        """
+        clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
+        if name not in clients:
+            client, connection = connect()
+            clients[name] = client, _close_with_loop(connection)
+            await anext(clients[name][1])
+        return clients[name][0]
 
 
-# The connections of a client belong to the event loop that opened them.
-_opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKeyDictionary()
-
-
-async def closed_with_its_loop(client: Model | Provider[Any]) -> AsyncGenerator[None]:
-    """Close a client when its event loop ends, since a loop then finishes its async generators."""
+async def _close_with_loop(connection: AbstractAsyncContextManager[Any]) -> AsyncGenerator[None]:
+    """Close a connection when the event loop ends, since a loop then finishes its async generators."""
     try:
         yield
     finally:
-        async with client:  # leaving its context closes the client
+        async with connection:  # leaving its context closes it
             pass
+
+
+_models: LoopClients[Model] = LoopClients()
 
 
 def _model_named(name: str) -> Model:
@@ -236,7 +250,7 @@ def _missing_part(name: str, message: str) -> ConfigError:
 
 
 def _is_a(model: Model, *names: str) -> bool:
-    """Say whether a model is of one of these classes, by name: their clients may not be installed."""
+    """Return whether a model is of one of these classes, by name: their clients may not be installed."""
     return any(kind.__name__ in names for kind in type(model).__mro__)
 
 

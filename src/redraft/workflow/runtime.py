@@ -17,7 +17,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener
 from redraft.execution import Script, ScriptRunner
-from redraft.models.names import meant, model_of
+from redraft.models.names import model_of, resolve_model
 from redraft.protocols import ChatModel
 from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
@@ -151,12 +151,12 @@ class Resources:
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
         """Return the full name of the model that a node names or would get; None if it has none yet."""
-        chosen = meant(self._chosen_model(name, scope), load_settings().models)
+        chosen = resolve_model(self._chosen_model(name, scope), load_settings().models)
         return chosen if isinstance(chosen, str | None) else type(chosen).__name__
 
     def _chosen_model(self, name: str | ChatModel | None, scope: Scope) -> str | ChatModel | None:
         chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
-        return meant(chosen or load_settings().model, self.models)
+        return resolve_model(chosen or load_settings().model, self.models)
 
     def schema(self, schema: Any) -> Schema:
         """Compile a JSON Schema, once; raises `ConfigError` if it can't be used."""
