@@ -35,7 +35,7 @@ def test_nearest(asked, stored, expected):
     assert nearest([(key, packed(vector)) for key, vector in stored.items()], asked, 9) == expected
 
 
-def test_both_ways_find_the_same(monkeypatch):
+def test_numpy_and_plain_python_find_the_same(monkeypatch):
     rows = [(f"{n:03}", packed(vector)) for n, vector in enumerate(vectors(300, 64, 1))]
     rows += [(f"again {key}", blob) for key, blob in rows]
     found = [nearest(rows, asked, 600) for asked in vectors(5, 64, 2)]

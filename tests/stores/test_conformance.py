@@ -45,7 +45,7 @@ SURVIVES = {
 
 
 @pytest.mark.parametrize("data", SURVIVES.values(), ids=SURVIVES)
-def test_data_comes_back_as_it_was(store, data):
+def test_data_comes_back_unchanged(store, data):
     async def main():
         written = await store.put(Record("note", "a", data, schema_version=7))
         read = await store.get("note", "a")
@@ -79,7 +79,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_json_is_refused_by_name(store, data, message):
+def test_data_that_is_not_json_is_refused_by_name(store, data, message):
     async def main():
         for write in (store.put, store.put_if_absent, store.replace):
             with pytest.raises(StoreError, match=f"The record 'note' 'a' can't be stored: .*{message}"):
@@ -106,7 +106,7 @@ def test_data_may_be_any_mapping_and_tuples_become_lists(store):
 @pytest.mark.parametrize(
     "key", ["k", "ключ/🔑/a b", "'; DROP TABLE records; --", "..", "é" * 499, "\U0010ffff"]
 )
-def test_kinds_and_keys_are_any_text(store, key):
+def test_kinds_and_keys_may_be_any_text(store, key):
     async def main():
         written = await store.put(Record(key, key, {}))
         assert (written.kind, written.key) == (key, key)
@@ -119,7 +119,7 @@ def test_kinds_and_keys_are_any_text(store, key):
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "é" * 501, None, 1])
-def test_what_is_no_name_is_refused(store, name):
+def test_invalid_kinds_and_keys_are_refused(store, name):
     async def main():
         for call in (
             store.put(Record("note", name, {})),
@@ -136,7 +136,7 @@ def test_what_is_no_name_is_refused(store, name):
     asyncio.run(main())
 
 
-def test_what_is_handed_out_is_no_alias(store):
+def test_returned_data_is_a_copy(store):
     async def main():
         given = {"list": [1]}
         written = await store.put(Record("note", "a", given, vector=[1.0, 0.0]))
@@ -177,7 +177,7 @@ def test_the_store_fills_in_revision_and_times(store):
 # Writing
 
 
-def test_put_replaces_all_of_a_record(store):
+def test_put_replaces_the_whole_record(store):
     async def main():
         await store.put(Record("note", "a", {"old": 1}, 1, [1.0, 0.0]))
         written = await store.put(Record("note", "a", {"new": 2}, 2))
@@ -204,7 +204,7 @@ def test_put_all_stores_each_as_put_does(store):
     asyncio.run(main())
 
 
-def test_of_one_key_put_all_leaves_the_last(store):
+def test_put_all_keeps_the_last_of_equal_keys(store):
     async def main():
         written = await store.put_all([note("b", x=1), note("a", x=2), note("b", x=3)])
         assert [(each.key, each.data["x"], each.revision) for each in written] == [
@@ -217,7 +217,7 @@ def test_of_one_key_put_all_leaves_the_last(store):
     asyncio.run(main())
 
 
-def test_put_all_of_nothing_stores_nothing(store):
+def test_put_all_accepts_an_empty_list(store):
     assert run_sync(store.put_all([])) == []
 
 
@@ -232,7 +232,7 @@ def test_put_all_of_nothing_stores_nothing(store):
     ],
     ids=["data", "key", "vector", "version"],
 )
-def test_one_that_can_not_be_stored_keeps_all_of_put_all_from_it(store, bad, place):
+def test_put_all_stores_nothing_if_one_is_invalid(store, bad, place):
     async def main():
         await store.put(note("a", x=0))
         given = [note("a", x=1), note("b", x=1)]
@@ -244,7 +244,7 @@ def test_one_that_can_not_be_stored_keeps_all_of_put_all_from_it(store, bad, pla
     asyncio.run(main())
 
 
-def test_put_all_if_writes_only_while_a_record_says_so(store):
+def test_put_all_if_writes_only_while_the_condition_holds(store):
     async def main():
         guard = {"id": "me", "turn": 3}
         await store.put(Record("lease", "lease", guard | {"until": "noon"}))
@@ -269,7 +269,7 @@ def test_put_all_if_writes_only_while_a_record_says_so(store):
     asyncio.run(main())
 
 
-def test_a_writer_that_was_replaced_writes_nothing_whoever_is_quicker(store, open_store):
+def test_a_replaced_writer_writes_nothing_in_any_order(store, open_store):
     async def main():
         other = open_store()
 
@@ -291,7 +291,7 @@ def test_a_writer_that_was_replaced_writes_nothing_whoever_is_quicker(store, ope
     asyncio.run(main())
 
 
-def test_many_put_all_of_the_same_keys_leave_those_of_one(store):
+def test_concurrent_put_all_never_mix_their_records(store):
     async def main():
         names = [f"{number:02}" for number in range(20)]
         await asyncio.gather(
@@ -308,7 +308,7 @@ def test_many_put_all_of_the_same_keys_leave_those_of_one(store):
     asyncio.run(main())
 
 
-def test_put_if_absent_returns_what_is_stored(store):
+def test_put_if_absent_returns_the_stored_record(store):
     async def main():
         first, is_new = await store.put_if_absent(note(x=1))
         assert is_new
@@ -336,7 +336,7 @@ def test_replace_needs_the_revision(store):
     asyncio.run(main())
 
 
-def test_what_was_stored_anew_is_another_record(store):
+def test_a_deleted_and_recreated_record_has_a_new_revision(store):
     async def main():
         first = await store.put(note(x=1))
         await store.delete("note", "a")
@@ -348,7 +348,7 @@ def test_what_was_stored_anew_is_another_record(store):
     asyncio.run(main())
 
 
-def test_delete_says_if_there_was_one(store):
+def test_delete_returns_whether_the_record_existed(store):
     async def main():
         await put_each(store, note("a"), note("b"), Record("other", "a", {}))
         assert [await store.delete("note", "a") for _ in range(2)] == [True, False]
@@ -374,7 +374,7 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_prefix_is_meant_letter_by_letter(store, prefix):
+def test_a_prefix_is_literal(store, prefix):
     async def main():
         await put_each(store, *map(note, KEYS), Record("other", prefix or "x", {}))
         assert keys(await store.find("note", prefix=prefix)) == sorted(
@@ -474,7 +474,7 @@ def test_where_compares_fields_as_json(store, where, expected):
     ],
     ids=repr,
 )
-def test_what_can_not_be_asked_is_a_config_error(store, asked):
+def test_an_invalid_query_is_a_config_error(store, asked):
     with pytest.raises(ConfigError, match=next(iter(asked))):
         run_sync(store.find("note", **asked))
 
@@ -507,7 +507,7 @@ def test_pages_show_each_record_once_and_in_order(store, limit, newest_first):
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newest_first):
+def test_records_created_at_the_same_time_are_paged_by_key(store, monkeypatch, newest_first):
     for module in ("redraft.stores.memory", "redraft.stores.sqlite", "redraft.stores.postgres"):
         monkeypatch.setattr(f"{module}.time_ns", lambda: 1_700_000_000_000_000_000)
 
@@ -520,7 +520,7 @@ def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newes
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_pages_hold_while_records_come_and_go(store, newest_first):
+def test_pages_are_stable_while_records_change(store, newest_first):
     async def main():
         written = await put_each(store, *(note(f"{number:02}") for number in range(0, 40, 2)))
 
@@ -567,7 +567,7 @@ def test_near_is_exact_and_ordered(store):
     asyncio.run(main())
 
 
-def test_equally_near_ones_come_by_their_keys(store):
+def test_equally_near_records_are_ordered_by_key(store):
     async def main():
         third = math.sqrt(1 / 3)
         await put_each(store, *(Record("note", key, {}, vector=[third] * 3) for key in "cab"))
@@ -597,7 +597,7 @@ def test_equally_near_ones_come_by_their_keys(store):
     ],
     ids=repr,
 )
-def test_a_vector_without_direction_is_refused(store, vector, message):
+def test_a_zero_vector_is_refused(store, vector, message):
     async def main():
         await store.put(Record("note", "a", {}, vector=[1.0, 0.0]))
         with pytest.raises(StoreError, match=f"'note' 'b' .*vector must .*{message}"):
@@ -626,7 +626,7 @@ def test_vectors_of_other_dimensions_are_refused(store):
 # Many at once
 
 
-def test_of_many_at_once_exactly_one_is_first(store):
+def test_put_if_absent_lets_exactly_one_of_many_win(store):
     async def main():
         found = await asyncio.gather(*(store.put_if_absent(note(by=number)) for number in range(50)))
         assert sum(is_new for _, is_new in found) == 1
@@ -636,7 +636,7 @@ def test_of_many_at_once_exactly_one_is_first(store):
     asyncio.run(main())
 
 
-def test_compare_and_set_loses_nothing(store):
+def test_concurrent_replace_loses_no_update(store):
     async def increment():
         while True:
             record = await store.get("note", "a")
@@ -668,7 +668,7 @@ def test_a_task_reads_what_it_wrote(store):
     asyncio.run(main())
 
 
-def test_one_that_fails_fails_alone(store):
+def test_one_failing_write_does_not_affect_others(store):
     async def main():
         await store.put(Record("note", "vector", {}, vector=[1.0]))
         found = await asyncio.gather(
@@ -690,7 +690,7 @@ def test_one_that_fails_fails_alone(store):
     asyncio.run(main())
 
 
-def test_a_write_whose_task_is_cancelled_is_carried_out_once(store):
+def test_a_write_of_a_cancelled_task_happens_once(store):
     async def main():
         tasks = [asyncio.create_task(store.put(note(str(number)))) for number in range(30)]
         await asyncio.sleep(0)
@@ -728,7 +728,7 @@ def test_threads_and_loops_share_a_store(store):
 # Spaces, and closing
 
 
-def test_spaces_do_not_see_each_other(open_store):
+def test_spaces_are_isolated(open_store):
     async def main():
         one, other, again = open_store("one"), open_store("other"), open_store("one")
         await one.put(Record("note", "a", {"x": 1}, vector=[1.0]))
@@ -743,7 +743,7 @@ def test_spaces_do_not_see_each_other(open_store):
     asyncio.run(main())
 
 
-def test_a_closed_store_opens_anew(store):
+def test_a_closed_store_reopens(store):
     async def main():
         await store.aclose()
         for turn in range(3):

@@ -98,7 +98,7 @@ def flipped(text):
         yield text[:place] + chr(ord(letter) ^ 1) + text[place + 1 :]
 
 
-def test_each_flipped_letter_of_a_record_is_seen(kept):
+def test_every_flipped_character_is_detected(kept):
     async def main():
         whole = kept.text()
         for damaged in flipped(whole):
@@ -128,7 +128,7 @@ def test_each_flipped_letter_of_a_record_is_seen(kept):
         ("updated_at", -(2**62)),
     ],
 )
-def test_whatever_is_damaged_is_seen(kept, column, value):
+def test_damage_in_any_column_is_detected(kept, column, value):
     kept.damage(column, value)
     assert "'note' 'b' is damaged" in asyncio.run(seen(kept.store)).damage
 
@@ -145,7 +145,7 @@ def test_whatever_is_damaged_is_seen(kept, column, value):
         ("kind", b"note"),
     ],
 )
-def test_so_is_what_only_sqlite_can_hold(tmp_path, column, value):
+def test_damage_that_only_sqlite_can_hold_is_detected(tmp_path, column, value):
     kept = Sqlite(tmp_path)
     asyncio.run(fill(kept.store))
     kept.damage(column, value)
@@ -155,7 +155,7 @@ def test_so_is_what_only_sqlite_can_hold(tmp_path, column, value):
         assert [one.key for one in asyncio.run(kept.store.find("note"))] == ["a", "c"]
 
 
-def test_bytes_that_are_no_text_hide_no_other_record(tmp_path):
+def test_invalid_utf_8_hides_no_other_record(tmp_path):
     kept = Sqlite(tmp_path)
     asyncio.run(fill(kept.store))
     content = kept.path.read_bytes()
@@ -179,7 +179,7 @@ def test_a_damaged_record_can_be_overwritten_and_deleted(kept):
     asyncio.run(main())
 
 
-def test_those_that_are_whole_are_told_apart_and_the_others_named_once(kept, caplog):
+def test_intact_drops_damaged_records_and_logs_each_once(kept, caplog):
     base._warn.cache_clear()
     kept.damage("data", "{}")
     for _ in range(3):
@@ -208,7 +208,7 @@ def test_those_that_are_whole_are_told_apart_and_the_others_named_once(kept, cap
         lambda data: data.copy(),
     ],
 )
-def test_nobody_takes_damaged_data_for_none_at_all(look):
+def test_reading_damaged_data_raises(look):
     with pytest.raises(StoreError, match="broken"):
         look(DamagedData("broken"))
     assert "broken" in repr(DamagedData("broken"))

@@ -30,7 +30,7 @@ def project(tmp_path, monkeypatch):
         ("database_url = '{url}'\nproject = 'mine'", ("{url}", "mine")),
     ],
 )
-def test_the_settings_say_where(project, settings, expected):
+def test_the_location_comes_from_the_settings(project, settings, expected):
     names = {"project": project, "url": URL, "host": socket.gethostname()}
     (project / "redraft.toml").write_text(settings.format(**names))
     place = project_place()
@@ -41,7 +41,7 @@ def test_the_settings_say_where(project, settings, expected):
         assert (str(place.database), place.space) == tuple(each.format(**names) for each in expected)
 
 
-def test_a_place_is_shown_without_a_password():
+def test_a_location_is_shown_without_its_password():
     assert str(Place(URL, "mine")) == "postgresql://me@host:5432/db (project 'mine')"
     assert str(Place(Path("/a/b"), "")) == "/a/b"
 
@@ -61,7 +61,7 @@ def test_a_place_is_shown_without_a_password():
         ("postgresql://me:hush\ud800@host/db", "can't be understood"),
     ],
 )
-def test_another_url_is_refused_by_name_and_not_repeated(url, got):
+def test_an_unsupported_url_is_refused_without_repeating_it(url, got):
     with pytest.raises(ConfigError, match=r"REDRAFT_DATABASE_URL.*postgresql://USER:PASSWORD@HOST") as found:
         Place(url, "mine").open()
     assert got in str(found.value)

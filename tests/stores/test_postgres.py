@@ -28,7 +28,7 @@ def store(postgres):
     asyncio.run(store.aclose())
 
 
-def test_data_is_kept_letter_by_letter(store, postgres):
+def test_data_is_stored_verbatim(store, postgres):
     data = {"z": 1.0, "a": 1e22, "nul": "\0", "high": "\ud83d", "é": [2**70, -0.0], "n": None}
 
     async def main():
@@ -62,7 +62,7 @@ def test_the_longest_names_can_be_indexed(postgres):
         PostgresStore(postgres.url, "x" * (LONGEST_SPACE + 1))
 
 
-def test_what_is_put_at_once_shares_transactions(store, postgres):
+def test_concurrent_puts_share_transactions(store, postgres):
     async def main():
         await store.put(note("first"))
         await asyncio.gather(*(store.put(note(str(number))) for number in range(200)))
@@ -72,7 +72,7 @@ def test_what_is_put_at_once_shares_transactions(store, postgres):
     asyncio.run(main())
 
 
-def test_one_that_the_database_refuses_fails_alone(store, postgres):
+def test_a_refused_record_does_not_affect_others(store, postgres):
     async def main():
         await store.put(note("first"))
         postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
@@ -90,7 +90,7 @@ def test_one_that_the_database_refuses_fails_alone(store, postgres):
     asyncio.run(main())
 
 
-def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(store, postgres):
+def test_put_all_stores_nothing_if_the_database_refuses_one(store, postgres):
     async def main():
         await store.put(note("a"))
         postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
@@ -107,7 +107,7 @@ def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(store, postg
     asyncio.run(main())
 
 
-def test_a_record_that_is_damaged_is_named(store, postgres):
+def test_a_damaged_record_is_named(store, postgres):
     async def main():
         await asyncio.gather(*(store.put(note(key)) for key in "abc"))
         postgres.ask("UPDATE redraft_records SET data = '{\"x\": ' WHERE key = 'b'")
@@ -121,7 +121,7 @@ def test_a_record_that_is_damaged_is_named(store, postgres):
     asyncio.run(main())
 
 
-def test_filters_are_indexed(store, postgres):
+def test_filters_use_an_index(store, postgres):
     async def main():
         for start in range(0, 3000, 1000):
             await asyncio.gather(
@@ -170,7 +170,7 @@ def vectors(count, dimensions):
 
 @pytest.mark.usefixtures("extension")
 @pytest.mark.parametrize("dimensions", [1, 8, 384])
-def test_near_says_what_the_store_in_memory_says(store, dimensions):
+def test_near_agrees_with_the_memory_store(store, dimensions):
     async def main():
         memory = MemoryStore()
         for record in vectors(300, dimensions):
@@ -192,7 +192,7 @@ def test_near_says_what_the_store_in_memory_says(store, dimensions):
 
 
 @pytest.mark.usefixtures("extension")
-def test_near_takes_what_pgvector_can_not(store):
+def test_near_supports_vectors_that_pgvector_cannot(store):
     async def main():
         await store.put(Record("huge", "a", {}, vector=[3e38] * 3))
         await store.put(Record("huge", "b", {}, vector=[1.0, 1.0, 1.1]))
@@ -227,13 +227,13 @@ at_once(24, lambda process: asyncio.run(main(process)))
 """
 
 
-def test_many_processes_begin_on_an_empty_database_at_once(postgres):
+def test_many_processes_create_the_tables_at_once(postgres):
     said = run(BEGIN + OPEN, postgres.url).split()
     assert sorted(said) == ["False"] * 23 + ["True"]
     assert postgres.ask("SELECT version FROM redraft_schema") == [(len(MIGRATIONS),)]
 
 
-def test_an_older_schema_is_brought_up_to_date(postgres, monkeypatch):
+def test_an_older_schema_is_migrated(postgres, monkeypatch):
     first = PostgresStore(postgres.url)
     asyncio.run(first.put(note("old")))
     asyncio.run(first.aclose())
@@ -320,7 +320,7 @@ asyncio.run(store.delete("note", "b"))""",
 
 
 @pytest.mark.parametrize("script", ENDS.values(), ids=ENDS)
-def test_a_process_ends_with_its_store_open(postgres, store, script):
+def test_a_process_ends_although_its_store_is_open(postgres, store, script):
     assert run(f"{BEGIN}store = PostgresStore(sys.argv[2])\n{script}", postgres.url) == ""
     assert [record.key for record in asyncio.run(store.find("note"))] == ["a"]
 
@@ -360,7 +360,7 @@ def test_processes_that_write_the_same_records_lose_nothing(postgres, store):
     assert sum(record.revision for record in asyncio.run(store.find("together"))) == 6 * 3 * 20 * 3 * 3
 
 
-def test_without_the_extra_the_command_is_named():
+def test_without_the_extra_the_error_has_the_pip_command():
     script = """
 import sys
 sys.modules["psycopg"] = None
@@ -378,7 +378,7 @@ except MissingExtraError as error:
     assert MissingExtraError
 
 
-def test_a_hasty_store_writes_the_same_records_without_waiting_for_the_disk(postgres):
+def test_a_hasty_store_writes_without_waiting_for_the_disk(postgres):
     async def main():
         store = PostgresStore(postgres.url, "one")
         hasty = store.hasty()

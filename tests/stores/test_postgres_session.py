@@ -62,7 +62,7 @@ def attempt(url, *, write=True, **options):
 # Refused
 
 
-def test_where_no_server_is_the_message_says_so(tmp_path):
+def test_an_unreachable_server_is_reported(tmp_path):
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -73,7 +73,7 @@ def test_where_no_server_is_the_message_says_so(tmp_path):
     assert "can't be reached" in attempt(f"postgresql://me:{PASSWORD}@no-host.invalid/mine")
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for_without_end():
+def test_a_silent_server_times_out():
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         port = silent.getsockname()[1]
         said = attempt(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/mine?connect_timeout=2")
@@ -81,7 +81,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for_without_end():
     assert "timeout" in said
 
 
-def test_who_may_not_is_told_why(server, place):
+def test_missing_privileges_are_explained(server, place):
     rules = server.data / "pg_hba.conf"
     rules.write_text("local all locked scram-sha-256\nlocal all shut reject\n" + rules.read_text())
     place.ask("SELECT pg_reload_conf()")
@@ -119,17 +119,17 @@ def test_who_may_not_is_told_why(server, place):
     asyncio.run(main())
 
 
-def test_a_database_that_can_not_hold_every_text_is_refused(server, place):
+def test_a_database_without_utf_8_is_refused(server, place):
     place.ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     assert "has the encoding LATIN1, which can't hold every text" in attempt(server.url("latin"))
 
 
-def test_a_server_that_can_only_be_read_is_named(place):
+def test_a_read_only_server_is_reported(place):
     said = attempt(place.url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20"))
     assert "can be read only" in said
 
 
-def test_a_lock_of_another_session_is_waited_for_within_bounds(place):
+def test_waiting_for_a_lock_is_bounded(place):
     async def main():
         store = PostgresStore(place.url, wait=0.2)
         await store.put(note())
@@ -144,7 +144,7 @@ def test_a_lock_of_another_session_is_waited_for_within_bounds(place):
     asyncio.run(main())
 
 
-def test_tables_that_are_gone_are_made_anew(place):
+def test_dropped_tables_are_recreated(place):
     async def main():
         store = PostgresStore(place.url)
         await store.put(note())
@@ -164,7 +164,7 @@ def test_tables_that_are_gone_are_made_anew(place):
 # Lost
 
 
-def test_a_connection_that_was_lost_in_between_is_opened_anew(place, caplog):
+def test_a_lost_connection_is_reopened(place, caplog):
     async def main():
         store = PostgresStore(place.url)
         await store.put(note(x=0))
@@ -181,7 +181,7 @@ def test_a_connection_that_was_lost_in_between_is_opened_anew(place, caplog):
     assert [record.message for record in caplog.records if record.levelno > logging.INFO] == []
 
 
-def test_a_write_whose_fate_is_not_known_is_not_repeated(place, caplog):
+def test_a_write_of_unknown_outcome_is_not_repeated(place, caplog):
     async def main():
         store = PostgresStore(place.url)
         await store.put(note())
@@ -203,7 +203,7 @@ def test_a_write_whose_fate_is_not_known_is_not_repeated(place, caplog):
     assert [record.message for record in caplog.records if record.levelno > logging.INFO] == []
 
 
-def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowledged(server, place):
+def test_acknowledged_writes_survive_a_server_kill(server, place):
     acknowledged, failed, said = [], [], []
 
     async def write(store, task, until):
@@ -249,7 +249,7 @@ def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowledged(se
     asyncio.run(main())
 
 
-def test_callers_that_are_cancelled_leave_the_store_usable(place):
+def test_cancelled_callers_leave_the_store_usable(place):
     async def main():
         store = PostgresStore(place.url)
         await store.put(note())
@@ -271,7 +271,7 @@ def test_callers_that_are_cancelled_leave_the_store_usable(place):
     asyncio.run(main())
 
 
-def test_a_process_that_can_not_write_ends_all_the_same(server, tmp_path):
+def test_a_process_that_cannot_write_still_ends(server, tmp_path):
     script = """
 from redraft.stores.postgres import PostgresStore
 async def main():
@@ -291,7 +291,7 @@ asyncio.run(main())
     assert "can't be reached" in out
 
 
-def test_who_stands_still_within_a_transaction_keeps_nobody_waiting(place, monkeypatch):
+def test_an_idle_transaction_does_not_block_others(place, monkeypatch):
     monkeypatch.setattr(postgres_database, "IDLE_TIMEOUT", 0.2)
 
     async def main():
@@ -353,7 +353,7 @@ async def refused(session, sql):
 
 
 @pytest.mark.parametrize("rights", ["SUPERUSER", "", "BYPASSRLS CREATEROLE"])
-def test_a_session_sees_its_own_space_whatever_it_asks(user_of, caplog, rights):
+def test_a_session_sees_only_its_own_space(user_of, caplog, rights):
     """The owner of the table, a superuser, and one who passes over policies and may make roles."""
 
     async def main():
@@ -384,7 +384,7 @@ def test_a_session_sees_its_own_space_whatever_it_asks(user_of, caplog, rights):
     assert PASSED_OVER not in caplog.text
 
 
-def test_a_session_sees_the_runs_of_its_own_space(user_of):
+def test_a_session_sees_only_runs_of_its_own_space(user_of):
     async def main():
         url = user_of("")
         one, other = (PostgresStore(url, space, isolated=True) for space in ("agent:one", "agent:other"))
@@ -402,7 +402,7 @@ def test_a_session_sees_the_runs_of_its_own_space(user_of):
     asyncio.run(main())
 
 
-def test_who_passes_over_policies_for_good_is_warned_once(user_of, caplog, postgres):
+def test_a_role_that_bypasses_policies_is_warned_once(user_of, caplog, postgres):
     """A role that an administrator has made powerful; stores keep agents apart all the same."""
 
     async def main():
@@ -428,7 +428,7 @@ def test_who_passes_over_policies_for_good_is_warned_once(user_of, caplog, postg
 @pytest.mark.parametrize(
     ("rights", "option"), [("BYPASSRLS", " WITH GRANT OPTION"), ("BYPASSRLS CREATEROLE", "")]
 )
-def test_who_may_not_take_on_the_role_is_warned_and_goes_on(user_of, caplog, rights, option):
+def test_without_the_right_to_the_role_a_warning_is_logged(user_of, caplog, rights, option):
     """One may not make it, or be granted it; one may not let it look into the schema."""
 
     async def main():
@@ -441,7 +441,7 @@ def test_who_may_not_take_on_the_role_is_warned_and_goes_on(user_of, caplog, rig
     assert caplog.text.count(PASSED_OVER) == 1
 
 
-def test_who_is_granted_the_role_needs_no_right_to_make_it(user_of, caplog, postgres):
+def test_a_granted_role_needs_no_createrole(user_of, caplog, postgres):
     async def main():
         await (await two_agents(postgres.url)).aclose()
         url = user_of("BYPASSRLS")
@@ -458,7 +458,7 @@ def test_who_is_granted_the_role_needs_no_right_to_make_it(user_of, caplog, post
 
 
 @pytest.mark.parametrize("space", ["a b\\c\t'\"; -c x=y", "ä東🔑", ""])
-def test_a_session_is_in_a_space_of_any_name(postgres, space):
+def test_a_space_may_have_any_name(postgres, space):
     async def main():
         store = PostgresStore(postgres.url, space, isolated=True)
         await store.put(note())
@@ -469,7 +469,7 @@ def test_a_session_is_in_a_space_of_any_name(postgres, space):
     asyncio.run(main())
 
 
-def test_the_directory_shows_what_agents_say_of_themselves(postgres):
+def test_the_directory_lists_agents_with_their_status(postgres):
     async def main():
         store = await two_agents(postgres.url)
         await store.put(Record("agent", "agent", {"name": "one"}))
@@ -484,7 +484,7 @@ def test_the_directory_shows_what_agents_say_of_themselves(postgres):
     asyncio.run(main())
 
 
-def test_records_of_agents_are_none_of_the_projects(postgres):
+def test_records_of_agents_and_projects_are_separate(postgres):
     async def main():
         isolated, plain = PostgresStore(postgres.url, "x", isolated=True), PostgresStore(postgres.url, "x")
         await asyncio.gather(isolated.put(note("a")), plain.put(note("b")))

@@ -63,7 +63,7 @@ def summed(store, by, *args, **query):
     return asyncio.run(run_index(store).sum(by, RunQuery(*args, **query)))
 
 
-def test_a_row_comes_back_as_it_was(store):
+def test_a_row_round_trips(store):
     full = row(
         "full", reason="plateau", model=HOSTILE, judge="j", parent="p", is_inner=True, host="h", pid=2**40,
         process_started="7", is_advised=True, strategy="hybrid", max_iterations=3, threshold=0.8,
@@ -85,7 +85,7 @@ def test_a_row_comes_back_as_it_was(store):
     asyncio.run(main())
 
 
-def test_rows_follow_their_records(store):
+def test_rows_are_updated_with_their_records(store):
     async def main():
         index = run_index(store)
 
@@ -118,7 +118,7 @@ def test_rows_follow_their_records(store):
 @pytest.mark.parametrize(
     "data", [{}, {"index": None}, {"index": {"status": "finished"}}, {"index": {"agent": 3, "shares": [[1]]}}]
 )
-def test_what_has_no_columns_is_damaged(store, data):
+def test_a_run_without_columns_is_damaged(store, data):
     asyncio.run(store.put(Record(RUN, "a", data)))
     [one] = asyncio.run(run_index(store).find())
     assert (one.status, one.cost_usd, one.versions) == ("damaged", None, 0)
@@ -157,7 +157,7 @@ def test_runs_are_filtered(store, where, expected):
     assert sum(counted(store, "day", where).values()) == len(expected)
 
 
-def test_a_page_follows_a_page(store):
+def test_pages_are_consecutive(store):
     async def main():
         index = run_index(store)
         await keep(store, *some_runs())
@@ -174,7 +174,7 @@ def test_a_page_follows_a_page(store):
     asyncio.run(main())
 
 
-def test_runs_are_found_by_beginnings_of_their_ids(store):
+def test_runs_are_found_by_id_prefix(store):
     asyncio.run(keep(store, *(record(row(name)) for name in ("ab", "a%", "a_c", "b", "ab\U0010ffff"))))
     assert found(store, prefixes=("ab",)) == ["ab\U0010ffff", "ab"]
     assert found(store, prefixes=("a%", "b", "x")) == ["b", "a%"]
@@ -190,7 +190,7 @@ def test_runs_of_another_space_are_not_seen(open_store):
     assert found(ours) == ["a"]
 
 
-def test_sums_say_what_is_known_and_how_much_is_not(store):
+def test_sums_count_unknown_costs_apart(store):
     runs = [
         row("a", requests=1, input_tokens=10, output_tokens=1, later_tokens=4, later_usd=0.5),
         row("b", requests=2, failed_requests=3, known_usd=0.5, unpriced=True, later_unpriced=True),
@@ -230,7 +230,7 @@ def test_a_count_has_the_greatest_id(store):
     assert asyncio.run(run_index(store).count("agent")) == {"writer": Count(3, "c")}
 
 
-def test_a_day_is_that_on_which_a_run_began(store):
+def test_a_run_belongs_to_the_day_it_began(store):
     asyncio.run(keep(store, record(row("a"))))
     [one] = asyncio.run(run_index(store).find())
     assert summed(store, "day") == {one.created_at.astimezone(UTC).date(): Totals.of(one)}
@@ -259,7 +259,7 @@ def test_shares_are_summed_by_role_and_by_model(store):
     assert summed(store, "role", since=datetime.now(UTC) + timedelta(minutes=1)) == {}
 
 
-def test_what_runs_do_not_have_is_named(store):
+def test_an_unknown_column_is_named(store):
     for ask in (lambda: found(store, {"agnet": "x"}), lambda: summed(store, "agent", {"agnet": "x"})):
         with pytest.raises(ConfigError, match="Runs have no column 'agnet'; did you mean 'agent'"):
             ask()
@@ -267,7 +267,7 @@ def test_what_runs_do_not_have_is_named(store):
         summed(store, "seconds")
 
 
-def test_many_runs_have_the_answers_of_a_scan(store):
+def test_the_index_agrees_with_a_scan(store):
     rng = random.Random(7)  # noqa: S311 (no secrets here)
 
     def made(number):

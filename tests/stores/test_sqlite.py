@@ -55,7 +55,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
-def test_files_are_for_their_owner_only(path, store, umask):
+def test_files_are_readable_by_their_owner_only(path, store, umask):
     async def main():
         await store.put(note())
         await store.get("note", "a")
@@ -73,14 +73,14 @@ def test_files_are_for_their_owner_only(path, store, umask):
     assert "*" in (path.parent / ".gitignore").read_text().splitlines()
 
 
-def test_a_folder_of_others_is_left_as_it_is(path, store):
+def test_permissions_of_an_existing_folder_are_not_changed(path, store):
     path.parent.mkdir(mode=0o755)
     asyncio.run(store.put(note()))
     assert not (path.parent / ".gitignore").exists()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
 
 
-def test_there_is_no_folder_that_git_would_take(path, store, monkeypatch):
+def test_the_folder_is_ignored_by_git(path, store, monkeypatch):
     def full(file, text, *_):
         file.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -94,7 +94,7 @@ def test_there_is_no_folder_that_git_would_take(path, store, monkeypatch):
     assert (path.parent / ".gitignore").read_text()
 
 
-def test_reading_makes_nothing(path, store):
+def test_reading_creates_no_file(path, store):
     async def main():
         assert await store.get("note", "a") is None
         assert await store.find("note", where={"x": 1}) == []
@@ -126,7 +126,7 @@ def test_sums_over_runs_are_read_in_order(path, store, by, since):
 
 
 @pytest.mark.parametrize("name", ["a b?c#d%20.db", "ключ.db", "file:x?mode=memory"])
-def test_any_name_of_a_file(tmp_path, name, monkeypatch):
+def test_any_file_name_works(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = SqliteStore(name)
     asyncio.run(store.put(note()))
@@ -137,12 +137,12 @@ def test_any_name_of_a_file(tmp_path, name, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["a\0b", Path("a\0b"), "\0"])
-def test_a_path_that_no_file_can_have_is_refused_at_once(path):
+def test_an_impossible_path_is_refused_at_once(path):
     with pytest.raises(ConfigError, match=r"without NUL characters, got '.*\\x00"):
         SqliteStore(path)
 
 
-def test_what_is_written_is_on_the_disk_when_a_write_returns(path):
+def test_a_write_is_on_disk_when_it_returns(path):
     file = sqlite_file.SqliteFile(path, 1)
     with file.locked():
         connection = file.connection()
@@ -156,7 +156,7 @@ def test_what_is_written_is_on_the_disk_when_a_write_returns(path):
 # What was there before
 
 
-def test_an_empty_file_becomes_ours(path, store):
+def test_an_empty_file_becomes_a_store(path, store):
     path.parent.mkdir()
     path.touch(0o644)
     asyncio.run(store.put(note()))
@@ -198,7 +198,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("make", "message"), FOREIGN.values(), ids=FOREIGN)
-def test_what_is_not_ours_is_named_and_left_as_it_is(path, store, make, message):
+def test_a_foreign_file_is_reported_and_not_changed(path, store, make, message):
     async def main():
         for _ in range(2):
             for call in (
@@ -231,7 +231,7 @@ def test_what_is_not_ours_is_named_and_left_as_it_is(path, store, make, message)
     ],
     ids=["cut", "overwritten", "first page", "header"],
 )
-def test_a_damaged_file_is_named_and_left_as_it_is(path, store, damage, message):
+def test_a_damaged_file_is_reported_and_not_changed(path, store, damage, message):
     async def main():
         await fill(store)
         await store.aclose()
@@ -250,7 +250,7 @@ def test_a_damaged_file_is_named_and_left_as_it_is(path, store, damage, message)
     asyncio.run(main())
 
 
-def test_a_sqlite_that_is_too_old_is_named(store, monkeypatch):
+def test_a_sqlite_that_is_too_old_is_reported(store, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
     with pytest.raises(StoreError, match=r"needs SQLite 3\.35, and this Python has"):
         asyncio.run(store.put(note()))
@@ -260,7 +260,7 @@ def test_a_sqlite_that_is_too_old_is_named(store, monkeypatch):
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_a_file_that_is_deleted_in_use_is_an_error_once(path, store, everything):
+def test_deleting_the_file_in_use_raises_once(path, store, everything):
     async def main():
         await fill(store)
         assert len(await store.find("note")) == 200
@@ -277,7 +277,7 @@ def test_a_file_that_is_deleted_in_use_is_an_error_once(path, store, everything)
     asyncio.run(main())
 
 
-def test_a_full_database_says_so_and_what_fits_is_stored(store, monkeypatch):
+def test_a_full_database_is_reported_and_still_stores_what_fits(store, monkeypatch):
     settings = sqlite_file._SETTINGS
 
     async def main():
@@ -301,7 +301,7 @@ def test_a_full_database_says_so_and_what_fits_is_stored(store, monkeypatch):
     asyncio.run(main())
 
 
-def test_a_database_locked_by_another_program(path, store):
+def test_a_lock_of_another_program_is_waited_for_and_reported(path, store):
     async def main():
         await store.put(note())
         other = sqlite3.connect(path, isolation_level=None)
@@ -339,7 +339,7 @@ def test_a_script_that_fails_leaves_the_database_as_it_was(path, store, monkeypa
 
 
 @pytest.mark.parametrize("how", ["ABORT", "ROLLBACK"])
-def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(path, store, how):
+def test_put_all_stores_nothing_if_the_database_refuses_one(path, store, how):
     async def main():
         await store.put(note("a"))
         with sqlite3.connect(path) as connection:
@@ -437,7 +437,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize("body", RIGHTS.values(), ids=RIGHTS)
-def test_without_rights_it_is_a_named_error_and_passes(tmp_path, body):
+def test_missing_permissions_are_reported_and_recovered_from(tmp_path, body):
     assert run(rights(body), tmp_path / "kept" / "redraft.db") == ""
 
 
@@ -468,7 +468,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("age", ["old", "new"])
-def test_a_disk_that_takes_no_more_is_a_named_error_and_passes(tmp_path, age):
+def test_a_full_disk_is_reported_and_recovered_from(tmp_path, age):
     """The system refuses to write beyond a size: the same to SQLite as a quota or a disk without room."""
     assert int(run(FULL, tmp_path / "kept" / "redraft.db", age)) >= 1
 
@@ -482,7 +482,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_that_a_stopped_process_holds(tmp_path):
+def test_a_lock_held_by_a_stopped_process_is_reported(tmp_path):
     store = SqliteStore(tmp_path / "redraft.db", wait=0.3)
 
     async def main():
@@ -541,7 +541,7 @@ for turn in range(6):
 """
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path):
+def test_acknowledged_writes_survive_a_kill(tmp_path):
     acknowledged = set(run(WRITE_UNTIL_KILLED, tmp_path / "redraft.db").split("\n")) - {""}
     assert len({key.split("/")[0] for key in acknowledged}) == 24  # processes
     store = SqliteStore(tmp_path / "redraft.db")
@@ -578,7 +578,7 @@ at_once(8, lambda process: asyncio.run(main(process)))
 """
 
 
-def test_eight_processes_have_their_turns(tmp_path):
+def test_eight_processes_share_a_file_fairly(tmp_path):
     counts = [int(line) for line in run(WRITE_FOR_A_WHILE, tmp_path / "redraft.db").split()]
     assert len(counts) == 8
     # Without a fair lock one of them starves, with a turn for hundreds of another's. How even the shares are
@@ -608,7 +608,7 @@ at_once(24, lambda process: asyncio.run(main(process)))
 
 
 @pytest.mark.parametrize("turn", range(2))
-def test_many_processes_begin_on_a_fresh_path_at_once(tmp_path, turn):
+def test_many_processes_create_the_file_at_once(tmp_path, turn):
     said = run(OPEN, tmp_path / "new" / "kept" / "redraft.db").split()
     assert sorted(said) == ["False"] * 23 + ["True"]
 
@@ -723,7 +723,7 @@ asyncio.run(main())""",
 
 
 @pytest.mark.parametrize("script", ENDS.values(), ids=ENDS)
-def test_a_process_ends_with_its_store_open(tmp_path, script):
+def test_a_process_ends_although_its_store_is_open(tmp_path, script):
     started = time.monotonic()
     assert run(f"store = SqliteStore(sys.argv[2])\n{script}", tmp_path / "redraft.db") == ""
     assert time.monotonic() - started < 60

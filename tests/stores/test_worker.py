@@ -64,7 +64,7 @@ def fail(error):
     return work
 
 
-def test_what_waits_is_done_in_one_go_and_in_order(worker, log, gate):
+def test_waiting_requests_are_done_in_one_batch_and_in_order(worker, log, gate):
     async def main():
         done = []
         tasks = [asyncio.create_task(worker.do(lambda _, n=n: done.append(n) or n)) for n in range(50)]
@@ -77,7 +77,7 @@ def test_what_waits_is_done_in_one_go_and_in_order(worker, log, gate):
     asyncio.run(main())
 
 
-def test_what_a_loop_asks_for_in_one_round_is_not_torn_apart_by_a_thread_that_is_at_work(worker, log, gate):
+def test_requests_of_one_loop_iteration_share_a_batch(worker, log, gate):
     async def ask(number):
         time.sleep(0.04)  # noqa: ASYNC251 (the round takes its time: the thread ends what it does before)
         return await worker.do(lambda _: number)
@@ -93,7 +93,7 @@ def test_what_a_loop_asks_for_in_one_round_is_not_torn_apart_by_a_thread_that_is
     asyncio.run(main())
 
 
-def test_one_go_is_bounded(worker, log, gate):
+def test_a_batch_is_bounded(worker, log, gate):
     async def main():
         tasks = [asyncio.create_task(worker.do(lambda _: None)) for _ in range(2 * LARGEST_BATCH + 5)]
         await asyncio.sleep(0.01)
@@ -105,7 +105,7 @@ def test_one_go_is_bounded(worker, log, gate):
     asyncio.run(main())
 
 
-def test_errors_reach_those_who_asked(worker, log, gate):
+def test_errors_reach_their_caller(worker, log, gate):
     async def main():
         jobs = [worker.do(lambda _: 1), worker.do(fail(ValueError("own"))), worker.do(lambda _: 2)]
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -129,7 +129,7 @@ def test_errors_reach_those_who_asked(worker, log, gate):
     asyncio.run(main())
 
 
-def test_a_loop_that_is_gone_does_no_harm(worker, log, gate):
+def test_a_closed_loop_is_ignored(worker, log, gate):
     loop = asyncio.new_event_loop()
     task = loop.create_task(worker.do(lambda _: log.append("done")))
     loop.run_until_complete(asyncio.sleep(0.01))
@@ -141,7 +141,7 @@ def test_a_loop_that_is_gone_does_no_harm(worker, log, gate):
     assert "done" in log
 
 
-def test_stopping_does_first_what_was_asked_for(worker, log, gate):
+def test_stopping_finishes_pending_requests(worker, log, gate):
     async def main():
         tasks = [asyncio.create_task(worker.do(lambda _, n=n: n)) for n in range(5)]
         await asyncio.sleep(0.01)
@@ -182,7 +182,7 @@ def loop(request, monkeypatch):
     loop.close()
 
 
-def test_what_threads_ring_for_is_called_in_the_loop_and_in_order(loop):
+def test_callbacks_from_threads_run_in_the_loop_in_order(loop):
     calls = []
     everything = asyncio.Event()
 
@@ -212,7 +212,7 @@ def test_what_threads_ring_for_is_called_in_the_loop_and_in_order(loop):
         assert [number for one, number in calls if one == thread] == list(range(1000))
 
 
-def test_who_rings_when_the_loop_is_closed_or_gone_is_not_heard(loop):
+def test_callbacks_for_a_closed_loop_are_dropped(loop):
     bell = Doorbell(loop)
     calls = []
     loop.close()
@@ -221,7 +221,7 @@ def test_who_rings_when_the_loop_is_closed_or_gone_is_not_heard(loop):
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["heard", "closed before it hears"])
-def test_a_loop_that_is_gone_leaves_no_file_open(heard):
+def test_a_closed_loop_leaves_no_file_open(heard):
     def open_files():
         gc.collect()
         return len([*Path("/proc/self/fd").iterdir()])
@@ -264,5 +264,5 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_forked_child_does_not_ring_at_its_parents_door():
+def test_a_forked_child_does_not_wake_its_parent():
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)

@@ -68,12 +68,12 @@ def test_a_change_says_what_happened(changes, what, content, status, told):
     assert answer.json() == told if told else "error" in answer.json()
 
 
-def test_a_body_too_large_is_refused_by_the_change_that_reads_it(changes):
+def test_a_body_that_is_too_large_is_refused(changes):
     answer = changes("it", (b"x" * 300_000 for _ in range(5)))
     assert (answer.status_code, list(answer.json())) == (413, ["error"])
 
 
-def test_a_change_is_not_read_by_get(changes):
+def test_get_does_not_trigger_a_change(changes):
     client, _ = guarded(MemoryStore())
     assert client.get("/lessons/it/approve", headers=BEARER).status_code in (404, 405)
 
@@ -92,7 +92,7 @@ def hostile(text):
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("path", ["/runs", "/runs/a-run"])
-def test_what_comes_from_a_run_is_inert(text, path):
+def test_content_of_a_run_is_escaped(text, path):
     store = MemoryStore()
     put(store, hostile(text))
     client = pages(store)
@@ -108,7 +108,7 @@ def test_what_comes_from_a_run_is_inert(text, path):
 
 
 @pytest.mark.parametrize("name", ["<script>", "a&reason=plateau", "\x1b[31m", "%ff", "javascript:alert(1)"])
-def test_what_is_asked_for_is_inert(name):
+def test_query_parameters_are_escaped(name):
     for query in ({"name": name}, {"before": name}, {"status": name}):
         answer = pages(MemoryStore()).get("/runs", params=query)
         assert answer.status_code in (200, 400, 404)
@@ -116,7 +116,7 @@ def test_what_is_asked_for_is_inert(name):
         assert "\x1b" not in answer.text
 
 
-def test_five_megabytes_are_cut_with_a_link_to_the_whole():
+def test_large_outputs_are_cut_with_a_link_to_the_rest():
     store, whole = MemoryStore(), "many words " * 470_000
     put(store, described("large", versions=tuple(history(0.2, 0.6, output=whole))))
     client = pages(store)
@@ -129,14 +129,14 @@ def test_five_megabytes_are_cut_with_a_link_to_the_whole():
     assert text.text == whole
 
 
-def test_a_lone_surrogate_comes_as_its_escape():
+def test_a_lone_surrogate_is_shown_as_an_escape():
     store = MemoryStore()
     put(store, described("it", versions=(version(1, 0.5, "a \ud83d b"),)))
     assert pages(store).get("/runs/it/versions/1.txt").text == "a \\ud83d b"
     assert json.loads(pages(store).get("/runs/it.json").content)["versions"][0]["output"] == "a \ud83d b"
 
 
-def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
+def test_a_secret_is_withheld_on_every_page(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
     told, personal = person(Maker())
@@ -177,7 +177,7 @@ def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
         ("/runs?name=a&before=unknown", 404, "here to page from"),
     ],
 )
-def test_what_is_not_there_is_told_on_a_page(path, status, told):
+def test_a_missing_page_is_a_404_page(path, status, told):
     store = MemoryStore()
     put(store, described("it"))
     answer = pages(store).get(path)
@@ -185,7 +185,7 @@ def test_what_is_not_there_is_told_on_a_page(path, status, told):
 
 
 @pytest.mark.parametrize("damage", ["away", "not a database", "a record"])
-def test_a_store_that_cant_be_read_is_told_on_every_page(tmp_path, damage):
+def test_an_unreadable_store_is_reported_on_every_page(tmp_path, damage):
     path = tmp_path / "r.db"
     store = SqliteStore(path)
     put(store, described("it"))
@@ -210,7 +210,7 @@ def test_a_store_that_cant_be_read_is_told_on_every_page(tmp_path, damage):
     asyncio.run(store.aclose())
 
 
-def test_a_defect_is_told_as_one(monkeypatch):
+def test_a_defect_is_a_500_page(monkeypatch):
     def broken(*_):
         raise ValueError("surprise")
 
@@ -222,12 +222,12 @@ def test_a_defect_is_told_as_one(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/runs", "/runs/a-run", "/runs/a-run/diff"])
-def test_the_navigation_says_where_one_is(path):
+def test_the_navigation_marks_the_current_page(path):
     store = MemoryStore()
     put(store, described("a-run"))
     assert '<a href="/runs" aria-current="page">Runs</a>' in pages(store).get(path).text
 
 
 @pytest.mark.parametrize(("took", "seconds"), [(0.0, 1.0), (0.05, 1.0), (0.4, 4.0), (60.0, 10.0)])
-def test_a_page_that_is_slow_to_make_is_looked_at_less_often(took, seconds):
+def test_a_slow_page_is_refreshed_less_often(took, seconds):
     assert interval(took) == seconds

@@ -100,7 +100,7 @@ def test_each_page_is_accessible_and_fits(opened, path, scheme):
     assert is_within(page, 360)
 
 
-def test_the_keyboard_reaches_what_there_is(opened):
+def test_every_control_is_reachable_by_keyboard(opened):
     page = opened("runs")
     page.keyboard.press("Tab")
     assert page.locator(":focus").inner_text() == "Skip to content"
@@ -113,7 +113,7 @@ def test_the_keyboard_reaches_what_there_is(opened):
     page.get_by_role("heading", name="Why it stopped").wait_for()
 
 
-def test_the_theme_is_chosen_and_stays(opened):
+def test_the_theme_is_remembered(opened):
     page = opened("runs")
     paper = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
@@ -174,7 +174,7 @@ def test_a_run_is_watched_from_its_start_to_its_stop(opened, project):
         row.get_by_text("quality_met").wait_for(timeout=15_000)
 
 
-def test_what_is_open_and_focused_stays_so_while_a_run_moves(opened, project):
+def test_updates_keep_focus_and_open_sections(opened, project):
     with at_work(project, "moving", 1.5):
         page = opened("runs")
         page.locator("tbody tr", has_text="moving").wait_for(timeout=15_000)
@@ -197,7 +197,7 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
         page.get_by_role("heading", name="State: interrupted").wait_for(timeout=15_000)
 
 
-def test_a_page_that_was_exported_needs_no_server(browser, project, tmp_path):
+def test_an_exported_page_needs_no_server(browser, project, tmp_path):
     from redraft.history.run_page import run_page
     from redraft.loop.runs import KeptRun
 

@@ -112,7 +112,7 @@ CUT = """
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_no_label_of_a_chart_is_cut(opened, width):
+def test_chart_labels_are_not_cut_off(opened, width):
     page = opened("agents/monitor")
     page.set_viewport_size({"width": width, "height": 740})
     label = page.locator(".trends svg").first.locator("text").first
@@ -121,7 +121,7 @@ def test_no_label_of_a_chart_is_cut(opened, width):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
+def test_a_person_decides_on_a_waiting_plan(opened, project, scheme):
     from axe_playwright_python.sync_playwright import Axe
 
     name = f"hall-{scheme}"
@@ -159,7 +159,7 @@ def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
     assert [(one["verdict"], one["message"]) for one in said] == [("reject", "not the first"), ("modify", "")]
 
 
-def test_feedback_is_left_by_keyboard_and_what_is_typed_survives_what_moves(opened, project):
+def test_feedback_can_be_typed_while_the_page_updates(opened, project):
     first, second = opened("agents/monitor"), opened("agents/monitor?cycle=4")
     second.get_by_label("Message").fill("still being written")
     first.get_by_label("Your name").focus()

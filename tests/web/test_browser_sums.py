@@ -62,7 +62,7 @@ def test_a_period_and_an_agent_are_chosen(opened):
     assert page.locator("tbody tr").count() == RUNS
 
 
-def test_groups_are_compared_with_the_baseline_that_is_chosen(opened):
+def test_groups_are_compared_with_the_chosen_baseline(opened):
     page = opened("compare")
     page.get_by_label("Baseline").select_option("wordy")
     page.get_by_role("button", name="Compare").click()
@@ -73,7 +73,7 @@ def test_groups_are_compared_with_the_baseline_that_is_chosen(opened):
     assert "no difference shown" in rows.filter(has_text="named").inner_text()
 
 
-def test_a_task_is_followed_from_what_it_cost(opened):
+def test_a_task_on_the_spend_page_leads_to_its_runs(opened):
     page = opened("spend")
     page.get_by_role("link", name="Write down the order.").click()
     page.wait_for_url("**/compare?by=day&task=**")

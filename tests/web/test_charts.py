@@ -34,13 +34,13 @@ def test_bars_stand_on_zero(values, tops, most, words):
     assert drawn.bars[-1].title == f"cycle {len(values)}: {'unknown' if values[-1] is None else values[-1]}"
 
 
-def test_what_no_cycle_has_is_not_drawn():
+def test_a_series_without_values_is_not_drawn():
     assert trend("Cost", [1, 2], [None, None], str) is None
     assert trend("Cost", [], [], str) is None
 
 
 @pytest.mark.parametrize("count", [1, 7, 50])
-def test_bars_lie_beside_each_other(count):
+def test_bars_do_not_overlap(count):
     drawn = trend("Tokens", range(count), [1] * count, str)
     ends = [(bar.x, bar.x + bar.width) for bar in drawn.bars]
     assert all(end < begin for (_, end), (begin, _) in pairwise(ends))
@@ -66,7 +66,7 @@ def test_periods_without_a_value_are_gaps(names, count, unit):
     assert all(bar.part == pytest.approx(bar.height / 3) for bar in bars.bars)
 
 
-def test_a_curve_of_many_scores_has_few_dots_among_them_what_stands_out():
+def test_a_long_curve_has_dots_only_where_it_matters():
     scores = [0.5 + (0.3 if n == 77 else -0.4 if n == 101 else 0.001 * (n % 7)) for n in range(200)]
     drawn = score_curve(
         [Scored(n + 1, score, kind="best" if n == 77 else "") for n, score in enumerate(scores)]
@@ -80,7 +80,7 @@ def test_a_curve_of_many_scores_has_few_dots_among_them_what_stands_out():
 
 
 @pytest.mark.parametrize("count", [1, 16, MOST_DOTS])
-def test_a_curve_of_fewer_scores_has_a_dot_for_each(count):
+def test_a_short_curve_has_a_dot_for_each_score(count):
     assert len(score_curve([Scored(n, 0.5) for n in range(count)]).points) == count
 
 
@@ -104,7 +104,7 @@ def test_a_stretch_ends_where_the_group_changes(rows, labels):
     assert len(drawn.points) == len(rows)
 
 
-def test_scores_stand_from_the_bottom_to_the_top_and_within_the_frame():
+def test_scores_stay_within_the_frame():
     drawn = series(samples(("a", 0.0), ("a", 1.0), ("a", 0.5)))
     low, high, middle = (point.y for point in drawn.points)
     assert (low, high) == (drawn.frame.bottom, drawn.frame.top)

@@ -137,7 +137,7 @@ TRIES = {
 
 
 @pytest.mark.parametrize(("status", "headers", "request_"), TRIES.values(), ids=TRIES)
-def test_who_gets_in(status, headers, request_):
+def test_requests_with_and_without_a_key(status, headers, request_):
     got, answer, body = ask(*headers, **request_)
     assert got == status, body
     assert HEADERS.items() <= answer.items()
@@ -148,7 +148,7 @@ def test_who_gets_in(status, headers, request_):
     assert TOKEN.encode() not in body
 
 
-def test_a_web_socket_is_closed():
+def test_web_sockets_are_refused():
     assert ask(BEARER, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
 
 
@@ -162,7 +162,7 @@ def test_a_web_socket_is_closed():
         ("/x\r\nset-cookie: a=b", "", "/x%0D%0Aset-cookie:%20a=b"),
     ],
 )
-def test_a_ticket_lets_one_browser_in_and_leaves_the_address(path, query, leads_to):
+def test_a_ticket_works_once_and_is_removed_from_the_address(path, query, leads_to):
     keys = Keys()
     ticket = keys.ticket()
     status, answer, _ = ask(path=path, query=f"{query}&token={ticket}".lstrip("&"), keys=keys)
@@ -172,7 +172,7 @@ def test_a_ticket_lets_one_browser_in_and_leaves_the_address(path, query, leads_
     assert ask(query=f"token={ticket}", keys=keys)[0] == 401
 
 
-def test_the_nonce_is_another_each_time():
+def test_each_response_has_a_new_nonce():
     policies = {ask(BEARER)[1]["content-security-policy"] for _ in range(3)}
     assert len(policies) == 3
 
@@ -191,11 +191,11 @@ def test_the_nonce_is_another_each_time():
         ("::1", "[::1]:8765", True),
     ],
 )
-def test_the_hosts_of_a_door(host, given, admitted):
+def test_allowed_hosts(host, given, admitted):
     assert Door(host, 8765).admits(given) is admitted
 
 
-def test_on_the_port_of_its_scheme_a_host_has_no_number():
+def test_the_default_port_is_left_out_of_the_host():
     assert Door("127.0.0.1", 80).admits("127.0.0.1")
     assert not Door("127.0.0.1", 80).admits("evil.example")
 
@@ -206,7 +206,7 @@ def test_a_weak_token_is_refused(token):
         Keys(token)
 
 
-def test_an_answer_says_that_it_is_not_to_be_kept():
+def test_responses_are_not_cached():
     client, _ = guarded(MemoryStore())
     answer = client.get("/runs.json", headers=BEARER)
     assert json.loads(answer.text)["runs"] == []
