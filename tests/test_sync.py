@@ -1,4 +1,7 @@
 import asyncio
+import signal
+import subprocess
+import sys
 from contextvars import ContextVar
 
 import pytest
@@ -47,3 +50,34 @@ def test_inside_a_callback_and_in_the_cleanup_of_a_cancelled_task():
 
     asyncio.run(main())
     assert found == ["callback", "tidied"]
+
+
+NESTED = """
+import asyncio
+from redraft import reflect_sync
+
+async def generate(prompt):
+    try:
+        print("started", flush=True)
+        await asyncio.sleep(60)
+    finally:
+        print("stopped", flush=True)
+
+async def cell():  # what a notebook does: sync code inside a loop that runs
+    reflect_sync("W.", generate=generate, evaluate=bool)
+
+"""
+
+
+@pytest.mark.parametrize(
+    "begin", ["asyncio.new_event_loop().run_until_complete(cell())", "asyncio.run(cell())"]
+)
+def test_an_interrupt_reaches_the_run_in_the_other_thread(begin):
+    with subprocess.Popen(
+        [sys.executable, "-c", NESTED + begin], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout.readline() == b"started\n"
+        child.send_signal(signal.SIGINT)
+        output, errors = child.communicate(timeout=20)
+    assert output == b"stopped\n"
+    assert b"KeyboardInterrupt" in errors

@@ -10,12 +10,9 @@ from redraft import (
     ConfigError,
     Ensemble,
     Lessons,
-    ModelError,
     QualityCriterion,
     RedraftError,
     ReflectionPattern,
-    Retry,
-    RunFinished,
     ScriptedModel,
     SqliteStore,
     Task,
@@ -28,19 +25,9 @@ from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
 from redraft.sandbox.jail import ProcessJail
 from redraft.workflow.spec import Source
+from support.judges import judge_scoring, verdict
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
-
-
-def verdict(request, score, **names):
-    """A judge's reply for the criteria that the request's schema asks for."""
-    names = request.schema["properties"]["criteria"]["properties"]
-    return {
-        "criteria": {name: {"reason": "so", "score": score} for name in names},
-        "issues": [] if score > 0.8 else [{"message": "too dull", "criterion": next(iter(names))}],
-        "suggestions": [],
-        "confidence": 0.9,
-    }
 
 
 class Writer:
@@ -142,7 +129,7 @@ def test_prior_versions_are_shown_on_request(option, shown):
 
 
 @pytest.mark.parametrize("included", [True, False])
-def test_the_reflection_history_is_shown_unless_not_wanted(included):
+def test_the_reflection_history_is_shown_unless_switched_off(included):
     def judge(text):
         return (text.startswith("third"), f"{text.split()[0]} is wrong")
 
@@ -157,60 +144,12 @@ def test_the_reflection_history_is_shown_unless_not_wanted(included):
     assert ("first is wrong" in model.requests[2].messages[-1].content) is included
 
 
-def test_revision_tokens_bound_what_a_revision_may_generate():
+def test_revision_tokens_limit_a_revision():
     model = ScriptedModel(["coffee", "tea"])
     pattern = ReflectionPattern(quality_criteria=[TEA], max_revision_tokens=500)
     Agent(model, pattern=pattern).run_sync("Write.")
     assert model.requests[0].max_tokens is None
     assert model.requests[1].max_tokens == 500
-
-
-def test_stream_yields_the_events_and_ends_with_the_result():
-    agent = Agent(ScriptedModel(["coffee", "tea"]), pattern=ReflectionPattern(quality_criteria=[TEA]))
-
-    async def main():
-        return [event async for event in agent.stream("Write.")]
-
-    events = asyncio.run(main())
-    assert isinstance(events[-1], RunFinished)
-    assert events[-1].result.best_output == "tea"
-
-
-def test_leaving_a_stream_cancels_the_run():
-    cancelled = []
-
-    async def slow(request):
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-
-    async def main():
-        stream = Agent(ScriptedModel(slow), pattern=ReflectionPattern(quality_criteria=[TEA])).stream(
-            "Write."
-        )
-        async for _ in stream:
-            break
-        await asyncio.sleep(0.01)
-        await stream.aclose()
-        await asyncio.sleep(0.01)
-
-    asyncio.run(main())
-    assert cancelled == [True]
-
-
-def test_a_stream_raises_what_the_run_raises():
-    agent = Agent(
-        ScriptedModel([ModelError("no such model")]),
-        pattern=ReflectionPattern(quality_criteria=[TEA], retry=Retry(attempts=1)),
-    )
-
-    async def main():
-        return [event async for event in agent.stream("Write.")]
-
-    with pytest.raises(ModelError, match="no such model"):
-        asyncio.run(main())
 
 
 def test_one_agent_serves_many_runs():
@@ -223,7 +162,7 @@ def test_one_agent_serves_many_runs():
     assert len({result.run_id for result in results}) == 100
 
 
-def test_without_a_model_it_says_how_to_name_one(monkeypatch, tmp_path):
+def test_without_a_model_the_error_names_redraft_model(monkeypatch, tmp_path):
     monkeypatch.delenv("REDRAFT_MODEL", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="REDRAFT_MODEL"):
@@ -232,7 +171,7 @@ def test_without_a_model_it_says_how_to_name_one(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("method", ["run", "run_sync", "stream"])
 @pytest.mark.parametrize("pattern", ["reflexion", {"max_iterations": 2}, ReflectionPattern], ids=repr)
-def test_what_is_no_pattern_is_refused(method, pattern):
+def test_run_and_stream_require_a_pattern(method, pattern):
     async def main():
         await getattr(Agent(ScriptedModel([]), keep=False), method)("Write.", pattern=pattern)
 
@@ -240,7 +179,7 @@ def test_what_is_no_pattern_is_refused(method, pattern):
         asyncio.run(main())
 
 
-def test_a_model_that_can_not_be_hashed_will_do():
+def test_a_model_need_not_be_hashable():
     from dataclasses import dataclass
 
     @dataclass
@@ -266,10 +205,14 @@ def test_a_model_that_can_not_be_hashed_will_do():
         ({"name": 3}, "name must be a text"),
         ({"model": ""}, "model must be the name of a model.*got ''"),
         ({"model": ScriptedModel}, "model must be the name of a model.*ScriptedModel"),
+        ({"model": 3}, "model must be .*ChatModel"),
+        ({"model": ReflectionPattern()}, "model must be .*ChatModel"),
         ({"pattern": "reflection"}, "pattern must be a ReflectionPattern"),
+        ({"pattern": {"max_iterations": 1}}, "pattern must be a ReflectionPattern"),
+        ({"system_prompt": 3}, "system_prompt must be a text"),
     ],
 )
-def test_what_an_agent_can_not_use_is_refused_where_it_is_written(options, says):
+def test_bad_options_raise(options, says):
     with pytest.raises(ConfigError, match=says):
         Agent(**{"model": ScriptedModel([]), **options})
 
@@ -283,12 +226,12 @@ def test_what_an_agent_can_not_use_is_refused_where_it_is_written(options, says)
         (lambda: ReflectionPattern(advisors=["memory"]), "advisors: .*Lessons"),
     ],
 )
-def test_so_is_it_elsewhere(refused, says):
+def test_bad_keep_and_advisors_raise_elsewhere(refused, says):
     with pytest.raises(RedraftError, match=says):
         refused()
 
 
-def test_a_judge_without_a_key_is_refused_before_the_agent_answers(monkeypatch):
+def test_a_judge_without_a_key_raises_before_any_call(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     model = ScriptedModel([])
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
@@ -305,7 +248,7 @@ CALLS = QualityCriterion("works", evaluator="command", evaluator_config={"calls"
     ("works", "criterion"),
     [(None, COMMAND), (None, CALLS), ("python", COMMAND), ("python", CALLS)],
 )
-def test_a_criterion_without_a_jail_is_refused_before_anything_is_paid(works, criterion, monkeypatch):
+def test_commands_without_a_sandbox_raise_before_any_call(works, criterion, monkeypatch):
     async def jail(_jail, command):
         if works == "python" and command.python:
             return CommandOutcome(0, completed=True)
@@ -330,7 +273,7 @@ def test_a_criterion_without_a_jail_is_refused_before_anything_is_paid(works, cr
     assert paid == []
 
 
-def test_a_jail_that_works_is_tried_once(monkeypatch):
+def test_a_working_sandbox_is_tried_once(monkeypatch):
     tried, ask = [], ProcessJail.__call__
 
     async def jail(self, command):
@@ -344,8 +287,61 @@ def test_a_jail_that_works_is_tried_once(monkeypatch):
     assert tried == [False]
 
 
-def test_a_judge_that_can_not_give_probabilities_is_refused_before_anything_is_paid():
+def test_a_judge_without_log_probabilities_raises_before_any_call():
     judge = ProviderModel(TestModel())
     pattern = ReflectionPattern(reflection_model=judge, judge="probability")
     with pytest.raises(ConfigError, match="'test:test' gives no log probabilities"):
         Agent(ScriptedModel([]), pattern=pattern)
+
+
+def test_a_failed_rewrite_is_not_described_by_its_instructions():
+    model = ScriptedModel(["tea x", "coffee", "tea y"])
+    wanted = QualityCriterion(
+        "y", evaluator="function", evaluator_config={"function": lambda o: ("y" in o, "y is missing")}
+    )
+    pattern = ReflectionPattern(quality_criteria=[TEA, wanted], revision_strategy="full_rewrite")
+    Agent(model, pattern=pattern).run_sync("W.")
+    asked = model.requests[2].messages[-1].content
+    assert "made it worse" in asked
+    assert "asked to mend" not in asked
+
+
+def test_judging_by_probability():
+    model = judge_scoring(0.1)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge="probability")
+    assert Agent(model, pattern=pattern).run_sync("W.").success
+    assert model.requests[1].logprobs > 0
+
+
+def test_the_task_type_of_a_pattern():
+    result = Agent(judge_scoring(0.9), pattern=ReflectionPattern(task_type="writing")).run_sync("W.")
+    assert list(result.final_evaluation.criteria_scores) == ["clarity", "coherence", "completeness", "tone"]
+
+
+def test_the_judge_of_the_settings(monkeypatch):
+    asked = []
+    monkeypatch.setenv("REDRAFT_REFLECTION_MODEL", "openai:judge")
+    monkeypatch.setattr(
+        "redraft.loop.pattern.model_of",
+        lambda model, settings, **_: asked.append(model) or judge_scoring(0.9),
+    )
+    Agent(ScriptedModel(["draft"]), pattern=ReflectionPattern(quality_criteria=["clarity"])).run_sync("W.")
+    assert asked == ["openai:judge"]
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_the_judge_sees_earlier_judgements_unless_switched_off(included):
+    model = judge_scoring(0.5)
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], include_reflection_history=included, max_iterations=1, diversify=False
+    )
+    Agent(model, pattern=pattern).run_sync("W.", draft="another")
+    judged = [request for request in model.requests if request.role == "evaluation"]
+    assert ("Version 1: 0.50" in judged[-1].messages[-1].content) is included
+
+
+def test_an_agents_attributes_are_read_only():
+    agent = Agent(ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[TEA]), system_prompt="You.")
+    for name in ("model", "pattern", "system_prompt"):
+        with pytest.raises(AttributeError):
+            setattr(agent, name, None)

@@ -12,11 +12,13 @@ from redraft import (
     ChatReply,
     ConfigError,
     ConvergenceReason,
+    Draft,
     ModelError,
     OutputError,
     QualityCriterion,
     ReflectionPattern,
     Retry,
+    ScriptedModel,
     TokenUsage,
     UnfinishedError,
     reflect,
@@ -31,7 +33,7 @@ from redraft.stores.memory import MemoryStore
 
 @pytest.mark.parametrize("field", ["tokens", "usd", "seconds", "revision_tokens"])
 @pytest.mark.parametrize("bound", [0, -1, float("nan")])
-def test_a_bound_that_lets_nothing_run_is_refused(field, bound):
+def test_bounds_must_be_positive(field, bound):
     with pytest.raises(ConfigError, match="above 0"):
         Budget(**{field: bound})
 
@@ -105,7 +107,7 @@ def test_a_budget_explains_why_it_stops_a_run(budget, reason, usage, detail):
                                     if reason == "cost_budget" else usage.total_tokens)  # fmt: skip
 
 
-def test_a_budget_that_is_too_small_for_the_next_call_says_so():
+def test_the_reason_says_if_the_rest_was_too_small_for_a_call():
     tally = Tally(Budget(tokens=1000), exhausted=ConvergenceReason.TOKEN_BUDGET)
     tally.add("revision", TokenUsage(900, 20))
     assert tally.stop(ConvergenceReason.TOKEN_BUDGET).detail == (
@@ -113,7 +115,7 @@ def test_a_budget_that_is_too_small_for_the_next_call_says_so():
     )
 
 
-def test_revisions_have_a_budget_of_their_own():
+def test_revisions_have_their_own_budget():
     tally = Tally(Budget(revision_tokens=100))
     tally.add("generation", TokenUsage(500, 500))
     assert tally.revision_tokens_left() == 100
@@ -123,7 +125,7 @@ def test_revisions_have_a_budget_of_their_own():
     assert tally.revision_tokens_left() == 0
 
 
-def test_failures_count_with_what_they_cost():
+def test_failures_count_with_their_usage():
     tally = Tally(NO_BUDGET)
     tally.add_failure("evaluation", ModelError("down", usage=TokenUsage(3, 4, requests=1)))
     tally.add_failure("evaluation", OutputError("empty", usage=TokenUsage(1, 1, requests=1)))
@@ -225,7 +227,7 @@ FAN_OUTS = {
 @pytest.mark.parametrize("reply", [10, 120, 900])
 @pytest.mark.parametrize("budget", [700, 1500, 4000])
 @pytest.mark.parametrize("options", FAN_OUTS.values(), ids=FAN_OUTS)
-def test_a_run_overshoots_its_budget_by_at_most_one_reply(options, budget, reply, store):
+def test_a_run_exceeds_its_budget_by_at_most_one_reply(options, budget, reply, store):
     model = Provider(reply)
     pattern = ReflectionPattern(max_iterations=30, plateau_iterations=30, budget_tokens=budget, **options)
     agent = Agent(model, pattern=pattern, keep=store() if store else False)
@@ -235,7 +237,7 @@ def test_a_run_overshoots_its_budget_by_at_most_one_reply(options, budget, reply
     assert result.convergence_reason == "token_budget"
 
 
-def test_what_was_paid_for_counts_and_the_rest_is_named():
+def test_paid_samples_count_and_missing_ones_are_named():
     model = Provider()
     pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1500)
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
@@ -247,14 +249,14 @@ def test_what_was_paid_for_counts_and_the_rest_is_named():
     assert f"{refused} not started" in result.diagnostics["budget"]
 
 
-def test_under_an_ample_budget_samples_are_asked_at_once():
+def test_samples_run_concurrently_within_a_large_budget():
     model = Provider()
     pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1_000_000)
     asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
     assert model.most_at_once == 20
 
 
-def test_once_a_reply_is_known_the_others_are_asked_at_once():
+def test_samples_run_concurrently_once_a_reply_is_known():
     model = Provider()
     pattern = ReflectionPattern(
         quality_criteria=["clarity"], judge_samples=6, budget_tokens=15_000, max_iterations=0
@@ -265,7 +267,7 @@ def test_once_a_reply_is_known_the_others_are_asked_at_once():
 
 
 @pytest.mark.parametrize("usd", [0.01, 0.04])
-def test_a_cost_budget_is_overshot_by_at_most_one_reply(usd):
+def test_a_run_exceeds_its_cost_budget_by_at_most_one_reply(usd):
     model = Provider(usd=usd)
     pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_usd=0.1)
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
@@ -274,7 +276,7 @@ def test_a_cost_budget_is_overshot_by_at_most_one_reply(usd):
     assert model.most_at_once > 1 or usd > 0.02
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_spent():
+def test_a_prompt_that_does_not_fit_is_never_sent():
     model = Provider()
     agent = Agent(model, pattern=ReflectionPattern(budget_tokens=50), keep=False)
     with pytest.raises(
@@ -285,7 +287,7 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_spent():
     assert model.asked == []
 
 
-def test_a_reply_that_is_asked_for_again_beyond_the_budget_is_read_as_far_as_it_goes():
+def test_an_unusable_reply_is_parsed_as_is_if_a_retry_does_not_fit():
     class Careless(Provider):
         def text(self, request):
             text = super().text(request)
@@ -298,7 +300,7 @@ def test_a_reply_that_is_asked_for_again_beyond_the_budget_is_read_as_far_as_it_
     assert result.token_usage.total_tokens == model.used
 
 
-def test_a_run_inside_a_step_has_its_own_budget_only():
+def test_a_run_inside_a_step_has_only_its_own_budget():
     model = Provider()
     inner = Agent(
         model, pattern=ReflectionPattern(quality_criteria=["clarity"], max_iterations=0), keep=False
@@ -334,7 +336,7 @@ class Note(BaseModel):
 
 @pytest.mark.parametrize("output", ["a text", {"a": 1}, Note(text="typed")], ids=["text", "json", "typed"])
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_function_that_hangs_is_cancelled(output, kept):
+def test_a_hanging_function_is_cancelled(output, kept):
     step = {"step": Journalled(MemoryStore(), "a-run")} if kept else {}
 
     async def generate(prompt):
@@ -349,7 +351,7 @@ def test_a_function_that_hangs_is_cancelled(output, kept):
     assert "budget_seconds=60" in str(result.error)
 
 
-def test_a_first_draft_that_hangs_is_raised_with_its_reason():
+def test_a_hanging_first_draft_raises_with_the_reason():
     with pytest.raises(UnfinishedError, match="budget_seconds=60 was spent") as caught:
         in_time(
             reflect(
@@ -360,7 +362,7 @@ def test_a_first_draft_that_hangs_is_raised_with_its_reason():
 
 
 @pytest.mark.parametrize("async_too", [False, True])
-def test_a_judging_function_that_hangs_leaves_its_version_unjudged(async_too):
+def test_a_hanging_evaluator_leaves_the_version_unjudged(async_too):
     released = threading.Event()
     evaluate = forever if async_too else lambda output: released.wait(GUARD)
     began = monotonic()
@@ -378,7 +380,7 @@ def test_a_judging_function_that_hangs_leaves_its_version_unjudged(async_too):
 @pytest.mark.parametrize(
     ("role", "from_call", "versions"), [("evaluation", 2, 1), ("revision", 1, 1), ("evaluation", 6, 2)]
 )
-def test_a_model_that_hangs_is_cancelled_and_what_came_before_counts(role, from_call, versions, kept):
+def test_a_hanging_model_is_cancelled_and_the_earlier_versions_count(role, from_call, versions, kept):
     model = Provider(hangs=role, hangs_from=from_call)
     pattern = ReflectionPattern(
         quality_criteria=["clarity"], judge_samples=3, budget_seconds=TIME, improvement_threshold=0
@@ -392,7 +394,7 @@ def test_a_model_that_hangs_is_cancelled_and_what_came_before_counts(role, from_
     assert "cancelled" in result.diagnostics["budget"]
 
 
-def test_a_check_that_hangs_costs_the_others_nothing():
+def test_a_hanging_check_does_not_affect_the_others():
     worked = asyncio.Event()
 
     async def works(output):
@@ -413,7 +415,7 @@ def test_a_check_that_hangs_costs_the_others_nothing():
     assert result.convergence_reason == "time_budget"
 
 
-def test_the_free_checks_run_when_the_draft_took_all_the_time(monkeypatch):
+def test_free_checks_run_after_the_time_is_spent(monkeypatch):
     monkeypatch.setattr("redraft.loop.budget.FREE_CHECKS", 30)
 
     async def check(output):
@@ -438,7 +440,7 @@ def test_the_free_checks_run_when_the_draft_took_all_the_time(monkeypatch):
 # --- kept runs: what was cancelled leaves no record, and is done again -------------------------------------
 
 
-def test_a_cancelled_call_leaves_no_record_and_is_done_again_when_the_run_is_resumed():
+def test_a_cancelled_call_is_not_recorded_and_repeated_on_resume():
     store, slow = MemoryStore(), Provider(hangs="generation")
     options = {"quality_criteria": ["clarity"], "max_iterations": 0, "retry": Retry(attempts=1)}
 
@@ -469,7 +471,7 @@ def test_the_time_of_a_cancelled_call_does_not_cancel_it_again():
     assert run(Provider()).history.versions[0].evaluation.overall_score == 0.5
 
 
-def test_a_function_that_was_cancelled_leaves_no_record():
+def test_a_cancelled_function_is_not_recorded():
     store = MemoryStore()
 
     def run(revise, seconds):
@@ -489,7 +491,7 @@ def test_a_function_that_was_cancelled_leaves_no_record():
     assert run(forever, TIME).best_output == "x"  # a finished run gives its result again
 
 
-def test_replies_that_were_recorded_are_read_whatever_is_left_of_the_budget():
+def test_recorded_replies_are_replayed_whatever_the_budget():
     class Killed(BaseException):
         pass
 
@@ -516,7 +518,7 @@ def test_replies_that_were_recorded_are_read_whatever_is_left_of_the_budget():
     assert result.token_usage.total_tokens == first.used
 
 
-def test_who_cancels_a_run_learns_what_its_calls_have_used():
+def test_the_usage_of_a_cancelled_run_is_known():
     model = Provider(hangs="evaluation", hangs_from=2)
     ended = []
     pattern = ReflectionPattern(
@@ -533,3 +535,54 @@ def test_who_cancels_a_run_learns_what_its_calls_have_used():
     asyncio.run(main())
     assert ended[-1].result.convergence_reason == "cancelled"
     assert ended[-1].result.token_usage.total_tokens == model.used
+
+
+def used(tokens, cost=0.0):
+    return TokenUsage(tokens, 0, requests=1, cost_usd=cost)
+
+
+def test_a_budget_too_small_to_judge_is_the_reason():
+    judge = ScriptedModel([])
+    pattern = ReflectionPattern(quality_criteria=["clarity"], reflection_model=judge, budget_tokens=100)
+    result = reflect_sync("W.", generate=lambda p: Draft("x", used(200)), pattern=pattern)
+    assert result.convergence_reason == "token_budget"
+    assert judge.requests == []
+
+
+def test_fresh_starts_count_as_revisions():
+    outputs = iter(["a", "a", *"bcdefgh"])
+
+    def generate(prompt):
+        return Draft(next(outputs), used(100))
+
+    pattern = ReflectionPattern(max_iterations=9, plateau_iterations=9, max_revision_tokens=250)
+    result = reflect_sync("W.", generate=generate, evaluate=lambda o: 0.5, pattern=pattern)
+    assert result.convergence_reason == "token_budget"
+    assert len(result.history.versions) == 4
+
+
+def test_the_cost_budget_bounds_the_known_costs():
+    outputs = iter("bcdef")
+    pattern = ReflectionPattern(max_iterations=9, plateau_iterations=9, budget_usd=1.5)
+    result = reflect_sync(
+        "W.",
+        generate=lambda p: "a",
+        revise=lambda o, e: Draft(next(outputs), used(1, 1.0)),
+        evaluate=lambda o: 0.5,
+        pattern=pattern,
+    )
+    assert result.convergence_reason == "cost_budget"
+    assert len(result.history.versions) == 3
+    assert "cost_unknown" in result.diagnostics
+
+
+def test_waiting_for_a_retry_stays_within_the_time_budget():
+    async def revise(output, evaluation):
+        raise ConnectionError("down")
+
+    pattern = ReflectionPattern(budget_seconds=0.3, retry=Retry(attempts=9, first_wait=60))
+    result = reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern
+    )
+    assert result.convergence_reason == "error"
+    assert result.execution_time < 30

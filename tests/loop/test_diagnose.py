@@ -81,7 +81,7 @@ def test_diagnose(versions, reason, signals, expected):
     assert set(diagnose(versions, reason, signals)) == expected
 
 
-def test_what_could_not_be_judged_is_named_with_its_versions():
+def test_unjudged_criteria_are_named_with_their_versions():
     versions = [
         version(1, 0.5, criteria_scores={"a": 0.5, "b": 0.5}),
         version(2, 0.5, criteria_scores={"a": 0.5, "b": None}),
@@ -103,7 +103,7 @@ def test_undercritical_shows_over_many_runs(accepted, expected):
     assert ("undercritical" in found) is expected
 
 
-def test_a_check_that_agrees_makes_acceptance_no_sign_of_an_undercritical_judge():
+def test_a_judge_that_checks_agree_with_is_not_undercritical():
     found = {}
     for _ in range(25):
         first = judged(0.9, checks={"schema": 1.0}, satisfactory=True)
@@ -111,7 +111,7 @@ def test_a_check_that_agrees_makes_acceptance_no_sign_of_an_undercritical_judge(
     assert found == {}
 
 
-def test_what_is_remembered_is_bounded():
+def test_remembered_first_drafts_are_bounded():
     drafts = FirstDrafts(judges=2)
     one, two, three = (Signals(name, frozenset({"x"})) for name in ("one", "two", "three"))
     for _ in range(20):

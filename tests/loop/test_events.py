@@ -29,7 +29,7 @@ def test_every_event_is_a_line(tmp_path):
     assert lines[-1]["result"]["convergence_reason"] == "quality_met"
 
 
-def test_a_line_is_there_when_the_event_has_happened(tmp_path):
+def test_a_line_is_written_at_once(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_text("mine\n")
     with EventLog(path) as log:
@@ -37,7 +37,7 @@ def test_a_line_is_there_when_the_event_has_happened(tmp_path):
         assert len(path.read_text("utf-8").splitlines()) == 2
 
 
-def test_personal_data_is_withheld(tmp_path):
+def test_personal_data_is_redacted(tmp_path):
     path = tmp_path / "events.jsonl"
     told, personal = person(Maker())
     with EventLog(path) as log:
@@ -48,7 +48,7 @@ def test_personal_data_is_withheld(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\ud800", "a\u2028b", "</script>", "\x1b[31m"])
-def test_a_line_is_one_line_whatever_is_in_it(tmp_path, text):
+def test_line_breaks_are_escaped(tmp_path, text):
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:
         log(RunStarted("r", Task(text)))
@@ -65,13 +65,13 @@ def test_an_error_has_its_type_and_message():
 
 
 @pytest.mark.parametrize("place", [".", "no/such/folder.jsonl"])
-def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch, place):
+def test_a_file_that_cannot_be_written_raises(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="can't be written to"):
         EventLog(place)
 
 
-def test_a_stream_stays_open():
+def test_a_given_stream_stays_open():
     stream = io.StringIO()
     with EventLog(stream) as log:
         log(RunStarted("r", Task("t")))
@@ -79,7 +79,7 @@ def test_a_stream_stays_open():
     assert not stream.closed
 
 
-def test_a_file_that_is_lost_later_is_warned_of_once(tmp_path, caplog):
+def test_a_later_write_error_is_logged_once(tmp_path, caplog):
     log = EventLog(tmp_path / "events.jsonl")
     log.close()
     with caplog.at_level(logging.WARNING):

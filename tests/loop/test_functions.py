@@ -1,8 +1,10 @@
 import asyncio
+import functools
 
 import pytest
 
 from redraft import (
+    Advice,
     ConfigError,
     QualityCriterion,
     ReflectionFailedError,
@@ -11,6 +13,7 @@ from redraft import (
     ScriptedModel,
     reflected,
 )
+from redraft.loop.functions import Reflected
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 
@@ -31,7 +34,7 @@ def test_the_function_is_called_again_with_the_critique():
     assert answer.__doc__ == "Answer a question."
 
 
-def test_run_gives_the_whole_result():
+def test_run_returns_the_whole_result():
     @reflected(evaluate=lambda text: (len(text) < 9, "too long"))
     async def answer(question, *, feedback=""):
         return "short" if feedback else "far too long"
@@ -41,7 +44,7 @@ def test_run_gives_the_whole_result():
     assert [version.output for version in result.history.versions] == ["far too long", "short"]
 
 
-def test_the_callers_own_feedback_counts_for_the_first_draft():
+def test_feedback_passed_by_the_caller_is_for_the_first_draft():
     seen = []
 
     @reflected(evaluate=lambda text: (len(seen) > 1, "again"))
@@ -62,7 +65,7 @@ def test_attempt_and_run_are_filled_too():
     assert answer.run_sync("Why?").success
 
 
-def test_the_judge_sees_what_was_asked():
+def test_the_judge_sees_the_docstring_and_the_arguments():
     judge = ScriptedModel(["not json", "not json either"])
 
     @reflected(criteria=["Under 80 words"], model=judge, max_iterations=0)
@@ -77,7 +80,7 @@ def test_the_judge_sees_what_was_asked():
     assert "feedback" not in asked
 
 
-def test_named_options_stand_in_for_the_patterns():
+def test_options_replace_those_of_the_pattern():
     pattern = ReflectionPattern(max_iterations=9, quality_threshold=0.5)
     decorate = reflected(
         evaluate=bool, pattern=pattern, max_iterations=1, quality_threshold=0.9, budget_usd=0.1
@@ -90,7 +93,7 @@ def test_named_options_stand_in_for_the_patterns():
     assert (chosen.max_iterations, chosen.quality_threshold, chosen.budget_usd) == (1, 0.9, 0.1)
 
 
-def test_a_function_that_can_not_be_told_is_refused_where_it_is_written():
+def test_a_function_without_a_feedback_parameter_is_rejected():
     with pytest.raises(ConfigError, match="feedback"):
 
         @reflected(evaluate=bool)
@@ -120,17 +123,17 @@ def answer_as_usual(question, feedback=""):
         (streamed, "streamed is a generator"),
     ],
 )
-def test_what_is_no_function_with_an_output_is_refused(fn, says):
+def test_only_functions_that_return_can_be_decorated(fn, says):
     with pytest.raises(ConfigError, match=says):
         reflected(evaluate=bool)(fn)
 
 
-def test_what_is_no_pattern_is_refused():
+def test_a_pattern_must_be_a_pattern():
     with pytest.raises(ConfigError, match="pattern must be a ReflectionPattern"):
         reflected(evaluate=bool, pattern=ReflectionPattern)
 
 
-def test_bad_criteria_are_refused_where_they_are_written():
+def test_bad_criteria_raise_when_decorating():
     with pytest.raises(ConfigError, match="needs 'pattern'"):
 
         @reflected(criteria=[QualityCriterion("x", evaluator="regex")])
@@ -138,7 +141,7 @@ def test_bad_criteria_are_refused_where_they_are_written():
             return "x"
 
 
-def test_wrong_arguments_are_a_type_error_as_always():
+def test_wrong_arguments_are_a_type_error():
     @reflected(evaluate=bool)
     async def answer(question, feedback=""):
         return "x"
@@ -154,7 +157,7 @@ def test_wrong_arguments_are_a_type_error_as_always():
         ({"criteria": ["clarity"]}, "no model to judge 'clarity': pass model=..., or set REDRAFT_MODEL"),
     ],
 )
-def test_what_judges_must_not_be_forgotten(given, says):
+def test_something_must_judge(given, says):
     with pytest.raises(ConfigError, match=says):
         reflected(**given)(answer_as_usual)
 
@@ -190,7 +193,7 @@ def ways_to_judge(mistake):
 
 @pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
 @pytest.mark.parametrize("way", range(3))
-def test_a_mistake_in_the_function_that_judges_is_raised(mistake, error, says, way):
+def test_a_mistake_in_the_evaluator_is_raised(mistake, error, says, way):
     called = []
 
     @reflected(**ways_to_judge(mistake)[way])
@@ -207,7 +210,7 @@ def test_a_mistake_in_the_function_that_judges_is_raised(mistake, error, says, w
 
 @pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
 @pytest.mark.parametrize("way", range(3))
-def test_a_mistake_after_the_first_version_ends_the_run_and_is_in_the_log(mistake, error, says, way, caplog):
+def test_a_later_mistake_in_the_evaluator_ends_the_run_and_is_logged(mistake, error, says, way, caplog):
     def judge(output):
         return (False, "too short") if output == "draft 1" else mistake(output)
 
@@ -226,7 +229,7 @@ def test_a_mistake_after_the_first_version_ends_the_run_and_is_in_the_log(mistak
 
 
 @pytest.mark.parametrize("function", ["generate", "revise"])
-def test_so_does_a_mistake_in_the_function_that_answers(function, caplog):
+def test_a_mistake_in_the_function_is_raised_or_logged(function, caplog):
     @reflected(evaluate=lambda output: (False, "too short"))
     async def answer(question, feedback=""):
         return has_no_such_attribute(question) if feedback or function == "generate" else "draft 1"
@@ -239,7 +242,7 @@ def test_so_does_a_mistake_in_the_function_that_answers(function, caplog):
     assert "AttributeError" in caplog.text
 
 
-def test_an_output_that_was_not_judged_is_in_the_log(caplog):
+def test_an_unjudged_output_is_logged(caplog):
     @reflected(evaluate=lambda output: "very good")
     async def answer(question, feedback=""):
         return "draft"
@@ -249,7 +252,7 @@ def test_an_output_that_was_not_judged_is_in_the_log(caplog):
     assert "the verdict is 'very good'" in warning.getMessage()
 
 
-def test_an_error_that_is_to_be_raised_is_not_in_the_log(caplog):
+def test_a_raised_error_is_not_logged(caplog):
     @reflected(evaluate=has_no_return, pattern=ReflectionPattern(on_failure="raise"))
     async def answer(question, feedback=""):
         return "draft"
@@ -258,3 +261,80 @@ def test_an_error_that_is_to_be_raised_is_not_in_the_log(caplog):
         asyncio.run(answer("Why?"))
     assert caught.value.history.best_version.output == "draft"
     assert caplog.records == []
+
+
+def good(text):
+    return ("again" in text, "say it again")
+
+
+class Service:
+    mark = "!"
+
+    @reflected(evaluate=good)
+    async def answer(self, question, feedback=""):
+        return f"{self.mark}{question} {'again' if feedback else ''}"
+
+
+@reflected(evaluate=good)
+def required(question, feedback):
+    return "again" if feedback else question
+
+
+@reflected(evaluate=good)
+def annotated(question, *, context: RunContext):
+    return "again" if context.iteration > 1 else question
+
+
+@reflected(evaluate=good)
+def by_position(question, style="x", feedback="", /):
+    return "again" if feedback else question
+
+
+@reflected(evaluate=good)
+def many(*questions, feedback=""):
+    return "again" if feedback else " ".join(questions)
+
+
+@pytest.mark.parametrize("fn", [Service().answer, required, annotated, by_position, many])
+def test_signatures_of_all_shapes_get_feedback(fn):
+    assert fn.run_sync("Why?").success
+
+
+def test_partials_and_callable_objects_get_feedback():
+    class Callable:
+        def __call__(self, question, feedback=""):
+            return "again" if feedback else question
+
+    for fn in (Callable(), functools.partial(required._fn, feedback="")):
+        assert Reflected(fn, ReflectionPattern(), good).run_sync("Why?").success
+
+
+def test_arguments_need_no_json_form():
+    assert required.run_sync({(1, 2): 3}).final_output == "again"
+
+
+def test_advice_reaches_a_reflected_function():
+    class Advisor:
+        async def recall(self, task):
+            return [Advice("Be brief.", "test")]
+
+        async def observe(self, result):
+            pass
+
+    seen = []
+
+    @reflected(evaluate=bool, pattern=ReflectionPattern(advisors=[Advisor()]))
+    def answer(question, feedback=""):
+        seen.append(feedback)
+        return "x"
+
+    answer.run_sync("Why?")
+    assert "- Be brief." in seen[0]
+
+
+def test_a_decorator_without_parentheses_raises():
+    with pytest.raises(ConfigError, match="parentheses"):
+
+        @reflected
+        def answer(question, feedback=""):
+            return "x"

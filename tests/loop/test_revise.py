@@ -51,7 +51,7 @@ def last_turn(model):
     return model.requests[-1].messages[-1].content
 
 
-def test_a_draft_asks_with_the_system_prompt_and_the_prompt():
+def test_a_draft_request_has_the_system_prompt_and_the_prompt():
     model = ScriptedModel(["Tea is nice."])
     draft = run_sync(ModelGenerator(model, "You write.")("Write about tea.", RunContext(TASK, "id")))
     assert draft.output == "Tea is nice."
@@ -63,7 +63,7 @@ def test_a_draft_asks_with_the_system_prompt_and_the_prompt():
     assert (request.role, request.temperature, request.max_tokens) == ("generation", None, None)
 
 
-def test_a_draft_without_a_system_prompt_is_asked_for_the_answer_only_too():
+def test_a_draft_request_always_asks_for_only_the_answer():
     model = ScriptedModel(["Tea is nice."])
     run_sync(ModelGenerator(model)("Write about tea.", RunContext(TASK, "id")))
     first = model.requests[0].messages[0]
@@ -71,7 +71,7 @@ def test_a_draft_without_a_system_prompt_is_asked_for_the_answer_only_too():
     assert first.content == "Reply with only the answer: no introduction, no comment on it."
 
 
-def test_a_revision_begins_with_all_that_was_asked():
+def test_a_revision_request_starts_with_the_whole_task():
     model = ScriptedModel(["better"])
     revise(model, "old", evaluation("x"), run={"advice": (Advice("Mention milk.", "note"),)})
     asked = model.requests[0].messages[1].content
@@ -79,7 +79,7 @@ def test_a_revision_begins_with_all_that_was_asked():
         assert part in asked
 
 
-def test_a_fresh_draft_hides_the_failed_one_and_lists_what_to_avoid():
+def test_a_fresh_start_hides_the_failed_draft_and_lists_what_to_avoid():
     model = ScriptedModel(["new"])
     attempt = Attempt(3, "fresh", "THE OLD TEXT", evaluation("too long", "too dull"), temperature=0.7)
     draft = run_sync(ModelGenerator(model)("Write about tea.", RunContext(TASK, "id", 3, attempt=attempt)))
@@ -103,7 +103,7 @@ def test_a_rewrite_shows_the_output_as_the_models_own_and_the_critique():
     assert model.requests[0].role == "revision"
 
 
-def test_what_never_changes_comes_first():
+def test_requests_of_a_run_share_their_first_messages():
     model = ScriptedModel(["a", "b"])
     revise(model, "one", evaluation("x"))
     revise(model, "two", evaluation("y"))
@@ -114,20 +114,20 @@ def test_what_never_changes_comes_first():
     ("strategy", "words"),
     [("full_rewrite", "anew"), ("incremental", "keep every part"), ("targeted_edit", "<<<<<<< SEARCH")],
 )
-def test_each_strategy_asks_in_its_own_words(strategy, words):
+def test_each_strategy_has_its_own_instruction(strategy, words):
     model = ScriptedModel([edit("old", "new") if strategy == "targeted_edit" else "new"])
     assert revise(model, "old", evaluation("x"), strategy=strategy).strategy == strategy
     assert words in last_turn(model)
 
 
-def test_targeted_edits_leave_every_other_character_alone():
+def test_targeted_edits_change_nothing_else():
     model = ScriptedModel([edit("line 7 of", "LINE 7 of")])
     draft = revise(model, LONG, evaluation("x"), strategy="targeted_edit")
     assert draft.output == LONG.replace("line 7 of", "LINE 7 of")
     assert draft.improvements == ("replaced 'line 7 of' by 'LINE 7 of'",)
 
 
-def test_an_edit_that_does_not_apply_is_reported_back_once():
+def test_a_failed_edit_is_reported_back_once():
     model = ScriptedModel([edit("absent", "x"), edit("old", "new")])
     draft = revise(model, "old text", evaluation("x"), strategy="targeted_edit")
     assert (draft.output, draft.strategy) == ("new text", "targeted_edit")
@@ -135,7 +135,7 @@ def test_an_edit_that_does_not_apply_is_reported_back_once():
     assert draft.usage.requests == 2
 
 
-def test_after_the_second_failure_the_whole_text_is_rewritten():
+def test_after_two_failed_edits_the_text_is_rewritten():
     model = ScriptedModel([edit("absent", "x"), "no edits at all", "a whole new text"])
     draft = revise(model, "old text", evaluation("x"), strategy="targeted_edit")
     assert (draft.output, draft.strategy) == ("a whole new text", "full_rewrite")
@@ -143,7 +143,7 @@ def test_after_the_second_failure_the_whole_text_is_rewritten():
     assert draft.usage.requests == 3
 
 
-def test_what_was_paid_before_the_provider_failed_is_in_the_error():
+def test_an_error_carries_the_usage_before_it():
     paid = ChatReply(edit("absent", "x"), usage=TokenUsage(30, 12, requests=1))
     model = ScriptedModel([paid, ModelError("down")])
     with pytest.raises(ModelError) as caught:
@@ -152,7 +152,7 @@ def test_what_was_paid_before_the_provider_failed_is_in_the_error():
 
 
 @pytest.mark.parametrize("reply", ["", "  \n"])
-def test_an_empty_reply_is_asked_for_again_once(reply):
+def test_an_empty_reply_is_requested_again_once(reply):
     model = ScriptedModel([reply, "better"])
     assert revise(model, "old", evaluation("x")).output == "better"
     assert "empty" in last_turn(model)
@@ -183,7 +183,7 @@ def test_structured_outputs_stay_structured(output, reply, expected):
 
 
 @pytest.mark.parametrize("reply", ["I would rather not.", '{"name": 3}'])
-def test_a_reply_of_another_form_is_asked_for_again_once(reply):
+def test_a_reply_of_the_wrong_type_is_requested_again_once(reply):
     model = ScriptedModel([reply, '{"name": "Bo"}'])
     draft = revise(model, Person(name="Al"), evaluation("x"))
     assert (draft.output, draft.usage.requests) == (Person(name="Bo"), 2)
@@ -219,7 +219,7 @@ def test_options_choose_what_a_prompt_shows_of_earlier_versions(shown, reflectio
     assert "second was long" not in last_turn(model)  # it is what is being revised
 
 
-def test_a_failed_change_is_named():
+def test_the_prompt_names_the_change_that_made_it_worse():
     model = ScriptedModel(["x"])
     failed = version(
         3, 0.2, "bad", improvements_applied=("replaced 'a' by 'b'",), issues=(Issue("now rude"),)
@@ -235,7 +235,7 @@ def test_temperature_and_token_limit_of_the_attempt_are_passed_on():
     assert (model.requests[0].temperature, model.requests[0].max_tokens) == (0.9, 77)
 
 
-def test_hybrid_starts_fresh_where_every_check_failed():
+def test_hybrid_starts_fresh_if_every_check_failed():
     model = ScriptedModel(["new"])
     failed = ReflectionEvaluation(0.0, issues=(Issue("wrong"),))
     drafted = {"versions": (version(1, 0.0, "OLD"),)}
@@ -246,7 +246,7 @@ def test_hybrid_starts_fresh_where_every_check_failed():
     assert "- wrong" in last_turn(model)
 
 
-def test_a_text_that_was_given_is_never_put_aside_unseen():
+def test_hybrid_never_discards_a_given_text():
     model = ScriptedModel(["new"])
     failed = ReflectionEvaluation(0.0, issues=(Issue("wrong"),))
     given = (version(1, 0.0, "MINE", strategy="given"),)
@@ -312,14 +312,14 @@ def test_a_reply_without_edits_is_an_error(reply):
         read_edits(reply)
 
 
-def test_edits_that_a_model_never_ends_cost_no_time():
+def test_unterminated_edits_are_parsed_in_linear_time():
     started = time.process_time()
     found = read_edits(block("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
     assert found == (Edit("a", "b"),)
     assert time.process_time() - started < 1
 
 
-def test_every_other_character_is_left_alone():
+def test_apply_edits_changes_nothing_else():
     text = "first line \n\n\tsecond\u00a0line\r\nthird line"
     edited = apply_edits(text, (Edit("second", "2nd"),))
     assert edited == "first line \n\n\t2nd\u00a0line\r\nthird line"
@@ -334,7 +334,7 @@ def test_every_other_character_is_left_alone():
         ([Edit("b", "x"), Edit("absent", "y")], "does not occur"),
     ],
 )
-def test_what_does_not_apply_is_named(edits, message):
+def test_apply_edits_names_the_edit_that_failed(edits, message):
     with pytest.raises(OutputError, match=message):
         apply_edits("a b a c a", tuple(edits))
 
@@ -346,6 +346,6 @@ def test_later_edits_see_earlier_ones():
 @pytest.mark.parametrize(
     "reply", [block("Title\n=======\nold", "Title\n=======\nnew"), "<<<<<<< SEARCH\na\n>>>>>>> REPLACE"]
 )
-def test_an_edit_that_can_not_be_told_apart_is_an_error(reply):
+def test_an_ambiguous_edit_is_an_error(reply):
     with pytest.raises(OutputError, match="lines of '======='"):
         read_edits(reply)

@@ -30,6 +30,7 @@ from redraft import (
     reflect,
     reflect_sync,
 )
+from redraft._sync import run_sync
 from redraft.errors import ReflectionDueError
 from redraft.types import Task
 
@@ -122,7 +123,7 @@ def test_best_version_selection(selection, expected):
     assert result.best_output == expected
 
 
-def test_after_a_regression_the_best_is_revised_in_another_way():
+def test_after_a_regression_the_best_is_revised_with_another_strategy():
     script = Script(0.6, 0.3, 0.75)
     result = script.run(revision_strategy="targeted_edit", max_iterations=2)
     assert script.revised == ["draft 1", "draft 1"]
@@ -135,7 +136,7 @@ def test_after_a_regression_the_best_is_revised_in_another_way():
     assert [version.base for version in result.history.versions] == [None, 1, 1]
 
 
-def test_a_repeated_draft_is_not_judged_again_and_is_answered_by_a_fresh_start():
+def test_a_repeated_draft_is_not_judged_again_and_followed_by_a_fresh_start():
     script = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"])
     result = script.run()
     assert script.judged == ["same", "other"]
@@ -159,7 +160,7 @@ def test_identical_again_after_a_fresh_start_is_semantic_stability():
     assert len(result.history.versions) == 3
 
 
-def test_fresh_starts_go_on_with_more_temperature_while_they_do_not_win():
+def test_the_temperature_of_fresh_starts_rises():
     script = Script(0.5, 0.5, 0.4, 0.45, 0.9, outputs=["a", "a", "b", "c", "d"])
     result = script.run(max_iterations=9, plateau_iterations=9)
     assert [attempt.mode for attempt in script.attempts] == ["draft", "revise", "fresh", "fresh", "fresh"]
@@ -217,7 +218,7 @@ def used(tokens, cost=0.0):
         ({"max_revision_tokens": 100}, "token_budget"),
     ],
 )
-def test_budgets_stop_the_run_after_the_paid_answer_was_kept(options, reason):
+def test_budgets_stop_the_run_and_keep_the_paid_answer(options, reason):
     seen = []
 
     async def generate(prompt, run: RunContext):
@@ -238,7 +239,7 @@ def test_budgets_stop_the_run_after_the_paid_answer_was_kept(options, reason):
         assert seen[1].max_tokens == 100
 
 
-def test_where_the_budget_forbids_judging_only_the_free_checks_run():
+def test_only_free_checks_run_when_the_budget_is_spent():
     free = []
 
     def evaluate(output, run: RunContext):
@@ -273,7 +274,7 @@ def test_usage_is_kept_per_version_and_role():
     assert result.token_usage.requests == 4
 
 
-def test_an_unknown_cost_under_a_cost_budget_is_said():
+def test_an_unknown_cost_under_a_cost_budget_is_diagnosed():
     result = reflect_sync(
         "W.", generate=lambda p: "x", evaluate=lambda o: True, pattern=ReflectionPattern(budget_usd=1.0)
     )
@@ -290,7 +291,7 @@ def test_an_error_before_any_version_is_raised_as_it_is():
 
 
 @pytest.mark.parametrize("bad", [None, object(), b"bytes", {1, 2}])
-def test_what_is_no_output_ends_the_run_and_keeps_what_was_made(bad):
+def test_an_invalid_output_ends_the_run_with_its_versions(bad):
     async def revise(output, evaluation):
         return bad
 
@@ -327,7 +328,7 @@ def test_on_failure_raise_carries_the_history():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_passing_failures_are_tried_again_and_counted():
+def test_temporary_failures_are_retried_and_counted():
     failures = [ModelError("busy", status=429, retryable=True, retry_after=0.0), TimeoutError()]
 
     async def generate(prompt):
@@ -353,7 +354,7 @@ def test_passing_failures_are_tried_again_and_counted():
         (ConnectionResetError(), 3),
     ],
 )
-def test_only_passing_failures_are_tried_again(error, attempts):
+def test_only_temporary_failures_are_retried(error, attempts):
     calls = []
 
     async def generate(prompt):
@@ -366,7 +367,7 @@ def test_only_passing_failures_are_tried_again(error, attempts):
 
 
 @pytest.mark.parametrize("events", [None, lambda event: None])
-def test_another_try_is_for_the_same_attempt(events):
+def test_a_retry_makes_the_same_attempt(events):
     """Also after a regression, where each attempt has another strategy than the one before."""
     seen = []
 
@@ -386,7 +387,7 @@ def test_another_try_is_for_the_same_attempt(events):
     assert result.best_output == "version 3"
 
 
-def test_what_a_failed_step_paid_is_counted():
+def test_the_usage_of_a_failed_step_counts():
     async def revise(output, evaluation):
         raise ModelError("half way", usage=used(50, 0.5))
 
@@ -398,7 +399,7 @@ def test_what_a_failed_step_paid_is_counted():
 
 
 @pytest.mark.parametrize("verdict", ["looks good", float("nan"), 7, -0.1, {"reason": "?"}, (True,), []])
-def test_a_verdict_that_can_not_be_used_is_an_unknown(verdict):
+def test_an_unreadable_verdict_is_a_score_of_none(verdict):
     result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: verdict)
     assert result.convergence_reason == "unjudged"
     assert result.final_evaluation.overall_score is None
@@ -413,7 +414,7 @@ async def draft_x(prompt):  # in no thread, so that it is there before any timeo
     return "x"
 
 
-def test_cancellation_keeps_what_was_made():
+def test_cancellation_keeps_the_versions():
     finished = []
 
     async def evaluate(output):
@@ -527,7 +528,7 @@ def test_a_callback_that_raises_is_logged_and_the_run_goes_on(caplog):
     assert "broken callback" in caplog.text
 
 
-def test_events_tell_the_run_and_a_broken_listener_does_not_stop_it(caplog):
+def test_events_of_a_run_and_a_broken_listener(caplog):
     events = []
 
     def listen(event):
@@ -561,7 +562,7 @@ class Adviser:
         raise RuntimeError("nothing learned")
 
 
-def test_advisors_are_asked_before_and_told_after_and_may_fail(caplog):
+def test_advisors_recall_before_and_observe_after_and_may_fail(caplog):
     prompts = []
     first, broken = Adviser("Be brief."), Adviser()
     pattern = ReflectionPattern(advisors=[first, broken])
@@ -575,7 +576,7 @@ def test_advisors_are_asked_before_and_told_after_and_may_fail(caplog):
     assert "nothing learned" in caplog.text
 
 
-def test_what_an_earlier_run_still_owes_ends_a_run_before_anything_is_spent():
+def test_a_due_reflection_ends_a_run_before_any_call():
     class Creditor(Adviser):
         async def recall(self, task):
             raise ReflectionDueError("The run 'r1' failed.", runs=["r1"])
@@ -648,12 +649,12 @@ def test_a_version_that_was_not_fully_judged_does_not_win():
     assert [(attempt.base, attempt.failed) for attempt in attempts] == [(1, None), (1, None)]
 
 
-def test_a_version_that_is_known_to_be_worse_is_still_told_of():
+def test_a_version_known_to_be_worse_is_in_the_prompt():
     _, attempts = redrafted([clarity_of(0.4, 0.2, 0.5), LETTERS], max_iterations=2)
     assert [attempt.failed and attempt.failed.iteration for attempt in attempts] == [None, 2]
 
 
-def test_a_version_that_lost_a_gate_is_told_of_though_the_gate_spared_the_judge():
+def test_a_version_that_failed_a_gate_is_in_the_prompt():
     gate = QualityCriterion(
         "gate", evaluator="function", evaluator_config={"function": lambda o: o != "version 2"}, gate=True
     )
@@ -664,7 +665,7 @@ def test_a_version_that_lost_a_gate_is_told_of_though_the_gate_spared_the_judge(
     assert "unjudged" not in result.diagnostics
 
 
-def test_after_a_spent_budget_the_version_that_the_judge_saw_is_returned():
+def test_a_judged_version_wins_over_one_made_after_the_budget():
     def revise(output, evaluation):
         return Draft(f"{output}x", TokenUsage(input_tokens=100_000))
 
@@ -677,7 +678,7 @@ def test_after_a_spent_budget_the_version_that_the_judge_saw_is_returned():
     assert "version 2 (clarity)" in result.diagnostics["unjudged"]
 
 
-def test_an_evaluator_can_not_be_satisfied_with_what_it_could_not_judge():
+def test_an_evaluation_with_unknowns_is_never_satisfactory():
     def evaluate(output):
         return ReflectionEvaluation(0.9, {"a": 0.9, "b": None}, satisfactory=True)
 
@@ -687,7 +688,7 @@ def test_an_evaluator_can_not_be_satisfied_with_what_it_could_not_judge():
     assert result.convergence_reason == "max_iterations"
 
 
-def test_the_same_output_is_judged_again_where_it_was_not_fully_judged():
+def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
     pattern = ReflectionPattern(
         quality_criteria=[clarity_of(CRASH, 0.9), LETTERS], max_iterations=1, diversify=False
     )
@@ -696,7 +697,7 @@ def test_the_same_output_is_judged_again_where_it_was_not_fully_judged():
     assert result.history.best_version.iteration == 2
 
 
-def test_the_judge_is_not_shown_a_mean_of_what_could_be_judged():
+def test_the_judge_does_not_see_a_partial_mean():
     judge = judging(None, 0.4)
     redrafted(["clarity", LETTERS], max_iterations=1, reflection_model=judge)
     assert "Version 1: not fully judged" in judge.requests[-1].messages[-1].content
@@ -711,7 +712,7 @@ def test_preserve_all_versions_off_keeps_first_best_and_last():
     assert kept.total_iterations == 4
 
 
-def test_a_step_carries_every_effect_in_a_fixed_order():
+def test_a_step_carries_out_every_effect_in_order():
     seen = []
 
     async def step(name, returns, fn, *args, **kwargs):
@@ -743,7 +744,7 @@ def test_one_pattern_serves_many_runs_at_once():
     assert asyncio.run(main()) == [(f"run {n}", f"run {n}") for n in range(50)]
 
 
-def test_a_finished_run_leaves_nothing_for_the_collector():
+def test_a_finished_run_leaves_no_garbage_cycle():
     import gc
     import weakref
 
@@ -759,3 +760,130 @@ def test_a_finished_run_leaves_nothing_for_the_collector():
         assert alive() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(True, "user_stopped"), ("plateau", "plateau"), (False, "max_iterations"), (3, "error")],
+)
+def test_a_custom_rule_may_return_a_reason_or_a_bool(answer, reason):
+    pattern = ReflectionPattern(max_iterations=1)
+    drafts = iter("ab")
+    result = reflect_sync(
+        "W.", generate=lambda p: next(drafts), evaluate=lambda o: 0.5, pattern=pattern, until=lambda v: answer
+    )
+    assert result.convergence_reason == reason
+    assert result.summary()
+
+
+class OnlyOne:
+    def on_reflection(self, evaluation, iteration):  # not async, and the others are missing
+        return ReflectionDecision.ACCEPT
+
+
+def test_callbacks_may_be_sync_and_incomplete():
+    pattern = ReflectionPattern(callbacks=OnlyOne())
+    result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: 0.1, pattern=pattern)
+    assert result.convergence_reason == "user_accepted"
+
+
+def test_callbacks_are_not_retried():
+    calls = []
+
+    class Slow(ReflectionCallbacks):
+        async def on_generation(self, output, iteration):
+            calls.append(output)
+            raise TimeoutError
+
+    reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: True, pattern=ReflectionPattern(callbacks=Slow())
+    )
+    assert calls == ["x"]
+
+
+class Forgetful(Adviser):
+    async def recall(self, task):
+        return None
+
+
+def test_an_advisor_that_recalls_none_is_ignored():
+    result = reflect_sync(
+        "W.",
+        generate=lambda p: "x",
+        evaluate=lambda o: True,
+        pattern=ReflectionPattern(advisors=[Forgetful()]),
+    )
+    assert result.success
+    assert "advisor_failed" in result.diagnostics
+
+
+def test_advisors_observe_a_failed_run_before_its_last_event():
+    order = []
+
+    class Observer(Adviser):
+        async def observe(self, result):
+            order.append(result.convergence_reason)
+
+    async def revise(output, evaluation, run: RunContext):
+        assert [advice.text for advice in run.advice] == ["Be brief."]
+        raise ValueError("no")
+
+    pattern = ReflectionPattern(
+        advisors=[Observer("Be brief.")],
+        on_event=lambda event: order.append("end") if isinstance(event, RunFinished) else None,
+    )
+    reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern)
+    assert order == ["error", "end"]
+
+
+@pytest.mark.parametrize("callback", ["on_generation", "on_revision"])
+def test_cancellation_in_a_callback_keeps_the_versions(callback):
+    async def main():
+        reached = asyncio.Event()
+
+        async def wait(*_):
+            reached.set()
+            await asyncio.sleep(60)
+
+        callbacks = type("Slow", (), {callback: staticmethod(wait)})()
+        pattern = ReflectionPattern(callbacks=callbacks, on_event=events.append)
+        drafts = {"generate": lambda p: "one", "revise": lambda o, e: "two", "evaluate": lambda o: 0.1}
+        run = asyncio.create_task(reflect("W.", pattern=pattern, **drafts))
+        await reached.wait()
+        run.cancel()
+        await asyncio.wait([run])
+        assert run.cancelled()
+
+    events = []
+    run_sync(main())
+    outputs = [version.output for version in events[-1].result.history.versions]
+    assert outputs == (["one"] if callback == "on_generation" else ["one", "two"])
+
+
+def test_a_passed_gate_outranks_a_higher_score():
+    gates = iter([(0.5, False), (0.45, True), (0.48, True), (0.9, True)])
+
+    def evaluate(output):
+        score, passed = next(gates)
+        return ReflectionEvaluation(score, satisfactory=score > 0.8, gates_passed=passed)
+
+    drafts = iter("abcd")
+    pattern = ReflectionPattern(improvement_threshold=0.01)
+    result = reflect_sync("W.", generate=lambda p: next(drafts), evaluate=evaluate, pattern=pattern)
+    assert "quality_regression" not in result.diagnostics
+    assert result.success
+
+
+def test_each_regression_changes_the_strategy():
+    seen = []
+
+    async def revise(output, evaluation, run: RunContext):
+        seen.append(run.attempt.strategy)
+        return f"{len(seen)}"
+
+    scores = iter([0.6, 0.3, 0.3, 0.3])
+    pattern = ReflectionPattern(revision_strategy="full_rewrite", plateau_iterations=9)
+    reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: next(scores), revise=revise, pattern=pattern
+    )
+    assert seen == ["full_rewrite", "incremental", "targeted_edit"]

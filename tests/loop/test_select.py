@@ -97,6 +97,6 @@ NEW = {"clarity": 0.6, "regex": 1.0}
         ),
     ],
 )
-def test_a_gain_is_between_versions_that_were_judged_alike(versions, gains):
+def test_a_gain_compares_versions_judged_by_the_same_criteria(versions, gains):
     found = [one.gain for one in gained(versions)]
     assert found == [None if gain is None else pytest.approx(gain) for gain in gains]

@@ -146,7 +146,7 @@ def test_first_asks_in_order():
         lambda: stop.diminishing(float("nan")),
     ],
 )
-def test_rules_refuse_what_makes_no_sense(build):
+def test_bad_options_raise(build):
     with pytest.raises(ConfigError):
         build()
 
@@ -248,7 +248,7 @@ def met(**options):
         ),
     ],
 )
-def test_a_rule_explains_itself_with_its_numbers(rule, versions, detail):
+def test_details_explain_a_stop_with_its_numbers(rule, versions, detail):
     found = rule(versions)
     assert found.detail == detail
     assert found.numbers
@@ -264,13 +264,13 @@ def test_a_rule_explains_itself_with_its_numbers(rule, versions, detail):
         (None, None),
     ],
 )
-def test_what_a_rule_of_the_callers_returns_becomes_a_stop(answer, reason):
+def test_stop_of(answer, reason):
     found = stop.stop_of(answer, history(0.4))
     assert (found and found.reason) == reason
     assert found is None or found.detail == "A rule of the caller's said stop after version 1 (0.40)."
 
 
-def test_a_stop_of_the_callers_is_kept_as_it_is():
+def test_stop_of_keeps_a_stop():
     mine = Stop(ConvergenceReason.USER_STOPPED, "Enough.", {"mood": 3})
     assert stop.stop_of(mine, history(0.4)) is mine
 
@@ -310,5 +310,5 @@ SAID = (Issue("too vague"),)
         ),
     ],
 )
-def test_what_was_not_fully_judged_is_no_better_score(rule, versions, expected):
+def test_versions_that_are_not_fully_judged_are_not_better(rule, versions, expected):
     assert reason(rule, gained(versions)) == expected

@@ -36,7 +36,7 @@ def sip() -> str:
     return "hot"
 
 
-def test_a_handle_gives_the_events_and_the_result():
+def test_a_stream_has_the_events_and_the_result():
     async def main():
         async with Agent(ScriptedModel(["coffee", "tea"]), pattern=manual()).stream("W.") as run:
             with pytest.raises(LookupError, match="no result"):
@@ -51,7 +51,7 @@ def test_a_handle_gives_the_events_and_the_result():
     assert result.reflections == ()
 
 
-def test_a_second_iteration_finds_the_end():
+def test_a_second_iteration_ends_at_once():
     async def main():
         run = Agent(ScriptedModel(["tea"]), pattern=manual()).stream("W.")
         async with asyncio.timeout(30):
@@ -62,7 +62,7 @@ def test_a_second_iteration_finds_the_end():
     assert later == [0, 0]
 
 
-def test_the_patterns_own_listener_hears_the_same_events():
+def test_the_patterns_listener_gets_the_same_events():
     heard = []
 
     async def main():
@@ -92,7 +92,7 @@ class Gate:
         return manual(quality_criteria=[check], **options)
 
 
-def test_a_person_asks_an_agent_to_look_back_at_its_next_step():
+def test_reflect_now_at_the_next_step_of_an_agent():
     actor = Actor([call("sip", "a"), call("sip", "b"), call("sip", "c"), "tea"])
 
     async def main():
@@ -115,7 +115,7 @@ def test_a_person_asks_an_agent_to_look_back_at_its_next_step():
 
 
 @pytest.mark.parametrize("acts", [True, False])
-def test_a_person_asks_between_two_versions(acts):
+def test_reflect_now_between_two_versions(acts):
     actor, model = Actor(["coffee", "tea"]), ScriptedModel(["coffee", "tea"])
 
     async def main():
@@ -135,7 +135,7 @@ def test_a_person_asks_between_two_versions(acts):
     assert "Think of leaves." in asked
 
 
-def test_a_person_who_asks_before_there_is_anything_is_heard_at_the_first_opportunity():
+def test_reflect_now_before_the_first_version():
     actor = Actor([call("sip", "a"), "tea"])
     run = Agent(actor.provider, tools=[sip], pattern=manual()).stream("W.")
 
@@ -147,7 +147,7 @@ def test_a_person_who_asks_before_there_is_anything_is_heard_at_the_first_opport
     assert [(one.trigger, one.step) for one in run.result.reflections] == [("manual", 1)]
 
 
-def test_only_so_many_looks_back_are_taken_up():
+def test_reflect_now_up_to_max_reflections():
     async def main():
         gates = {"a": Gate(), "b": Gate()}
 
@@ -170,7 +170,7 @@ def test_only_so_many_looks_back_are_taken_up():
     assert len(result.reflections) == 1
 
 
-def test_asking_where_nobody_can_answer_says_so():
+def test_reflect_now_needs_its_trigger_and_a_running_run():
     async def main():
         plain = Agent(ScriptedModel(["tea"]), pattern=ReflectionPattern(quality_criteria=[TEA])).stream("W.")
         with pytest.raises(ConfigError, match="'manual' among the pattern's reflection_triggers"):
@@ -211,7 +211,7 @@ def test_leaving_early_cancels_the_run(how):
     asyncio.run(main())
 
 
-def test_a_run_that_was_left_early_keeps_what_it_made():
+def test_a_run_left_early_keeps_its_versions():
     async def main():
         script = ["coffee", asyncio.Event()]
 
@@ -231,7 +231,7 @@ def test_a_run_that_was_left_early_keeps_what_it_made():
     assert result.best_output == "coffee"
 
 
-def test_a_handle_that_was_never_used_leaves_nothing_behind():
+def test_an_unused_stream_leaves_nothing_behind():
     async def main():
         run = Agent(ScriptedModel([]), pattern=manual()).stream("W.")
         await run.aclose()
@@ -239,7 +239,7 @@ def test_a_handle_that_was_never_used_leaves_nothing_behind():
     asyncio.run(main())
 
 
-def test_a_run_that_fails_raises_out_of_the_iteration():
+def test_the_iteration_raises_what_the_run_raises():
     async def main():
         run = Agent(ScriptedModel([ModelError("no such model")]), pattern=manual()).stream("W.")
         with pytest.raises(ModelError, match="no such model"):
@@ -251,7 +251,19 @@ def test_a_run_that_fails_raises_out_of_the_iteration():
     asyncio.run(main())
 
 
-def test_what_is_wrong_is_said_before_the_stream_begins():
+def test_bad_options_raise_before_the_iteration():
     agent = Agent(ScriptedModel([]), pattern=manual())
     with pytest.raises(ConfigError, match="can't fire"):
         agent.stream("W.", pattern=manual(reflection_interval=3))
+
+
+def test_get_history_after_a_stream():
+    agent = Agent(ScriptedModel(lambda request: "tea"), pattern=ReflectionPattern(quality_criteria=[TEA]))
+
+    async def main():
+        async for event in agent.stream("W."):
+            if isinstance(event, RunFinished):
+                break
+        return agent.pattern.get_history()
+
+    assert asyncio.run(main()).best_version.output == "tea"

@@ -66,7 +66,7 @@ def answers(messages):
 # --- one run of the agent is one version -------------------------------------------------------------------
 
 
-def test_an_agent_calls_its_tools_and_a_revision_goes_on_in_its_conversation():
+def test_a_revision_continues_the_conversation_with_its_tool_calls():
     actor = Actor([call("population", city="Paris"), "Many.", call("population", city="Berlin"), "3700000."])
     agent = Agent(actor.provider, tools=[population], pattern=containing("3700000"), system_prompt="Count.")
     result = agent.run_sync("How many people?")
@@ -83,7 +83,7 @@ def test_an_agent_calls_its_tools_and_a_revision_goes_on_in_its_conversation():
     assert result.token_usage.cost_usd is None  # no price is known of a scripted model
 
 
-def test_steps_that_only_gather_are_no_versions():
+def test_only_answers_are_versions():
     gathering = [call("population", city="Paris")] * 12
     actor = Actor([*gathering, "0", *gathering, "1", *gathering, "2"])
     agent = Agent(actor.provider, tools=[population], pattern=scored(0.5, 0.5, 0.5, plateau_iterations=2))
@@ -93,7 +93,7 @@ def test_steps_that_only_gather_are_no_versions():
     assert result.token_usage.requests == 39
 
 
-def test_a_regression_goes_back_to_the_conversation_of_the_best():
+def test_a_regression_returns_to_the_best_versions_conversation():
     actor = Actor([call("population", city="Paris"), "good", "bad", "best"])
     agent = Agent(actor.provider, tools=[population], pattern=scored(0.6, 0.3, 0.9))
     result = agent.run_sync("Q?")
@@ -114,7 +114,7 @@ def test_a_fresh_start_begins_a_new_conversation():
     assert actor.asked(3)[0].startswith("Q?")
 
 
-def test_a_draft_that_was_given_is_shown_with_the_critique():
+def test_a_given_draft_is_shown_with_its_critique():
     actor = Actor([call("population", city="Paris"), "2100000"])
     agent = Agent(actor.provider, tools=[population], pattern=containing("2100000"))
     result = agent.run_sync("How many?", draft="Many.")
@@ -166,7 +166,7 @@ def broken(x: int) -> int:
         (broken, "ValueError: no 1 here"),
     ],
 )
-def test_what_a_tool_comes_to_is_told_to_the_model(tool, told):
+def test_a_tools_outcome_is_reported_to_the_model(tool, told):
     name = tool.name if isinstance(tool, Tool) else tool.__name__
     arguments = {"city": "x"} if tool is population else {"x": 1}
     actor = Actor([call(name, **arguments), "done"])
@@ -175,7 +175,7 @@ def test_what_a_tool_comes_to_is_told_to_the_model(tool, told):
     assert answers(actor.told[1]) == [told]
 
 
-def test_a_tool_that_returns_what_no_model_can_be_told_says_so():
+def test_a_tool_must_return_something_with_a_json_form():
     def odd() -> object:
         """Return an odd thing."""
         return object()
@@ -209,17 +209,17 @@ class Weather(BaseModel):
         pydantic_ai.ToolReturn(return_value={"a": 1}, content="more"),
     ],
 )
-def test_what_tools_return_survives_a_record(value):
+def test_tool_results_round_trip_through_a_record(value):
     outcome = ToolOutcome(value)
     assert from_record(ToolOutcome, to_record(outcome)) == outcome
 
 
-def test_a_models_response_survives_a_record():
+def test_model_responses_round_trip_through_a_record():
     response = Actor([[call("f", "id-1", x=1), "text"]])([], None)
     assert from_record(ModelResponse, to_record(response)) == response
 
 
-def test_a_draft_with_its_conversation_survives_json():
+def test_a_draft_with_its_conversation_round_trips_through_json():
     result = Agent(Actor(["done"]).provider, tools=[moody], pattern=containing("done")).run_sync("Q?")
     conversation = result.history.best_version.conversation
     draft = Draft("done", conversation=conversation)
@@ -237,7 +237,7 @@ def test_a_draft_with_its_conversation_survives_json():
         ({"tools": [moody], "pattern": containing("x", reflect_on_tools=["mody"])}, "did you mean 'moody'"),
     ],
 )
-def test_what_can_not_act_is_refused_before_any_call(arguments, message):
+def test_bad_models_and_tools_raise_before_any_call(arguments, message):
     actor = Actor([])
     with pytest.raises(ConfigError, match=message):
         Agent(**{"model": actor.provider, **arguments})
@@ -247,7 +247,7 @@ def test_what_can_not_act_is_refused_before_any_call(arguments, message):
 @pytest.mark.parametrize(
     "make", [lambda: Agent(Actor([]).provider, tools=[moody]), lambda: Agent.from_pydantic_ai(None)]
 )
-def test_a_missing_framework_names_the_command(make, monkeypatch):
+def test_without_pydantic_ai_the_error_names_the_extra(make, monkeypatch):
     monkeypatch.delitem(sys.modules, "redraft.loop.tool_agent", raising=False)
     monkeypatch.setitem(sys.modules, "pydantic_ai.toolsets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[providers\]'"):
@@ -261,7 +261,7 @@ def busy():
     return ModelHTTPError(429, "scripted")
 
 
-def test_a_request_that_failed_in_passing_is_tried_again_within_the_run():
+def test_a_temporary_failure_is_retried_within_the_agents_run():
     actor = Actor([call("moody", x=3), busy(), busy(), "done"])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done"))
     result = agent.run_sync("Q?")
@@ -270,7 +270,7 @@ def test_a_request_that_failed_in_passing_is_tried_again_within_the_run():
     assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 2)
 
 
-def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
+def test_a_permanent_failure_ends_the_run_with_its_versions():
     actor = Actor(["first", call("moody", x=3), busy(), busy(), busy()])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done"))
     result = agent.run_sync("Q?")
@@ -282,7 +282,7 @@ def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
     assert len(actor.told) == 5
 
 
-def test_an_agent_says_that_its_provider_asks_to_wait_too_long():
+def test_a_retry_after_beyond_the_limit_is_in_the_error():
     actor = Actor([ModelHTTPError(429, "scripted", retry_after=600.0)])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", retry=Retry()))
     with pytest.raises(
@@ -292,7 +292,7 @@ def test_an_agent_says_that_its_provider_asks_to_wait_too_long():
     assert len(actor.told) == 1
 
 
-def test_a_budget_holds_inside_an_agents_run():
+def test_a_budget_bounds_the_steps_of_an_agent():
     actor = Actor([call("moody", x=3)] * 100)
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=35))
     with pytest.raises(UnfinishedError, match="token budget was spent after 3 steps") as caught:
@@ -306,7 +306,7 @@ def test_a_budget_holds_inside_an_agents_run():
 @pytest.mark.parametrize(
     ("budget", "used"), [({"budget_tokens": 105}, 90), ({"max_revision_tokens": 20}, 20)]
 )
-def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget, used):
+def test_a_budget_spent_in_a_revision_keeps_the_earlier_version(budget, used):
     actor = Actor(["first", *[call("moody", x=3)] * 100])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", on_failure="raise", **budget))
     result = agent.run_sync("Q?")
@@ -319,7 +319,7 @@ def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget, used)
 
 @pytest.mark.parametrize("hangs", ["a tool", "the model"])
 @pytest.mark.parametrize("first", [True, False])
-def test_an_agent_that_hangs_is_cancelled_and_its_conversation_is_kept(hangs, first, monkeypatch):
+def test_a_hanging_agent_is_cancelled_and_its_conversation_kept(hangs, first, monkeypatch):
     monkeypatch.setattr("redraft.loop.budget.SETTLING", 1_000)
 
     async def hang():
@@ -455,7 +455,7 @@ def test_a_wrapped_agents_own_model_judges():
     assert "self_judged_only" in result.diagnostics
 
 
-def test_its_validators_and_their_retries_stay():
+def test_a_wrapped_agent_keeps_its_validators_and_retries():
     actor = Actor([final(city="Paris", people=-1), final(city="Paris", people=2)])
     inner = wrapped(actor)
 
@@ -470,7 +470,7 @@ def test_its_validators_and_their_retries_stay():
     assert answers(actor.told[1]) == ["no negative people"]
 
 
-def test_its_usage_limits_stay_and_lose_nothing():
+def test_a_wrapped_agents_usage_limits_end_its_run_with_its_usage():
     actor = Actor([final(city="Paris", people=0), *[call("look")] * 9])
     inner = wrapped(actor)
 
@@ -488,7 +488,7 @@ def test_its_usage_limits_stay_and_lose_nothing():
     assert result.token_usage.requests == 4
 
 
-def test_a_tool_of_its_that_raises_ends_its_run_and_what_was_paid_is_known():
+def test_a_wrapped_agents_tool_that_raises_ends_its_run_with_its_usage():
     actor = Actor([call("look")])
     inner = wrapped(actor)
 
@@ -504,7 +504,7 @@ def test_a_tool_of_its_that_raises_ends_its_run_and_what_was_paid_is_known():
     assert caught.value.usage.requests == 1
 
 
-def test_an_agent_that_streams_is_wrapped_as_well():
+def test_a_streaming_agent_can_be_wrapped():
     heard = []
 
     async def hear(ctx, events):
@@ -516,7 +516,7 @@ def test_an_agent_that_streams_is_wrapped_as_well():
     assert heard
 
 
-def test_an_answer_that_waits_for_an_approval_is_none():
+def test_an_output_that_waits_for_approval_is_an_error():
     actor = Actor([call("look")])
     inner = pydantic_ai.Agent(actor.model, output_type=[str, pydantic_ai.DeferredToolRequests])
 
@@ -529,7 +529,7 @@ def test_an_answer_that_waits_for_an_approval_is_none():
         Agent.from_pydantic_ai(inner, pattern=containing("x")).run_sync("Q?")
 
 
-def test_an_agent_without_a_model_says_so_before_any_call():
+def test_a_wrapped_agent_without_a_model_raises():
     agent = Agent.from_pydantic_ai(pydantic_ai.Agent(), pattern=containing("x"))
     with pytest.raises(ConfigError, match="The agent can't run"):
         agent.run_sync("Q?")
@@ -541,11 +541,11 @@ def test_only_an_agent_can_be_wrapped(given):
         Agent.from_pydantic_ai(given)
 
 
-def test_a_pattern_executes_agents_that_act():
+def test_a_pattern_executes_agents_with_tools():
     actor = Actor([call("moody", x=2), "done"])
     agent = Agent(actor.provider, tools=[moody])
     assert run_sync(containing("done").execute(agent, "Q?")).success
 
 
-def test_the_model_is_a_providers_that_can_be_asked_by_itself():
+def test_a_wrapped_agents_model_is_a_provider_model():
     assert isinstance(Agent(Actor([]).provider, tools=[moody]).model, ProviderModel)

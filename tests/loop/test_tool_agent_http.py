@@ -41,7 +41,7 @@ def stock(item: str) -> int:
     return {"tea": 7}[item]
 
 
-def test_a_named_model_acts_fails_reflects_and_revises(server):
+def test_a_named_model_calls_tools_reflects_and_revises(server):
     server.answers = [
         (200, {}, asking("stock", item="tea")),
         (200, {}, completion("Ask for the coffee, too.")),
@@ -71,7 +71,7 @@ def test_a_named_model_acts_fails_reflects_and_revises(server):
     assert result.token_usage.cost_usd > 0
 
 
-def test_a_provider_that_refuses_is_asked_once(server):
+def test_a_refusal_is_not_retried(server):
     server.answers = [(401, {}, {"error": {"message": "who are you?"}})]
     with pytest.raises(ModelError, match="who are you"):
         Agent(NAME, tools=[stock], pattern=looking_for("7")).run_sync("Q?")

@@ -115,7 +115,7 @@ def told(result):
     )
 
 
-def test_a_run_that_is_not_killed():
+def test_a_run_that_is_not_killed_carries_out_each_effect_once():
     async def main():
         world = World()
         result = await world.run(MemoryStore())
@@ -157,7 +157,7 @@ def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
     assert usage["reflection"].requests == 1
 
 
-def test_a_finished_run_gives_its_result_again():
+def test_a_finished_run_returns_its_result_again():
     async def main():
         store = MemoryStore()
         first = await World().run(store)
@@ -195,7 +195,7 @@ class Spender:
         return Agent(provider, tools=[look], pattern=pattern, keep=self.store).run("Q?", run_id="a run")
 
 
-def test_a_run_that_a_budget_stopped_in_an_agents_run_has_finished():
+def test_a_run_stopped_by_its_budget_has_finished():
     async def main():
         spender = Spender(MemoryStore(), first_says=["first"], looks=30)
         return [await spender.run(budget_tokens=105) for _ in range(2)], spender
@@ -206,7 +206,7 @@ def test_a_run_that_a_budget_stopped_in_an_agents_run_has_finished():
     assert spender.asked == 10
 
 
-def test_an_agent_that_a_budget_stopped_goes_on_when_there_is_more():
+def test_a_larger_budget_resumes_the_agent():
     async def main():
         spender = Spender(MemoryStore())
         with pytest.raises(UnfinishedError, match="after 1 step "):
@@ -219,7 +219,7 @@ def test_an_agent_that_a_budget_stopped_goes_on_when_there_is_more():
     assert result.token_usage.requests == 4
 
 
-def test_what_stopped_an_agent_survives_a_record():
+def test_an_unfinished_error_round_trips_through_a_record():
     async def main():
         with pytest.raises(UnfinishedError) as caught:
             await Spender(MemoryStore()).run(budget_tokens=15)

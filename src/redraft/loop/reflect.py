@@ -1,7 +1,4 @@
-"""`reflect` and `reflect_sync`: run the loop over plain functions.
-
-Importing this module is cheap; the first call loads the rest.
-"""
+"""`reflect` and `reflect_sync`: the loop over plain functions, cheap to import."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ async def reflect(
     is raised as it is, and so is a mistake in `evaluate` (`TypeError`, `AttributeError`, `NameError`, a
     forgotten `return`). A later error ends the run: the result has the best version and the `error`.
     """
-    from redraft.loop.pattern import run_functions  # noqa: PLC0415 (see the module's docstring)
+    from redraft.loop.pattern import run_functions  # noqa: PLC0415 (importing redraft stays cheap)
 
     return await run_functions(
         task, generate, evaluate, revise, pattern=pattern, draft=draft, until=until, step=step
