@@ -16,7 +16,7 @@ from redraft import (
     ScriptedModel,
     StepStarted,
 )
-from redraft.loop.live import LEAD
+from redraft.loop.triggers import LEAD
 from support.tool_agents import Actor, call
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})

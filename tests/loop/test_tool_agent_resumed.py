@@ -13,7 +13,7 @@ from pydantic_ai.usage import RequestUsage
 
 from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, Retry, TokenUsage, UnfinishedError
 from redraft._codec import failure_from_json, failure_to_json
-from redraft.loop.live import LEAD
+from redraft.loop.triggers import LEAD
 from redraft.models.provider import ProviderModel
 from redraft.stores.memory import MemoryStore
 from support.tool_agents import call

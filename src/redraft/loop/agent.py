@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import Tool
 
     from redraft.events import Listener
-    from redraft.loop.live import LiveRun
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.tool_agent import ToolAgent
+    from redraft.loop.triggers import LiveRun
     from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
     from redraft.types import Draft, Output, ReflectionResult, Task

@@ -27,15 +27,6 @@ from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.diagnose import Signals
-from redraft.loop.live import (
-    MOST_REFLECTIONS,
-    NO_TRIGGERS,
-    LiveRun,
-    ReflectingGenerator,
-    ReflectingReviser,
-    Triggers,
-    triggers_of,
-)
 from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, Selection
@@ -49,6 +40,15 @@ from redraft.loop.stop import (
     repeated_issues,
     semantic_stability,
     unjudged,
+)
+from redraft.loop.triggers import (
+    MOST_REFLECTIONS,
+    NO_TRIGGERS,
+    LiveRun,
+    ReflectingGenerator,
+    ReflectingReviser,
+    ReflectionTriggers,
+    triggers_of,
 )
 from redraft.models.names import model_of
 from redraft.protocols import (
@@ -155,7 +155,7 @@ class ReflectionPattern(AgentPattern):
     on_event: Listener | None = None
     judge_options: JudgeOptions = field(init=False, repr=False)
     panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
-    triggers: Triggers = field(init=False, repr=False)
+    triggers: ReflectionTriggers = field(init=False, repr=False)
     run_options: RunOptions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -184,12 +184,12 @@ class ReflectionPattern(AgentPattern):
             raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
         object.__setattr__(self, "run_options", self._run_options())
         triggers = triggers_of(
-            self.reflection_triggers,
-            self.reflection_interval,
-            self.reflect_on_error,
-            self.reflect_on_tools,
-            self.quality_drop_threshold,
-            self.max_reflections,
+            reflection_triggers=self.reflection_triggers,
+            reflection_interval=self.reflection_interval,
+            reflect_on_error=self.reflect_on_error,
+            reflect_on_tools=self.reflect_on_tools,
+            quality_drop_threshold=self.quality_drop_threshold,
+            max_reflections=self.max_reflections,
         )
         object.__setattr__(self, "triggers", triggers)
         # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.

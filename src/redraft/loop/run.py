@@ -25,10 +25,10 @@ from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.events import emitter
 from redraft.loop.last_run import LastRun
-from redraft.loop.live import LiveRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
 from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
 from redraft.loop.stop import after, stop_of
+from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
     Advisor,
     Attempt,

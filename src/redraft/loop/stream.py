@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from redraft.events import Event, Listener
-    from redraft.loop.live import LiveRun
     from redraft.loop.run import RunOptions
+    from redraft.loop.triggers import LiveRun
     from redraft.types import ReflectionResult
 
 E = TypeVar("E")
@@ -114,7 +114,7 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
         """
         if self._result is not None or (self._run is not None and self._run.done()):
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
-        return self._live.ask()
+        return self._live.request_reflection()
 
     def _yielding(self, event: Event) -> None:
         if isinstance(event, RunFinished):

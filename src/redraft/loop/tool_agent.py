@@ -49,9 +49,9 @@ from redraft._steps import allowance
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
-from redraft.loop.live import LiveRun, note
 from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
 from redraft.loop.run import Judges, Verbs
+from redraft.loop.triggers import LiveRun, note
 from redraft.models.provider import ProviderModel, model_error, usage_of
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-    from redraft.loop.live import Triggers
+    from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, ModelRole, RunContext
     from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
 
@@ -124,7 +124,7 @@ class ToolAgent:
             return model
         return None if callable(model) else ProviderModel(model)
 
-    def check_triggers(self, triggers: Triggers) -> None:
+    def check_triggers(self, triggers: ReflectionTriggers) -> None:
         """Raise `ConfigError` for a trigger on a tool that the agent does not have."""
         for name in sorted(triggers.tool_result or ()):
             if self.tool_names and name not in self.tool_names:
@@ -318,7 +318,7 @@ class AgentSteps:
         self._check_budget()
 
     async def _trigger(self, step: int, requests: Sequence[ModelRequest]) -> str | None:
-        if step > 0 and await self.live.asked(step):
+        if step > 0 and await self.live.is_requested(step):
             return "manual"
         if self._requests == 0:  # the judge of the last version has seen everything so far
             return None

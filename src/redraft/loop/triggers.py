@@ -1,10 +1,10 @@
-"""Reflections in the middle of a run: what triggers them, and how the next draft hears of them."""
+"""Reflections in the middle of a run: what triggers them, and how they reach the next draft."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from redraft._calls import render_critique
 from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
@@ -52,7 +52,7 @@ CAN_NOT_FIRE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Triggers:
+class ReflectionTriggers:
     """What triggers a reflection in the middle of a run; completion always does.
 
     `step_interval` counts steps of the model. `tool_result` names tools, none of them meaning all, and is
@@ -100,62 +100,74 @@ class Triggers:
         return None
 
 
-NO_TRIGGERS = Triggers()
+NO_TRIGGERS = ReflectionTriggers()
 
 
-def triggers_of(listed: Any, interval: Any, on_error: Any, on_tools: Any, drop: Any, most: Any) -> Triggers:
-    """Read a pattern's options.
+def triggers_of(
+    *,
+    reflection_triggers: Sequence[str],
+    reflection_interval: int | None,
+    reflect_on_error: bool | None,
+    reflect_on_tools: Sequence[str],
+    quality_drop_threshold: float | None,
+    max_reflections: int,
+) -> ReflectionTriggers:
+    """Read the options of a pattern.
 
-    A trigger is on where it is listed or where its own option is given; one that is listed without its option
-    takes the default. Raises `ConfigError` by the option's name for what is no trigger, out of its range, or
-    contradicts another option.
+    A trigger is on if it is listed or if its own option is given; one that is listed without its option takes
+    the default. Raises `ConfigError` for an unknown trigger, a value out of range, and a contradiction.
     """
-    _check(listed, interval, on_error, on_tools, drop, most)
-    triggers = Triggers(
-        step_interval=interval if interval is not None else INTERVAL if "step_interval" in listed else None,
-        error=bool(on_error) or "error" in listed,
-        tool_result=frozenset(on_tools) if on_tools or "tool_result" in listed else None,
-        quality_drop=drop if drop is not None else DROP if "quality_drop" in listed else None,
+    listed = reflection_triggers
+    check_list("reflection_triggers", listed)
+    for name in listed:
+        check_choice("reflection_triggers", name, TRIGGERS)
+    if reflection_interval is not None:
+        check_count("reflection_interval", reflection_interval, 1)
+    if reflect_on_error is not None and not isinstance(reflect_on_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"reflect_on_error must be True, False or None, got {reflect_on_error!r}.")
+    if reflect_on_error is False and "error" in listed:
+        raise ConfigError(
+            "reflect_on_error is False, yet reflection_triggers lists 'error'; say one of them."
+        )
+    check_list("reflect_on_tools", reflect_on_tools)
+    for tool in reflect_on_tools:
+        if not isinstance(tool, str) or not tool:  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise ConfigError(f"reflect_on_tools must be names of tools, got {tool!r}.")
+    drop = quality_drop_threshold
+    if drop is not None and (not is_number(drop) or not 0 < drop <= 1):
+        raise ConfigError(f"quality_drop_threshold must be a number above 0 and at most 1, got {drop!r}.")
+    check_count("max_reflections", max_reflections, 0)
+    triggers = ReflectionTriggers(
+        step_interval=INTERVAL
+        if reflection_interval is None and "step_interval" in listed
+        else reflection_interval,
+        error=bool(reflect_on_error) or "error" in listed,
+        tool_result=frozenset(reflect_on_tools) if reflect_on_tools or "tool_result" in listed else None,
+        quality_drop=DROP if drop is None and "quality_drop" in listed else drop,
         manual="manual" in listed,
-        most=most,
+        most=max_reflections,
     )
-    if triggers.names() and most == 0:
+    if not triggers.names():
+        return NO_TRIGGERS
+    if max_reflections == 0:
         raise ConfigError(
             f"max_reflections is 0, yet these triggers are on: {', '.join(triggers.names())}. "
             "Leave them out, or allow at least 1."
         )
-    return triggers if triggers.names() else NO_TRIGGERS
-
-
-def _check(listed: Sequence[Any], interval: Any, on_error: Any, on_tools: Any, drop: Any, most: Any) -> None:
-    check_list("reflection_triggers", listed)
-    for name in listed:
-        check_choice("reflection_triggers", name, TRIGGERS)
-    if interval is not None:
-        check_count("reflection_interval", interval, 1)
-    if on_error is not None and not isinstance(on_error, bool):
-        raise ConfigError(f"reflect_on_error must be True, False or None, got {on_error!r}.")
-    if on_error is False and "error" in listed:
-        raise ConfigError(
-            "reflect_on_error is False, yet reflection_triggers lists 'error'; say one of them."
-        )
-    check_list("reflect_on_tools", on_tools)
-    for tool in on_tools:
-        if not isinstance(tool, str) or not tool:
-            raise ConfigError(f"reflect_on_tools must be names of tools, got {tool!r}.")
-    if drop is not None and (not is_number(drop) or not 0 < drop <= 1):
-        raise ConfigError(f"quality_drop_threshold must be a number above 0 and at most 1, got {drop!r}.")
-    check_count("max_reflections", most, 0)
+    return triggers
 
 
 class LiveRun:
     """The state of one run for its verbs: what is left of its budget, who listens, when to reflect.
 
-    Made before the run begins, since a person may hold it (`reflect_now`); the run joins it when it does.
+    It exists before the run begins, since a program may hold it (`reflect_now`); the run then joins it.
     """
 
     def __init__(
-        self, triggers: Triggers = NO_TRIGGERS, model: ChatModel | None = None, retry: Retry | None = None
+        self,
+        triggers: ReflectionTriggers = NO_TRIGGERS,
+        model: ChatModel | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.triggers = triggers
         self.retry = retry or Retry()
@@ -164,8 +176,8 @@ class LiveRun:
         self._tally = Tally(NO_BUDGET)
         self._emit: Listener = nobody
         self._notes: dict[str, str] = {}
-        self._made: dict[tuple[int, int, str], Reflection] = {}
-        self._asked = False
+        self._reflections: dict[tuple[int, int, str], Reflection] = {}
+        self._is_requested = False
 
     def begin(self, run_id: str, tally: Tally, emit: Listener, notes: dict[str, str]) -> None:
         """Join the run; `notes` become its diagnostics."""
@@ -173,8 +185,8 @@ class LiveRun:
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
-        """The reflections so far, in their order."""
-        return tuple(self._made.values())
+        """The reflections so far, in order."""
+        return tuple(self._reflections.values())
 
     def spent(self, role: ModelRole, used: TokenUsage) -> ConvergenceReason | None:
         """Return the budget that is spent, counting what the step under way has used, if one is."""
@@ -207,38 +219,38 @@ class LiveRun:
         self._emit(StepFailed(self.run_id, name, error, wait))
         return wait
 
-    def ask(self) -> bool:
+    def request_reflection(self) -> bool:
         """Request a reflection; return whether there will be one at the next opportunity.
 
-        Raises `ConfigError` where the pattern does not have the trigger `manual`.
+        Raises `ConfigError` if the pattern does not have the trigger `manual`.
         """
         if not self.triggers.manual:
             raise ConfigError("reflect_now() needs 'manual' among the pattern's reflection_triggers.")
-        if self._asked or not self._has_room():
+        if self._is_requested or not self._has_room():
             return False
-        self._asked = True
+        self._is_requested = True
         return True
 
-    async def asked(self, step: int) -> bool:
-        """Return, once, whether a reflection was requested; a step, since a resumed run must know it."""
-        return self.triggers.manual and await inner_step.get()(f"asked {step}", bool, self._take_asked)
+    async def is_requested(self, step: int) -> bool:
+        """Return, once, whether a reflection was requested; this is a step, so that a resumed run agrees."""
+        return self.triggers.manual and await inner_step.get()(f"asked {step}", bool, self._take_request)
 
-    async def _take_asked(self) -> bool:
-        asked, self._asked = self._asked, False
-        return asked
+    async def _take_request(self) -> bool:
+        requested, self._is_requested = self._is_requested, False
+        return requested
 
     def before(self, iteration: int) -> Reflection | None:
-        """Return the reflection before a version, if there was one: its step may be retried."""
-        made = (one for one in self._made.values() if one.iteration == iteration and one.step == 0)
-        return next(made, None)
+        """Return the reflection before a version, if there was one: the step that asks may be a retry."""
+        found = (one for one in self.reflections if one.iteration == iteration and one.step == 0)
+        return next(found, None)
 
     def _has_room(self) -> bool:
-        return len(self._made) < self.triggers.most
+        return len(self._reflections) < self.triggers.most
 
     async def reflect(self, trigger: str, step: int, run: RunContext, shown: str) -> Reflection | None:
-        """Ask the reflecting model for a short message on the work so far; None if no more may be made.
+        """Ask the model for a short message on the work so far, `shown`; None if no more are allowed.
 
-        `shown` is what there is to look back on. A failure of the model is logged and noted, never raised.
+        A failure of the model is logged and becomes a diagnostic; it is never raised.
         """
         model = self._model
         if model is None or not self._has_room() or self._tally.spent():
@@ -246,7 +258,7 @@ class LiveRun:
         blank = Reflection(trigger, "", run.iteration, step)
 
         async def look_back(request: ChatRequest) -> Reflection:
-            return await self._answered(model, request, blank)
+            return await self._ask(model, request, blank)
 
         request = ChatRequest(reflection_turns(run.task, trigger, shown), role="reflection")
         try:
@@ -264,7 +276,7 @@ class LiveRun:
             self._emit(Reflected(self.run_id, trigger, reflection.text, step))
         return reflection
 
-    async def _answered(self, model: ChatModel, request: ChatRequest, blank: Reflection) -> Reflection:
+    async def _ask(self, model: ChatModel, request: ChatRequest, blank: Reflection) -> Reflection:
         failed = 0
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
@@ -293,14 +305,14 @@ class LiveRun:
         """
         for reflection in reflections:
             key = reflection.iteration, reflection.step, reflection.trigger
-            if key not in self._made:
-                self._made[key] = reflection
+            if key not in self._reflections:
+                self._reflections[key] = reflection
                 self._tally.add("reflection", reflection.usage)
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectingGenerator:
-    """A generator that, before a fresh start, reflects if that is due; the reflection joins the critique."""
+    """A generator that reflects first if that is due; the reflection joins the critique."""
 
     generate: Generator
     live: LiveRun
@@ -328,13 +340,15 @@ class ReflectingReviser:
 
 
 async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
-    """Reflect on the versions so far if a person asked for it, or if the last one scored much worse."""
+    """Reflect on the versions so far if that was requested, or if the last one scored much worse."""
     versions = run.versions
     if not versions:
         return None
-    if made := live.before(run.iteration):
-        return made
-    trigger = "manual" if await live.asked(0) else "quality_drop" if _fell_behind(live, versions) else ""
+    if reflection := live.before(run.iteration):
+        return reflection
+    trigger = (
+        "manual" if await live.is_requested(0) else "quality_drop" if _fell_behind(live, versions) else ""
+    )
     if not trigger:
         return None
     shown = {version.iteration: version for version in (highest(versions), *versions[-SHOWN_VERSIONS:])}

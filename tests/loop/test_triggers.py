@@ -22,7 +22,7 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft.loop.live import LEAD, MOST_SAID, NO_TRIGGERS, TRIGGERS, Triggers
+from redraft.loop.triggers import LEAD, MOST_SAID, NO_TRIGGERS, TRIGGERS, ReflectionTriggers
 from support.tool_agents import Actor, call
 
 
@@ -93,16 +93,19 @@ def acted(script, *scores, tools=(look, touch), mentor=None, **options):
         ({}, NO_TRIGGERS),
         ({"reflection_triggers": ["completion"]}, NO_TRIGGERS),
         ({"reflect_on_error": False}, NO_TRIGGERS),
-        ({"reflection_triggers": ["step_interval"]}, Triggers(step_interval=5)),
-        ({"reflection_interval": 2}, Triggers(step_interval=2)),
-        ({"reflection_triggers": ["step_interval"], "reflection_interval": 2}, Triggers(step_interval=2)),
-        ({"reflection_triggers": ["error"]}, Triggers(error=True)),
-        ({"reflect_on_error": True}, Triggers(error=True)),
-        ({"reflection_triggers": ["tool_result"]}, Triggers(tool_result=frozenset())),
-        ({"reflect_on_tools": ["look"]}, Triggers(tool_result=frozenset({"look"}))),
-        ({"reflection_triggers": ["quality_drop"]}, Triggers(quality_drop=0.1)),
-        ({"quality_drop_threshold": 0.3}, Triggers(quality_drop=0.3)),
-        ({"reflection_triggers": ["manual"], "max_reflections": 1}, Triggers(manual=True, most=1)),
+        ({"reflection_triggers": ["step_interval"]}, ReflectionTriggers(step_interval=5)),
+        ({"reflection_interval": 2}, ReflectionTriggers(step_interval=2)),
+        (
+            {"reflection_triggers": ["step_interval"], "reflection_interval": 2},
+            ReflectionTriggers(step_interval=2),
+        ),
+        ({"reflection_triggers": ["error"]}, ReflectionTriggers(error=True)),
+        ({"reflect_on_error": True}, ReflectionTriggers(error=True)),
+        ({"reflection_triggers": ["tool_result"]}, ReflectionTriggers(tool_result=frozenset())),
+        ({"reflect_on_tools": ["look"]}, ReflectionTriggers(tool_result=frozenset({"look"}))),
+        ({"reflection_triggers": ["quality_drop"]}, ReflectionTriggers(quality_drop=0.1)),
+        ({"quality_drop_threshold": 0.3}, ReflectionTriggers(quality_drop=0.3)),
+        ({"reflection_triggers": ["manual"], "max_reflections": 1}, ReflectionTriggers(manual=True, most=1)),
     ],
 )
 def test_a_trigger_is_on_where_it_is_listed_or_its_option_is_given(options, triggers):
