@@ -13,7 +13,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.lessons.cli import content_of
-from redraft.lessons.duties import Duties
+from redraft.lessons.due import DueReflections
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.outcome import Outcome
@@ -494,7 +494,7 @@ def test_nothing_heavy_is_loaded_for_the_help():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
-# --- duties, and a person's say ---------------------------------------------------------------------------
+# --- due reflections, and ratings ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -505,10 +505,10 @@ def owing(project, monkeypatch):
     async def fail():
         store = project_store()
         for agent, status, number in (("porter", "failed", 1), ("clerk", "partial", 2)):
-            duties = Duties(store, agent, lambda: datetime.now(UTC))
+            due = DueReflections(store, agent, lambda: datetime.now(UTC))
             error = f"E4031 password={'Sommer' + '4711x'}"
             outcome = Outcome(Task(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
-            await duties.begin(outcome)
+            await due.add(outcome)
         await store.aclose()
 
     asyncio.run(fail())

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from redraft import MemoryStore
-from redraft.lessons.impact import Counters, Counting, ScoredRun
+from redraft.lessons.impact import Counters, Impact, ScoredRun
 from support.learning_agents import OTHER, START, TASK, learning, run
 from support.lessons import FAILURE
 
@@ -33,7 +33,7 @@ def scored(number, score, *lessons, task_type="web"):
 )
 def test_helped_and_hurt(runs, expected):
     async def main():
-        counting = Counting(MemoryStore(), "agent")
+        counting = Impact(MemoryStore(), "agent")
         await counting.count(scored(99, 0.99, task_type="other"))  # runs of another type are no measure
         for number, (score, has_it) in enumerate(runs):
             await counting.count(scored(number, score, *[LESSON] * has_it))
@@ -49,7 +49,7 @@ def test_helped_and_hurt(runs, expected):
 
 async def harm_after(effect, runs, seed):
     """Run an agent half of the time with a lesson of such an effect; say if it was found to hurt."""
-    counting, chance = Counting(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
+    counting, chance = Impact(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
     history = []
     for number in range(runs):
         has_it = number % 2 == 1
@@ -74,7 +74,7 @@ def test_of_100_histories(effect, least, most):
 
 def test_ten_runs_with_and_ten_without_are_the_least_and_it_looks_once():
     async def main():
-        counting = Counting(MemoryStore(), "agent")
+        counting = Impact(MemoryStore(), "agent")
         runs = [scored(number, 0.8 + number / 100) for number in range(10)]
         for number in range(10, 20):
             assert await counting.harm(LESSON, runs) is None

@@ -278,7 +278,7 @@ def test_what_no_lesson_may_say_is_refused_by_field(tmp_path, content, says):
         assert await lessons.find() == [lesson]
 
 
-def test_secrets_are_in_no_file_and_no_duty(tmp_path):
+def test_secrets_are_in_no_file_and_no_due_reflection(tmp_path):
     secret = "AK" + "IA" + "QWERTYUIOPASDFGH"
     task = Task(f"Log in with {secret}.", task_type="login")
 
@@ -290,7 +290,7 @@ def test_secrets_are_in_no_file_and_no_duty(tmp_path):
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert len(files) > 1
         assert not any(secret.encode() in path.read_bytes() or secret in path.name for path in files)
-        assert secret not in json.dumps([str(duty) for duty in await lessons.due()])
+        assert secret not in json.dumps([str(due) for due in await lessons.due()])
 
 
 def test_personal_data_is_in_no_file_name_or_index(tmp_path):
@@ -363,7 +363,7 @@ def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
             assert prompts == []
             async with learning(tmp_path, store=store, agent="another") as others:
                 await run(others, 1.0)
-            [duty] = await lessons.due()
+            [due] = await lessons.due()
             if number:
                 with pytest.raises(ConfigError, match="say why"):
                     await lessons.waive(result.run_id, " ")
@@ -371,7 +371,7 @@ def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
                 with pytest.raises(ConfigError, match="No reflection is due"):
                     await lessons.waive(result.run_id, "The shop was closed.")
             else:
-                await lessons.reflect_on(duty.outcome, content=PARTIAL)
+                await lessons.reflect_on(due.outcome, content=PARTIAL)
             assert await lessons.due() == []
             await run(lessons, 1.0)
 
@@ -404,9 +404,9 @@ def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, erro
                 return
             with pytest.raises(ReflectionDueError, match="failed, and nobody has reflected on it"):
                 await lessons.recall(OTHER)
-            [duty] = await lessons.due()
-            assert (duty.kind, duty.outcome.error, duty.outcome.task) == ("failure", told, TASK)
-            await lessons.waive(duty.run_id, "It was the weather.")
+            [due] = await lessons.due()
+            assert (due.kind, due.outcome.error, due.outcome.task) == ("failure", told, TASK)
+            await lessons.waive(due.run_id, "It was the weather.")
             assert await lessons.recall(OTHER) == []
 
     async def with_one():

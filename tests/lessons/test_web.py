@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from redraft.lessons.folder import ARCHIVE, REFLECTIONS, LessonFolder
-from redraft.lessons.impact import Counting
+from redraft.lessons.impact import Impact
 from redraft.lessons.rules import Rules
 from redraft.lessons.web import PAGE_SIZE
 from redraft.stores.memory import MemoryStore
@@ -331,7 +331,7 @@ def test_what_a_person_says_counts_at_once(memory):
     for how in ("helped", "helped", "hurt"):
         assert client.get(f"/lessons/{of.id}", headers=BEARER).status_code == 200
         assert client.post(f"/lessons/{of.id}/rate", json={"how": how}, headers=BEARER).status_code == 200
-    counters = asyncio.run(Counting(store, AGENT).counters(of.id))
+    counters = asyncio.run(Impact(store, AGENT).counters(of.id))
     assert (counters.uses, counters.helped, counters.hurt) == (0, 2, 1)
     document = client.get(f"/lessons/{of.id}.json", headers=BEARER).json()
     assert document["counters"] == {"uses": 0, "helped": 2, "hurt": 1}

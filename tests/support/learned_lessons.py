@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, date, datetime, timedelta
 
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Counting, ScoredRun
+from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.lesson import Decision, Failure, Lesson, Partial, Procedure
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
@@ -68,7 +68,7 @@ def used(store, of, scores, others=(0.5, 0.5), agent=AGENT):
     """Count runs with a lesson, after some without."""
 
     async def main():
-        counting, start = Counting(store, agent), datetime(2026, 11, 21, tzinfo=UTC)
+        counting, start = Impact(store, agent), datetime(2026, 11, 21, tzinfo=UTC)
         for number, (score, having) in enumerate(
             [*((one, ()) for one in others), *((one, (of.id,)) for one in scores)]
         ):

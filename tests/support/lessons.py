@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Counting, ScoredRun
+from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.lesson import Decision, Failure, Lesson, Partial, Procedure
 from redraft.stores.base import Store
 
@@ -82,7 +82,7 @@ def file_seven() -> None:
 
 async def count_flight(store: Store) -> None:
     """Count four runs of an agent, of which the two with the lesson on flights scored better."""
-    counting = Counting(store, "booking")
+    counting = Impact(store, "booking")
     for number in range(4):
         at = datetime(2026, 5, 10, number, tzinfo=UTC)
         lessons = (FLIGHT,) if number > 1 else ()

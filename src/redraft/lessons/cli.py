@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from redraft.lessons.duties import Duty
+    from redraft.lessons.due import DueReflection
     from redraft.lessons.export import Export, Form
     from redraft.lessons.impact import Counters
     from redraft.lessons.index import Found
@@ -416,7 +416,7 @@ async def due(agent: Agent = None, as_json: options.Json = False) -> None:
     """List reflections that are due. An agent runs again only after reflecting on its failures."""
     async with _library(None, agent) as library:
         found = _redacted(await library.due())
-    deliver(_duties(found), {"due": [_duty_document(duty) for duty in found]}, as_json=as_json)
+    deliver(_due_table(found), {"due": [_due_document(one) for one in found]}, as_json=as_json)
     if found and not as_json:
         CalmConsole(stderr=True).say(
             "Write one with `redraft lessons add --run RUN`, or `redraft lessons waive RUN --why TEXT`."
@@ -433,9 +433,9 @@ async def waive(
 ) -> None:
     """Let a run go without a reflection. Its agent can run again, and the reason is kept."""
     async with _library(None, agent) as library:
-        duty = _redacted(await library.waive(run, why))
-    line = Text(visible(f"{duty.run_id}  waived: {why}"))
-    deliver(line, _duty_document(duty), as_json=as_json, soft_wrap=True)
+        waived = _redacted(await library.waive(run, why))
+    line = Text(visible(f"{waived.run_id}  waived: {why}"))
+    deliver(line, _due_document(waived), as_json=as_json, soft_wrap=True)
 
 
 # --- making other files of them ----------------------------------------------------------------------------
@@ -534,8 +534,8 @@ def _document(found: LessonDetails) -> dict[str, Any]:
     }
 
 
-def _duty_document(duty: Duty) -> dict[str, Any]:
-    return {"run_id": duty.run_id, "agent": duty.agent, "kind": duty.kind, "outcome": to_json(duty.outcome)}
+def _due_document(due: DueReflection) -> dict[str, Any]:
+    return {"run_id": due.run_id, "agent": due.agent, "kind": due.kind, "outcome": to_json(due.outcome)}
 
 
 def _deliver(lesson: Lesson, *, as_json: bool = False) -> None:
@@ -654,13 +654,13 @@ def _problems(problems: Sequence[Problem]) -> RenderableType:
     return Group(*parts) if parts else Text("No lesson is broken, duplicated or hidden.", GOOD)
 
 
-def _duties(found: Sequence[Duty]) -> RenderableType:
+def _due_table(found: Sequence[DueReflection]) -> RenderableType:
     parts: list[RenderableType] = []
-    for duty in found:
-        how = "partly done" if duty.kind == "partial" else "failed"
-        parts.append(Text.assemble((visible(duty.run_id), "bold"), f"  {visible(duty.agent)}  ", (how, BAD)))
-        if duty.outcome is not None:
-            for text, style in ((duty.outcome.task.description, ""), (duty.outcome.error, QUIET)):
+    for one in found:
+        how = "partly done" if one.kind == "partial" else "failed"
+        parts.append(Text.assemble((visible(one.run_id), "bold"), f"  {visible(one.agent)}  ", (how, BAD)))
+        if one.outcome is not None:
+            for text, style in ((one.outcome.task.description, ""), (one.outcome.error, QUIET)):
                 line = shortened(visible(text), LONGEST_SUMMARY)
                 parts += [Padding(Text(line, style), INDENT)] if line else []
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)

@@ -66,7 +66,7 @@ class Counters:
     hurt: int = 0
 
 
-class Counting:
+class Impact:
     """Keep the scores of one agent's runs, and the uses of its lessons, in a store.
 
     A lesson helped if its run scored above the average of the agent's runs of the same task type without it,

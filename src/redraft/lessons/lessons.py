@@ -19,10 +19,10 @@ from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.advice import Known, advice_of
-from redraft.lessons.duties import Duties, Duty, due_error
+from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Counting, ScoredRun
+from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.index import Found, LessonIndex, Query
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
@@ -115,8 +115,8 @@ class Lessons:
         self._playbooks = Playbooks(self._path, self.agent, now=self._today)
         self._index = LessonIndex(self._path, embedder, shared=shared_store(store))
         self._backlog = Backlog(self._index)
-        self._duties = Duties(store, self._folder, self.clock)
-        self._counting = Counting(store, self._folder)
+        self._due = DueReflections(store, self._folder, self.clock)
+        self._impact = Impact(store, self._folder)
         self._quarantine = Quarantine(store, self._folder)
         self._raised = Raised()
 
@@ -170,13 +170,13 @@ class Lessons:
         """
         outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model()
         if outcome is not None and outcome.is_mandatory:
-            await self._duties.begin(outcome)
+            await self._due.add(outcome)
         elif outcome is not None:
-            await self._duties.waive(outcome.run_id, "The run was resumed and succeeded.")
+            await self._due.waive(outcome.run_id, "The run was resumed and succeeded.")
         await self._count(result, outcome)
         if outcome is not None and model is not None:
             if outcome.is_mandatory:
-                await self._fulfil(outcome, model)
+                await self._reflect_once(outcome, model)
             elif self.successes and result.iterations_used:
                 await self._reflect(outcome, model, only_replicable=True)
         await self._expire_rules()
@@ -193,9 +193,9 @@ class Lessons:
         if outcome is None:
             return
         self._raised.add(outcome)
-        await self._duties.begin(outcome)
+        await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
-            await self._fulfil(outcome, model)
+            await self._reflect_once(outcome, model)
 
     # --- learning by hand ----------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Lessons:
                     f"got a {type(content).__name__}."
                 )
             lesson = await self._file(outcome, await asyncio.to_thread(reflection_of, content), by_hand=True)
-        elif run_id and (known := await self._duties.lesson_of(run_id, expected.kind)):
+        elif run_id and (known := await self._due.lesson_of(run_id, expected.kind)):
             with suppress(LessonFileError):
                 return await self.get(known)
             return None
@@ -263,15 +263,15 @@ class Lessons:
         await self._backlog.wait()
         return lesson
 
-    async def due(self) -> list[Duty]:
+    async def due(self) -> list[DueReflection]:
         """Return the reflections that the agent's runs still owe, with how each run ended."""
-        return await self._duties.due()
+        return await self._due.list()
 
     async def waive(self, run_id: str, why: str) -> None:
         """Let a run go without a reflection; raises `ConfigError` if none is due, or without a reason."""
         if not why.strip():
             raise ConfigError(f"To waive the reflection on the run {run_id!r}, say why.")
-        if not await self._duties.waive(run_id, why):
+        if not await self._due.waive(run_id, why):
             raise ConfigError(f"No reflection is due for the run {run_id!r}.")
 
     # --- the lessons themselves ----------------------------------------------------------------------------
@@ -362,11 +362,11 @@ class Lessons:
     async def rate(self, lesson_id: str, helped: bool) -> None:
         """Count that a lesson helped, or hurt, in a person's judgement."""
         await self.get(lesson_id)
-        await self._counting.rate(lesson_id, helped=helped, at=self.clock())
+        await self._impact.rate(lesson_id, helped=helped, at=self.clock())
 
     async def counters(self, lesson_id: str) -> Counters:
         """Return how many runs were given a lesson, and how often it helped and hurt."""
-        return await self._counting.counters(lesson_id)
+        return await self._impact.counters(lesson_id)
 
     async def problems(self) -> list[Problem]:
         """Return what a person should look at: broken files, near-duplicates, and lessons not in use."""
@@ -412,7 +412,7 @@ class Lessons:
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._release(lesson)
         if outcome.run_id:
-            await self._duties.fulfil(outcome.run_id, lesson.kind, lesson.id)
+            await self._due.complete(outcome.run_id, lesson.kind, lesson.id)
         self._backlog.begin()
         return lesson
 
@@ -478,7 +478,7 @@ class Lessons:
 
     async def _helpful(self) -> frozenset[str]:
         """Return the ids of the lessons that helped more often than they hurt."""
-        counters = await self._counting.all_counters()
+        counters = await self._impact.all_counters()
         return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
 
     def _active_rules(self) -> list[Rule]:
@@ -490,30 +490,30 @@ class Lessons:
 
     # --- reflections that are due --------------------------------------------------------------------------
 
-    async def _still_due(self) -> list[Duty]:
+    async def _still_due(self) -> list[DueReflection]:
         """Write the reflections that are due, if there is a model, and return those that remain."""
-        due, model = await self._duties.due(), self._auto_model()
+        due, model = await self._due.list(), self._auto_model()
         if model is None:
             return due
-        left: list[Duty] = []
-        for duty in due:
+        remaining: list[DueReflection] = []
+        for one in due:
             try:
-                if duty.outcome is not None:
-                    await self._fulfil(duty.outcome, model)
+                if one.outcome is not None:
+                    await self._reflect_once(one.outcome, model)
                     continue
             except (StoreError, ModelError, OutputError) as error:
-                logger.warning("The run %r could not be reflected on: %s", duty.run_id, error)
-            left.append(duty)
-        return left
+                logger.warning("The run %r could not be reflected on: %s", one.run_id, error)
+            remaining.append(one)
+        return remaining
 
-    async def _fulfil(self, outcome: Outcome, model: ChatModel) -> None:
-        """Write the reflection that a run owes, unless another process is at it."""
-        if not await self._duties.claim(outcome):
+    async def _reflect_once(self, outcome: Outcome, model: ChatModel) -> None:
+        """Write the due reflection on a run, unless another process is writing it."""
+        if not await self._due.claim(outcome):
             return
         try:
             await self._reflect(outcome, model)
         except BaseException:
-            await self._duties.release(outcome)
+            await self._due.release(outcome)
             raise
 
     # --- what lessons did for runs -------------------------------------------------------------------------
@@ -525,21 +525,21 @@ class Lessons:
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result)
         ids = tuple(lesson.id for lesson in lessons)
         run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
-        runs = await self._counting.count(run)
+        runs = await self._impact.count(run)
         for lesson in lessons:
             if lesson.status == "quarantined" and lesson.source != result.run_id:
-                before = await self._counting.score(lesson.source) if lesson.source else None
+                before = await self._impact.score(lesson.source) if lesson.source else None
                 did_better = score is not None and before is not None and score > before
                 if did_better or (outcome is not None and outcome.status == "success"):
                     why = f"The attempt {result.run_id} with it did better."
                     await self._set_status(lesson.id, status="active", why=why, superseded_by="")
-            elif lesson.status == "active" and (effect := await self._counting.harm(lesson.id, runs)):
+            elif lesson.status == "active" and (effect := await self._impact.harm(lesson.id, runs)):
                 why = (
                     f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "
                     f"(95 % interval {effect.low:.2f} to {effect.high:.2f})."
                 )
                 await self._set_status(lesson.id, status="retired", why=why)
-                await self._counting.judged(lesson.id, runs)
+                await self._impact.judged(lesson.id, runs)
 
     def _lessons_of(self, result: ReflectionResult) -> list[Lesson]:
         """Return the lessons that a run was given and that still exist."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.duties import Duty, all_due, resolve_duty
+from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
-from redraft.lessons.impact import Counters, Counting
+from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import LessonIndex, Query
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
@@ -276,18 +276,18 @@ class LessonLibrary:
             raise ConfigError("The project keeps nothing (`home` is empty), so there is nowhere to count it.")
         await self.lessons_of(lesson_id).rate(lesson_id, helped)
 
-    async def due(self) -> list[Duty]:
+    async def due(self) -> list[DueReflection]:
         """Return the reflections that are due, oldest first."""
         if self._store is None:
             return []
         folder = None if self.agent is None else folder_name(self.agent)
-        return [duty for duty in await all_due(self._store) if folder in (None, duty.agent)]
+        return [one for one in await all_due(self._store) if folder in (None, one.agent)]
 
-    async def waive(self, run: str, why: str) -> Duty:
-        """Let a run go without a reflection; it is named by its id, the id's beginning or end, or `last`."""
-        duty = resolve_duty(run, await self.due())
-        await self.lessons_of(duty.agent).waive(duty.run_id, why)
-        return duty
+    async def waive(self, run: str, why: str) -> DueReflection:
+        """Waive the reflection on a run, given by its id, the id's beginning or end, or `last`."""
+        due = resolve_due(run, await self.due())
+        await self.lessons_of(due.agent).waive(due.run_id, why)
+        return due
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Read every file anew, and embed what has no vector; `on_progress` gets how many were so far."""
@@ -334,7 +334,7 @@ class LessonLibrary:
         found: dict[str, Counters] = {}
         if self._store is not None:
             for folder in self.folders():
-                found |= await Counting(self._store, folder.name).all_counters()
+                found |= await Impact(self._store, folder.name).all_counters()
         return found
 
 

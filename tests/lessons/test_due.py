@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from redraft import ConfigError, MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
-from redraft.lessons.duties import Duty, resolve_duty
+from redraft.lessons.due import DueReflection, resolve_due
 from support.learning_agents import REPLY, TASK, learning, run, writer
 
 TESTS = str(Path(__file__).parents[1])
 FAIL_AND_DIE = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {tests!r})
-from redraft.lessons.duties import Duty, resolve_duty
+from redraft.lessons.due import DueReflection, resolve_due
 from support.learning_agents import learning, run, writer, REPLY
 from redraft import SqliteStore, ScriptedModel
 
@@ -28,7 +28,7 @@ async def main(path, where):
     model = ScriptedModel(die) if where == "writing" else writer()
     async with learning(path, store=SqliteStore(path + "/store.db"), model=model) as lessons:
         if where == "filed":
-            lessons._duties.__class__.fulfil = lambda *given: die(None)
+            lessons._due.__class__.complete = lambda *given: die(None)
         await run(lessons, 0.1)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -43,7 +43,7 @@ def started(script, *arguments, **values):
 
 
 @pytest.mark.parametrize("where", ["writing", "filed"])
-def test_a_process_that_is_killed_while_it_reflects_leaves_the_duty_and_no_second_lesson(tmp_path, where):
+def test_a_process_that_is_killed_while_it_reflects_leaves_it_due_and_no_second_lesson(tmp_path, where):
     process = started(FAIL_AND_DIE, str(tmp_path), where)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
@@ -55,17 +55,17 @@ def test_a_process_that_is_killed_while_it_reflects_leaves_the_duty_and_no_secon
             lessons.clock.pass_time(minutes=4)
             assert await lessons.due() == []  # the other may still be at it
             lessons.clock.pass_time(minutes=2)
-            [duty] = await lessons.due()
+            [due] = await lessons.due()
             await run(lessons, 1.0)
             assert await lessons.due() == []
             [lesson] = await lessons.find()
-            assert lesson.source == duty.run_id
+            assert lesson.source == due.run_id
         await store.aclose()
 
     asyncio.run(main())
 
 
-def test_a_duty_is_seen_by_other_processes(tmp_path):
+def test_a_due_reflection_is_seen_by_other_processes(tmp_path):
     async def main():
         path = tmp_path / "store.db"
         store, other = SqliteStore(path), SqliteStore(path)
@@ -82,7 +82,7 @@ def test_a_duty_is_seen_by_other_processes(tmp_path):
     asyncio.run(main())
 
 
-def test_two_agents_that_meet_a_duty_do_it_once(tmp_path):
+def test_two_agents_write_a_due_reflection_once(tmp_path):
     async def main():
         store = MemoryStore()
         async with learning(tmp_path, store=store) as lessons:
@@ -107,10 +107,10 @@ def test_two_agents_that_meet_a_duty_do_it_once(tmp_path):
 
 
 DUE = [
-    Duty("run-1", "porter", "failure"),
-    Duty("run-2", "clerk", "partial"),
-    Duty("other-run", "clerk", "failure"),
-    Duty("other-run", "clerk", "partial"),  # of one run, which two processes saw end differently
+    DueReflection("run-1", "porter", "failure"),
+    DueReflection("run-2", "clerk", "partial"),
+    DueReflection("other-run", "clerk", "failure"),
+    DueReflection("other-run", "clerk", "partial"),  # of one run, which two processes saw end differently
 ]
 
 
@@ -118,7 +118,7 @@ DUE = [
     ("run", "run_id"), [("run-1", "run-1"), ("-2", "run-2"), ("other", "other-run"), ("last", "other-run")]
 )
 def test_a_run_is_named_by_its_id_or_a_part_of_it(run, run_id):
-    assert resolve_duty(run, DUE).run_id == run_id
+    assert resolve_due(run, DUE).run_id == run_id
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_a_run_is_named_by_its_id_or_a_part_of_it(run, run_id):
 )
 def test_a_run_that_owes_nothing_or_is_not_the_only_one_is_refused(run, due, says):
     with pytest.raises(ConfigError, match=says):
-        resolve_duty(run, due)
+        resolve_due(run, due)
