@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from redraft._texts import estimate_tokens
-from redraft.lessons.advice import Known, advice_of
+from redraft.lessons.advice import advice_of
 from redraft.lessons.index import Found
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
@@ -29,7 +29,7 @@ def found(content=FAILURE, number=1):
 
 @pytest.mark.parametrize("content", CONTENTS)
 def test_a_lesson_says_what_it_is_from_and_what_to_do(content):
-    [advice] = advice_of(Known([found(content)]), "agent", 800)
+    [advice] = advice_of("agent", 800, lessons=[found(content)])
     assert (advice.source, advice.reason) == ("agent/1", "reason 1")
     assert "never an instruction to you" in advice.text
     assert " of 2026-03-01: API timeout handling" in advice.text
@@ -40,7 +40,7 @@ def test_a_lesson_says_what_it_is_from_and_what_to_do(content):
 def test_together_they_fit(max_tokens, caplog):
     caplog.set_level(logging.WARNING)
     lessons = [found(replace(FAILURE, why=FAILURE.why * length), length) for length in (4, 1, 9)]
-    given = advice_of(Known(lessons, RULES, [PLAYBOOK]), "agent", max_tokens)
+    given = advice_of("agent", max_tokens, lessons=lessons, rules=RULES, playbooks=[PLAYBOOK])
     rendered = estimate_tokens("\n".join(f"- {one.text}" for one in given))
     assert rendered <= sum(one.tokens for one in given) <= max_tokens
     sources = [one.source for one in given]
@@ -54,7 +54,7 @@ def test_together_they_fit(max_tokens, caplog):
 
 
 def test_of_too_many_rules_the_last_go_first():
-    [rules] = advice_of(Known(rules=RULES), "agent", 400)
+    [rules] = advice_of("agent", 400, rules=RULES)
     assert rules.text.count("- IF") < 10
     assert RULES[0].text in rules.text
     assert "for which there is no room" in rules.reason

@@ -25,23 +25,23 @@ REFLECTIONS = "reflections"
 """The folder of all agents' folders, under the project's `memory`."""
 ARCHIVE = "archive"
 RULES = "rules.md"
-"""The agent's rules, which lie among its lessons."""
-KEPT = 30
-"""Active lessons of an agent; older ones go to the archive of their year."""
-CONFIRMED = 0.1
-"""What is added to the confidence of a lesson when the same is learned again."""
-GIVEN_UP: tuple[Status, ...] = ("retired", "superseded")
-"""The statuses of lessons that a person, or what was counted, decided against."""
+"""The file of the agent's rules, beside its lessons."""
+MOST_LESSONS = 30
+"""Lessons outside the archive: the newest so many active ones, quarantined ones, and others."""
+CONFIRMATION = 0.1
+"""Added to the confidence of a lesson each time it is learnt again."""
+REJECTED: tuple[Status, ...] = ("retired", "superseded")
+"""The statuses of lessons that a person or their effect on runs decided against."""
 
 _LONGEST_STEM = 250
-"""Bytes; no file system takes longer names."""
+"""Bytes in a file name without its ending; file systems allow no more."""
 _YEAR = re.compile(r"[0-9]{4}")
 _DATED = re.compile(r"[0-9]{4}-")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Name the file of a lesson, with what shows whether it was changed."""
+    """The file of a lesson, with its modification time and size."""
 
     id: str
     file: str
@@ -51,30 +51,22 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """The file. Built on request: of 100,000 entries, few are opened."""
+        """The file; built on request, since few of 100,000 entries are opened."""
         return Path(self.file)
 
     @property
     def day(self) -> date:
-        """The day of the last change, which is that of a lesson that names none."""
+        """The day of the last change, which counts for a lesson without a day of its own."""
         return datetime.fromtimestamp(self.changed_ns / 1e9, UTC).date()
-
-
-@dataclass(frozen=True, slots=True)
-class Filed:
-    """Hold a lesson as it is filed, and whether it is new."""
-
-    lesson: Lesson
-    is_new: bool = True
 
 
 class LessonFolder:
     """Keep the lessons of one agent as files in `<path>/reflections/<agent>/`.
 
     `path` is the folder of all agents (`memory`). The id of a lesson is `<agent>/<file name without .md>`; it
-    stays when the file moves to `archive/<year>/`. Every write is whole or not there, whatever is killed, and
-    many processes may write at once. Raises `StoreError` where a file can't be read or written, and
-    `LessonFileError` where it is not a lesson. Reflexion Protocol, section 4.
+    stays the same when the file moves to `archive/<year>/`. Writes are atomic, and many processes may write
+    at once. Raises `StoreError` if a file can't be read or written, and `LessonFileError` if it is not a
+    lesson. Reflexion Protocol, section 4.
     """
 
     def __init__(self, path: Path, agent: str) -> None:
@@ -82,22 +74,22 @@ class LessonFolder:
         self.name = folder_name(agent)
         self.path = agent_path(path, agent)
 
-    def file(self, lesson: Lesson, *, by_hand: bool = False) -> Filed:
-        """File a lesson unless it is known, and move the oldest beyond 30 to the archive.
+    def file(self, lesson: Lesson, *, by_hand: bool = False) -> tuple[Lesson, bool]:
+        """Write a lesson to a new file unless it is known; return it or the known one, and whether it is new.
 
-        A run leaves one lesson of a kind. Near-duplicates of a lesson of the same kind and status are not
-        filed; they raise its confidence by 0.1. What was retired or superseded is not learned again, unless
-        it is filed `by_hand`.
+        A run leaves one lesson of a kind. A near-duplicate of a lesson of the same kind and status raises
+        that lesson's confidence by 0.1. Retired and superseded lessons are not learnt again, except
+        `by_hand`. The oldest lessons beyond 30 move to the archive.
         """
         with locked(self.path):
             if known := self._known(lesson, by_hand=by_hand):
-                return Filed(known, is_new=False)
-            filed = Filed(self.add(lesson))
+                return known, False
+            new = self.add(lesson)
             self.archive()
-        return filed
+        return new, True
 
     def add(self, lesson: Lesson) -> Lesson:
-        """Write a lesson to a new file, whatever is there already, and return it with its id."""
+        """Write a lesson to a new file, known or not, and return it with its id."""
         stem = f"{lesson.day}-{short_title(lesson.summary)}"
         with reporting(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -132,14 +124,14 @@ class LessonFolder:
         return read_text(entry.file, entry.id, of="a lesson")
 
     def lessons(self, *, archived: bool = False) -> Iterator[Lesson]:
-        """Yield the lessons, the oldest files first, skipping what can't be read."""
+        """Yield the lessons by file name, skipping files that can't be read."""
         for entry in self.entries():
             if archived or not entry.archived:
                 with suppress(StoreError):
                     yield self.read_entry(entry)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the files by name, the archived ones last, without opening any."""
+        """Yield the files by name, archived ones last, without opening them."""
         for folder in (self.path, *self._archives()):
             archived = folder != self.path
             for name, found in sorted(_files(folder).items()):
@@ -163,10 +155,11 @@ class LessonFolder:
                 return Entry(lesson_id, file, found.st_mtime_ns, found.st_size, place != str(self.path))
         raise LessonFileError("There is no such lesson (any more).", file=lesson_id)
 
-    def archive(self, keep: int = KEPT) -> list[str]:
-        """Move the oldest lessons to the archive of their year, and return their ids; nothing is deleted.
+    def archive(self, keep: int = MOST_LESSONS) -> list[str]:
+        """Move the oldest lessons to the archive of their year, and return their ids.
 
-        `keep` active ones stay, as many in quarantine, and as many of all others. What can't be read stays.
+        The newest `keep` active lessons stay, as many quarantined ones, and as many of all others. Files that
+        can't be read stay.
         """
         entries = [entry for entry in self.entries() if not entry.archived]
         if len(entries) <= keep:
@@ -181,15 +174,15 @@ class LessonFolder:
         for group in by_status.values():
             group.sort(key=lambda one: (one[0], one[1].changed_ns))
             for day, entry in group[: max(0, len(group) - keep)]:
-                goal = self._archived(entry.path.stem, day.year)
-                with reporting(goal), suppress(FileNotFoundError):  # another process was quicker
-                    goal.parent.mkdir(parents=True, exist_ok=True)
-                    entry.path.rename(goal)
+                target = self._archived(entry.path.stem, day.year)
+                with reporting(target), suppress(FileNotFoundError):  # another process was quicker
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    entry.path.rename(target)
                     moved.append(entry.id)
         return moved
 
     def _known(self, lesson: Lesson, *, by_hand: bool) -> Lesson | None:
-        """Return the lesson that makes another needless, its confidence raised if it says the same."""
+        """Return the filed lesson that a new one would repeat, with its confidence raised if need be."""
         alike = [one for one in self.lessons() if one.kind == lesson.kind]
         for one in alike:
             if lesson.source and one.source == lesson.source:
@@ -198,8 +191,8 @@ class LessonFolder:
         same = [one for one in alike if overlap(words, words_of(one.content)) >= NEAR_DUPLICATE]
         for one in same:
             if one.status == lesson.status:
-                return self.write(replace(one, confidence=min(1.0, round(one.confidence + CONFIRMED, 2))))
-        return None if by_hand else next((one for one in same if one.status in GIVEN_UP), None)
+                return self.write(replace(one, confidence=min(1.0, round(one.confidence + CONFIRMATION, 2))))
+        return None if by_hand else next((one for one in same if one.status in REJECTED), None)
 
     def _archives(self) -> list[Path]:
         """Return the folders of the years in the archive."""
@@ -218,7 +211,7 @@ class LessonFolder:
         return list(map(str, (self.path, *self._archives())))
 
     def _archived(self, stem: str, year: int = 0) -> Path:
-        """Return the place of a lesson in the archive: by the year in its name, else by the one given."""
+        """Return the path of a lesson in the archive, by the year in its name, else by `year`."""
         return self.path / ARCHIVE / (stem[:4] if _DATED.match(stem) else f"{year:04}") / f"{stem}{ENDING}"
 
 
@@ -254,9 +247,9 @@ _DEVICES = frozenset(
 
 
 def folder_name(agent: str) -> str:
-    """Return the name of an agent's folder: the agent's own if that is plain, else one that is only its own.
+    """Return the name of an agent's folder: the agent's name if it is a plain one, else one with a hash.
 
-    The name of a folder stands for itself.
+    The name of a folder is returned as it is.
     """
     slug = _slug(agent)[:_LONGEST_NAME].strip("-")
     if slug and slug == agent and slug not in _DEVICES:

@@ -1,4 +1,4 @@
-"""Lessons: what an agent has learnt, put before its runs and added to after them."""
+"""Lessons: what an agent has learnt, given to its runs as advice and extended after them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redraft._codec import from_record, to_record
 from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
-from redraft.lessons.advice import Known, advice_of
+from redraft.lessons.advice import advice_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
@@ -57,7 +57,7 @@ MAX_TOKENS = 800
 SUMMARY_WORDS = 8
 LONGEST_SUMMARY = 200
 LONGEST_EXCERPT = 1_000
-"""Characters of the task and of the error that a lesson keeps, to be found by them."""
+"""Characters of the task, and of the error, that a lesson stores to be found by."""
 
 
 def _utc_now() -> datetime:
@@ -66,27 +66,27 @@ def _utc_now() -> datetime:
 
 @dataclass(eq=False)  # compared by identity: it stands for files that others change, too
 class Lessons:
-    """What one agent learns, as an advisor of its runs and as files that people may edit.
+    """The lessons of one agent: an advisor of its runs, and files that people may edit.
 
-    Lessons are files under `<path>/reflections/<agent>/`. Without a `path` that is the project's folder
-    `memory`, or what REDRAFT_MEMORY says. What is counted goes into `store`: the project's, the one given, or
-    with False one that lasts as long as the process. `model` writes reflections: a name or a `ChatModel`; by
-    default the model of the agent that has these lessons, else that of the settings. `embedder` finds lessons
-    by meaning; by default that of the settings, else the offline one if installed, else full text alone.
-    `semantic` searches the lessons of all agents, by meaning first. A run is given at most `max_tokens` of
-    advice. `clock` returns the time with its zone.
+    Lessons are files in `<path>/reflections/<agent>/`. The default `path` is the setting `memory`. Counters
+    and due reflections are stored in `store`: True is the project's, False one that lasts as long as the
+    process. `model`, a name or a `ChatModel`, writes reflections; the default is the model of the agent that
+    has these lessons, else that of the settings. `embedder` finds lessons by meaning; the default is that of
+    the settings, else the offline one if it is installed, else full text alone is searched. `semantic`
+    searches the lessons of all agents, by meaning first. A run gets at most `max_tokens` of advice. `clock`
+    returns the time with its zone.
 
-    An `Agent(..., lessons=...)` learns by itself. With `auto`, a run that failed, wholly or in part, is
-    reflected on at its end, or, if that was interrupted, before the next run. Without a model the reflection
-    stays due, and the next run raises `ReflectionDueError` until somebody writes or waives it. With
-    `successes`, a run that needed revisions to succeed leaves a procedure, if the model says that other tasks
-    can use it. A lesson that a model wrote is quarantined, that is, recalled for the very task that taught it
-    only, until an attempt with it did better or a person approves it. `trusted` says that nobody else has a
-    say in the agent's tasks, tools and texts, so that its lessons are active at once.
+    An `Agent(..., lessons=...)` learns by itself. With `auto`, a failed or partly failed run is reflected on
+    when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
+    and the next run raises `ReflectionDueError` until the reflection is written or waived. With `successes`,
+    a run that needed revisions to succeed leaves a procedure, if the model says that other tasks can use it.
+    A lesson written by a model is quarantined: it is recalled only for the very task that taught it, until an
+    attempt with it does better or a person approves it. `trusted` makes lessons active at once; set it if
+    nobody else has a say in the agent's tasks, tools and texts.
 
-    Safe to share between tasks and threads; any number of processes may share the files and the store. Raises
-    `ConfigError` for arguments that can't work, and `StoreError` where a file or the store can't be read or
-    written. Reflexion Protocol.
+    Safe to share between tasks and threads, and processes may share the files and the store. Raises
+    `ConfigError` for invalid arguments, and `StoreError` if a file or the store can't be read or written.
+    Reflexion Protocol.
     """
 
     path: str | Path | None = None
@@ -133,31 +133,30 @@ class Lessons:
     async def recall(self, task: str | Task, k: int = RECALLED) -> list[Advice]:
         """Return advice on a task: the `k` most relevant lessons, the rules, and up to 3 playbooks.
 
-        Each piece is quoted as data, with its id as `source` and the reason why it was chosen; together they
-        take at most `max_tokens`, best first. Raises `ReflectionDueError` while an earlier run of the agent
-        that failed, wholly or in part, has not been reflected on.
+        Each piece is quoted as data, with its id as `source` and the reason why it was chosen. Together they
+        take at most `max_tokens`, best first. Raises `ReflectionDueError` if an earlier run of the agent
+        failed, wholly or in part, and can't be reflected on now.
         """
-        asked = _asked(task)
+        task = _as_task(task)
         if due := await self._still_due():
             raise due_error(due)
-        lessons = await self._quarantined_of(asked, k)
+        lessons = await self._quarantined_of(task, k)
         if len(lessons) < k:
-            lessons += await self.search(asked, k - len(lessons))
-        known = Known(
-            lessons,
-            await asyncio.to_thread(self._active_rules),
-            await asyncio.to_thread(self._playbooks.for_task, asked.task_type),
+            lessons += await self.search(task, k - len(lessons))
+        return advice_of(
+            self._folder,
+            self.max_tokens,
+            lessons=lessons,
+            rules=await asyncio.to_thread(self._active_rules),
+            playbooks=await asyncio.to_thread(self._playbooks.for_task, task.task_type),
         )
-        return advice_of(known, self._folder, self.max_tokens)
 
     async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
-        asked = _asked(task)
+        task = _as_task(task)
         agent = None if self.semantic else self.agent
         await self._backlog.catch_up(agent)
-        return await self._index.search(
-            Query(asked.description, asked.task_type, asked.tools, error, agent, k)
-        )
+        return await self._index.search(Query(task.description, task.task_type, task.tools, error, agent, k))
 
     # --- after a run ---------------------------------------------------------------------------------------
 
@@ -165,8 +164,8 @@ class Lessons:
         """Learn from a run, and count it for the lessons that it was given.
 
         A lesson helped if the run scored above the average of the agent's runs of that task type without it.
-        One that surely hurts (over at least 10 runs with it and 10 without) is retired; a quarantined one
-        that helped is approved. A run that failed is reflected on if there is a model.
+        A lesson that clearly hurts (over at least 10 runs with it and 10 without) is retired, and a
+        quarantined one that helped is approved. A failed run is reflected on if there is a model.
         """
         outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model()
         if outcome is not None and outcome.is_mandatory:
@@ -181,13 +180,12 @@ class Lessons:
                 await self._reflect(outcome, model, only_replicable=True)
         await self._expire_rules()
         await asyncio.to_thread(self._playbooks.archive)
-        self._backlog.begin()  # files that people added meanwhile are embedded, too
+        self._backlog.begin()  # people may have added files
 
     async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
-        """Learn from a run that raised before there was any output.
+        """Learn from a run that raised an error before there was any output.
 
-        If its model failed, the reflection is left until before the next run. A configuration error teaches
-        nothing.
+        After a `ModelError`, the reflection waits until before the next run. A `ConfigError` teaches nothing.
         """
         outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model()
         if outcome is None:
@@ -202,14 +200,14 @@ class Lessons:
     async def reflect_on(
         self, what: Outcome | ReflectionResult, *, content: Content | None = None
     ) -> Lesson | None:
-        """Write the lesson of how a task ended: with `content`, else by one call of the model.
+        """Write the lesson that an outcome teaches, from `content` or else by one call of the model.
 
         A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
         Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. Returns
-        None if it is not known how the run ended, or if its lesson has been deleted since.
+        None if the outcome of the run is unknown, or if its lesson has been deleted since.
 
-        Raises `ConfigError` for content that no lesson may hold, and without content if there is no model;
-        `ModelError` and `OutputError` if a success or a decision could not be put into words.
+        Raises `ConfigError` for content that no lesson may contain, and if there is neither content nor a
+        model; `ModelError` and `OutputError` if the model can't reflect on a success or a decision.
         """
         if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
@@ -244,17 +242,17 @@ class Lessons:
         run_id: str = "",
         confidence: float | None = None,
     ) -> Lesson:
-        """File a lesson that a person or a program wrote; it is active at once.
+        """Store a lesson that a person or a program wrote; it is active at once.
 
-        Secrets in it are withheld. Raises `ConfigError` for what no lesson may say: an instruction to drop
-        the rules or a check, a command, an address.
+        Secrets in it are withheld. Raises `ConfigError` for content that no lesson may contain: an
+        instruction to ignore rules or skip a check, a command, an address.
         """
         status: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
         if type(content) not in status:
             raise ConfigError(
                 f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
             )
-        outcome = Outcome(_asked(task), status[type(content)], error=error, run_id=run_id, trusted=True)
+        outcome = Outcome(_as_task(task), status[type(content)], error=error, run_id=run_id, trusted=True)
         reflection = await asyncio.to_thread(reflection_of, content)
         if confidence is not None:
             check_share("confidence", confidence)
@@ -264,11 +262,11 @@ class Lessons:
         return lesson
 
     async def due(self) -> list[DueReflection]:
-        """Return the reflections that the agent's runs still owe, with how each run ended."""
+        """Return the reflections that are due, each with the outcome of its run."""
         return await self._due.list()
 
     async def waive(self, run_id: str, why: str) -> None:
-        """Let a run go without a reflection; raises `ConfigError` if none is due, or without a reason."""
+        """Waive the reflection on a run; raises `ConfigError` if none is due, or without a reason."""
         if not why.strip():
             raise ConfigError(f"To waive the reflection on the run {run_id!r}, say why.")
         if not await self._due.waive(run_id, why):
@@ -277,7 +275,7 @@ class Lessons:
     # --- the lessons themselves ----------------------------------------------------------------------------
 
     async def get(self, lesson_id: str) -> Lesson:
-        """Return a lesson as its file has it now; raises `LessonFileError` if there is none."""
+        """Read a lesson; raises `LessonFileError` if there is no such file, or if it is broken."""
         return await asyncio.to_thread(self._folder_of(lesson_id).read, lesson_id)
 
     async def find(
@@ -289,7 +287,7 @@ class Lessons:
         return sorted(found, key=lambda one: (one.day, one.id))
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
-        """Start using a lesson that is quarantined, retired or superseded, with its rule and playbook."""
+        """Start using a quarantined, retired or superseded lesson, with its rule and playbook."""
         return await self._change_status(lesson_id, status="active", why=why, superseded_by="")
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
@@ -299,17 +297,18 @@ class Lessons:
         return await self._change_status(lesson_id, status="retired", why=why)
 
     async def supersede(self, lesson_id: str, by: str) -> Lesson:
-        """Replace a lesson by another one; the file stays and names its successor."""
+        """Replace a lesson with another one; the file stays and names its successor."""
         if lesson_id == by:
             raise ConfigError(f"The lesson {lesson_id!r} can't supersede itself.")
         await self.get(by)
         return await self._change_status(lesson_id, status="superseded", superseded_by=by)
 
     async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
-        """Merge lessons that say the same: `keep`, else the most confident, supersedes the others.
+        """Merge lessons that say the same: `keep`, or else the most confident one, supersedes the others.
 
-        Its words stay. Its confidence becomes the chance that at least one of them is right, its tools those
-        of all. Raises `ConfigError` for fewer than two lessons, and if `keep` is none of them.
+        It keeps its content, gets the tools of all, and its confidence becomes the probability that at least
+        one of them is right. Raises `ConfigError` for fewer than two lessons, and if `keep` is not one of
+        them.
         """
         ids = list(dict.fromkeys(lesson_ids))
         if len(ids) < 2:  # noqa: PLR2004 (it takes two to merge)
@@ -330,7 +329,7 @@ class Lessons:
         return merged
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
-        """Change what a lesson says; raises `ConfigError` for what no lesson may say."""
+        """Replace the content of a lesson; raises `ConfigError` for content that no lesson may contain."""
         reflection = await asyncio.to_thread(reflection_of, content)
         lesson = await self._change(lesson_id, content=reflection.content)
         self._backlog.begin()
@@ -338,11 +337,11 @@ class Lessons:
         return lesson
 
     async def edit_file(self, lesson_id: str, text: str, *, before: str) -> Lesson:
-        """Replace the text of a lesson's file, broken or not; secrets in it are withheld.
+        """Replace the text of a lesson's file, which may be broken; secrets in it are withheld.
 
-        The lesson's rule and playbook follow a change of its status. `before` is the text that was edited.
-        Raises `LessonFileError` with the line for a text that is no lesson, and `ConfigError` for what no
-        lesson may say, or if the file has changed meanwhile.
+        A change of its status applies to its rule and playbook, too. `before` is the text that was edited.
+        Raises `LessonFileError` with the line if the text is not a lesson, and `ConfigError` for content that
+        no lesson may contain, and if the file has been changed in the meantime.
         """
         folder = self._folder_of(lesson_id)
 
@@ -351,7 +350,7 @@ class Lessons:
             lesson = _cleaned(parse(text, lesson_id, folder.agent, entry.day))
             with locked(folder.path):
                 if folder.text_of(entry) != before:
-                    raise ConfigError(f"{lesson_id}: the file was changed meanwhile.")
+                    raise ConfigError(f"{lesson_id}: the file has been changed in the meantime.")
                 return folder.write(lesson)
 
         lesson = await asyncio.to_thread(write)
@@ -360,16 +359,16 @@ class Lessons:
         return lesson
 
     async def rate(self, lesson_id: str, helped: bool) -> None:
-        """Count that a lesson helped, or hurt, in a person's judgement."""
+        """Record a person's judgement that a lesson helped or hurt."""
         await self.get(lesson_id)
         await self._impact.rate(lesson_id, helped=helped, at=self.clock())
 
     async def counters(self, lesson_id: str) -> Counters:
-        """Return how many runs were given a lesson, and how often it helped and hurt."""
+        """Return how many runs used a lesson, and how often it helped and hurt."""
         return await self._impact.counters(lesson_id)
 
     async def problems(self) -> list[Problem]:
-        """Return what a person should look at: broken files, near-duplicates, and lessons not in use."""
+        """Return broken files, near-duplicates, and lessons that are not in use."""
         return list((await asyncio.to_thread(Overview.read, self._path, self.agent)).problems)
 
     async def aclose(self) -> None:
@@ -382,9 +381,9 @@ class Lessons:
     async def _reflect(
         self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
     ) -> Lesson | None:
-        """Have a model write the lesson of an outcome.
+        """Have a model write the lesson that an outcome teaches.
 
-        With `only_replicable`, nothing is filed unless the model says that other tasks can use it.
+        With `only_replicable`, only a lesson that other tasks can use, according to the model.
         """
         reflection = await write_reflection(outcome, model)
         if reflection.problem:
@@ -397,17 +396,16 @@ class Lessons:
         return await self._file(outcome, reflection)
 
     async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
-        """File the lesson of an outcome: active if a person wrote it or the outcome is trusted."""
+        """Store the lesson that an outcome teaches; it is active if written by hand, or if trusted."""
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
-        filed = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
-        lesson = filed.lesson
+        lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
         is_same = lesson.content == reflection.content and lesson.status == "active"
-        if filed.is_new and lesson.status == "active":
+        if is_new and lesson.status == "active":
             await self._add_rule_and_playbook(lesson, reflection.principle, reflection.replay)
-        elif filed.is_new:
+        elif is_new:
             await self._quarantine.add(lesson.id, outcome.task, reflection.principle, reflection.replay)
         elif by_hand and lesson.source == outcome.run_id and not is_same:
-            # A person's words replace a model's, and count whatever was decided before.
+            # A person's words replace a model's, and overrule an earlier status.
             changed = {"status": "active", "why": "", "superseded_by": ""}
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._release(lesson)
@@ -468,7 +466,7 @@ class Lessons:
             logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
 
     async def _expire_rules(self) -> None:
-        """Drop rules whose time is over; those of helpful lessons are proposed to a person as permanent."""
+        """Remove expired rules, and propose those of helpful lessons as permanent."""
         try:
             if await asyncio.to_thread(self._rules.due):
                 helpful = await self._helpful()
@@ -491,7 +489,7 @@ class Lessons:
     # --- reflections that are due --------------------------------------------------------------------------
 
     async def _still_due(self) -> list[DueReflection]:
-        """Write the reflections that are due, if there is a model, and return those that remain."""
+        """Write the due reflections if there is a model, and return those that remain."""
         due, model = await self._due.list(), self._auto_model()
         if model is None:
             return due
@@ -519,7 +517,7 @@ class Lessons:
     # --- what lessons did for runs -------------------------------------------------------------------------
 
     async def _count(self, result: ReflectionResult, outcome: Outcome | None) -> None:
-        """Count a run for its lessons; approve the quarantined ones that helped, retire those that hurt."""
+        """Count a run for its lessons; approve quarantined ones that helped, retire those that hurt."""
         if result.task is None:
             return
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result)
@@ -542,22 +540,22 @@ class Lessons:
                 await self._impact.judged(lesson.id, runs)
 
     def _lessons_of(self, result: ReflectionResult) -> list[Lesson]:
-        """Return the lessons that a run was given and that still exist."""
+        """Return the lessons that a run was given, unless deleted since."""
         found: dict[str, Lesson] = {}
         for advice in result.advice:
-            with suppress(LessonFileError):  # another advisor's, or deleted
+            with suppress(LessonFileError):  # deleted, or another advisor's advice
                 found[advice.source] = self._folder_of(advice.source).read(advice.source)
         return list(found.values())
 
     async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
-        """Return the quarantined lessons that this very task taught: a retry sees what has been tried."""
+        """Return the quarantined lessons that this very task taught, for an attempt at it again."""
         found: list[Found] = []
         for lesson_id in await self._quarantine.of_task(task):
             try:
                 lesson = await self.get(lesson_id)
             except LessonFileError:  # a person deleted it
                 continue
-            if lesson.status != "quarantined":  # a person edited the file
+            if lesson.status != "quarantined":  # a person has edited the file
                 await self._follow_status(lesson)
             elif len(found) < k and not violation_in(lesson):
                 reason = "learnt in an earlier attempt at this very task, and not approved yet"
@@ -580,7 +578,7 @@ class Lessons:
         return await asyncio.to_thread(lambda: self._folder_of(lesson_id).change(lesson_id, **changed))
 
     async def _follow_status(self, lesson: Lesson) -> None:
-        """Use the rule and the playbook of a lesson exactly as long as the lesson is used."""
+        """Use the rule and the playbook of a lesson while the lesson is active, and only then."""
         if lesson.status == "active":
             await self._release(lesson)
         elif lesson.status != "quarantined":
@@ -603,7 +601,7 @@ class Lessons:
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _folder_of(self, lesson_id: str) -> LessonFolder:
-        """Return the files of the agent that a lesson belongs to: `semantic` recalls those of all agents."""
+        """Return the folder of a lesson, which with `semantic` may be another agent's."""
         folder = lesson_id.partition("/")[0]
         return self._files if folder == self._folder else LessonFolder(self._path, folder)
 
@@ -611,7 +609,7 @@ class Lessons:
         return self.clock().date()
 
     def _auto_model(self) -> ChatModel | None:
-        """Return the model that reflects by itself; None if it should not, or there is none."""
+        """Return the model that writes reflections without being asked, if any."""
         settings = load_settings()
         return model_of(self.model, settings) if self.auto and (self.model or settings.model) else None
 
@@ -636,14 +634,14 @@ class Lessons:
             model_of(self.model, load_settings())
 
 
-def _asked(task: str | Task) -> Task:
+def _as_task(task: str | Task) -> Task:
     return Task(task) if isinstance(task, str) else task.plain()
 
 
 def reflection_of(content: Content) -> Reflection:
-    """Return what a person or a program wrote as a reflection, its secrets withheld.
+    """Return content that a person or a program wrote as a reflection, with its secrets withheld.
 
-    Raises `ConfigError`, with the field and the reason, for what no lesson may say.
+    Raises `ConfigError` with the field and the reason for content that no lesson may contain.
     """
     cleaner = Cleaner()
     texts: dict[str, Any] = {}
@@ -656,7 +654,7 @@ def reflection_of(content: Content) -> Reflection:
 
 
 def _cleaned(lesson: Lesson) -> Lesson:
-    """Return a lesson that a person wrote, its secrets withheld; raises what `reflection_of` raises."""
+    """Return a lesson that a person wrote, with its secrets withheld; raises as `reflection_of` does."""
     cleaner = Cleaner()
     names = ("summary", "task", "task_type", "error", "why")
     texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
@@ -666,7 +664,7 @@ def _cleaned(lesson: Lesson) -> Lesson:
     return replace(lesson, content=reflection_of(lesson.content).content, tools=tools, **texts)
 
 
-# --- what waits beside the files ---------------------------------------------------------------------------
+# --- quarantine --------------------------------------------------------------------------------------------
 
 QUARANTINED = "lesson_quarantined"
 """The kind of the records."""
@@ -674,7 +672,7 @@ QUARANTINED = "lesson_quarantined"
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """The rule and the steps that came with a quarantined lesson, to be used once it is approved."""
+    """The rule and the playbook of a quarantined lesson, which are added once it is approved."""
 
     lesson: str
     principle: str = ""
@@ -682,15 +680,15 @@ class Quarantined:
 
 
 class Quarantine:
-    """The quarantined lessons of one agent, by the task that taught them, in a store."""
+    """The quarantined lessons of one agent in a store, by the task that taught them."""
 
     def __init__(self, store: Store, agent: str) -> None:
         self._store = store
         self._agent = agent
 
     async def add(self, lesson: str, task: Task, principle: str, replay: Replay | None) -> None:
-        """Add a lesson, with what to use once it is approved."""
-        data = to_record(Quarantined(lesson, principle, replay)) | {"lesson": lesson}  # searched by `remove`
+        """Add a lesson with its rule and playbook."""
+        data = to_record(Quarantined(lesson, principle, replay)) | {"lesson": lesson}  # `remove` searches it
         await self._store.put(Record(QUARANTINED, f"{self._prefix(task)}{lesson.rpartition('/')[2]}", data))
 
     async def of_task(self, task: Task) -> list[str]:
@@ -699,29 +697,31 @@ class Quarantine:
         return [from_record(Quarantined, one.data).lesson for one in intact(found)]
 
     async def remove(self, lesson: str) -> Quarantined | None:
-        """Remove a lesson and return what came with it, to one caller only; None if it is not here."""
+        """Remove a lesson and return it to one caller only; None if it is not in quarantine."""
         found = intact(await self._store.find(QUARANTINED, where={"lesson": lesson}))
         if not found or not await self._store.delete(QUARANTINED, found[0].key):
             return None
         return from_record(Quarantined, found[0].data)
 
     def _prefix(self, task: Task) -> str:
-        # A hash, because what a task says may be secret.
+        # Hashed, because a task may contain secrets.
         words = " ".join(task.description.split())
         return f"{self._agent}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
 
 
+# --- embedding in the background ---------------------------------------------------------------------------
+
 EMBEDDED_LATER = 32
-"""Lessons that are embedded in the background after something was learnt."""
+"""Lessons embedded in the background after something was learnt."""
 EMBEDDED_FIRST = 8
-"""Lessons that a search embeds first if an event loop ended before they were."""
+"""Lessons embedded before a search, if an event loop ended too soon."""
 
 
 class Backlog:
-    """Embeds the newest lessons that have no vector, in the background, so that they are found by meaning.
+    """Embed the newest lessons that have no vector, in the background.
 
-    If the event loop ends too soon, the next search catches up, in another process, too. A failure is logged;
-    until something else is learnt, full text alone finds those lessons.
+    If the event loop ends too soon, the next search catches up, in this process or another. A failure is
+    logged, and those lessons are found by full text until something else is learnt.
     """
 
     def __init__(self, index: LessonIndex) -> None:
@@ -730,19 +730,19 @@ class Backlog:
         self._is_behind = True  # an earlier process may have ended too soon
 
     def begin(self) -> None:
-        """Start embedding, or have the task that is running look once more."""
+        """Start embedding, or have the running task look once more."""
         self._is_behind = True
         if not self._is_running():
             # A fresh context: this is part of no run, and of no step of one.
             self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
 
     async def catch_up(self, agent: str | None) -> None:
-        """Embed a few lessons of an agent, or of all, unless that is running."""
+        """Embed a few lessons of an agent, or of all agents, unless the task is running."""
         if not self._is_running():
             await self._work_off(EMBEDDED_FIRST, agent)
 
     async def wait(self) -> None:
-        """Wait for what was started in this event loop."""
+        """Wait for the task, if it was started in this event loop."""
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._task])
 
@@ -758,5 +758,5 @@ class Backlog:
             except asyncio.CancelledError:
                 self._is_behind = True
                 raise
-            except Exception as error:  # noqa: BLE001 (the embedder may be anybody's, and nobody awaits this)
+            except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and nobody awaits this)
                 logger.warning("New lessons are found by full text only for now: %s", error)
