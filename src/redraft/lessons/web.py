@@ -13,7 +13,7 @@ from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.folder import Entry, LessonFolder
-from redraft.lessons.impact import Counters, Counting, Use
+from redraft.lessons.impact import Counters, Impact, Use
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, headings_of, lesson_document
 from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.lessons.overview import Overview, Problem
@@ -133,7 +133,7 @@ async def lessons(request: PageRequest) -> LessonsView:
         return LessonsView(agents, chosen, counted=counted)
     if agent not in agents:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
-    counters = await Counting(project.store, agent).all_counters()
+    counters = await Impact(project.store, agent).all_counters()
     found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
     rows, older = _rows(request, chosen, found, counters)
     view = LessonsView(
@@ -250,8 +250,8 @@ async def lesson(request: PageRequest) -> LessonView:
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
     folder = LessonFolder(project.memory, request.path["agent"])
-    counting = Counting(project.store, folder.agent)
-    latest = await counting.latest(entry.id, LATEST_USES)
+    impact = Impact(project.store, folder.agent)
+    latest = await impact.latest(entry.id, LATEST_USES)
     overview = await _overview(project, folder.agent)
     found, text, problem = None, "", ""
     try:
@@ -266,7 +266,7 @@ async def lesson(request: PageRequest) -> LessonView:
         entry.id,
         str(entry.path),
         entry.archived,
-        await counting.counters(entry.id),
+        await impact.counters(entry.id),
         latest,
         await project.stored_runs(runs),
         found,
