@@ -50,7 +50,7 @@ PERSONAL = {
 
 
 @pytest.mark.parametrize(("text", "expected"), PERSONAL.items())
-def test_personal_data(text, expected):
+def test_personal_data_is_withheld(text, expected):
     redactor = Redactor(also=[Category.PERSONAL])
     assert redactor.redact(text).text == expected
     assert redactor.is_clean(expected)

@@ -321,7 +321,7 @@ def outcomes_on(refused, allow):
 
 
 @pytest.mark.parametrize("row", LESSER_MACHINES, ids=str)
-def test_lesser_machines(row):
+def test_machines_without_some_of_the_walls(row):
     refused, allow, _, expected = row
     outcome = outcomes_on(tuple(refused), allow)[id(row)]
     if isinstance(expected, str):

@@ -213,7 +213,7 @@ def verdicts(world):
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_denied(name, machine, user, verdicts):
+def test_attack_is_denied(name, machine, user, verdicts):
     outcome = verdicts(machine, user)
     assert outcome.completed, outcome
     assert outcome.result[name] in REFUSALS | ({"ENOENT"} if name == "disk" else set())
@@ -251,7 +251,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_bounded(name):
+def test_attack_is_bounded(name):
     source, stopped = BOUNDS[name]
     timeout = 0.3 if stopped == "timeout" else 5
     outcome = run(source, timeout=timeout, memory=256 << 20)
@@ -316,7 +316,7 @@ def forged():
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_not_completed(name, forged):
+def test_attack_does_not_complete(name, forged):
     outcome = forged[name]
     assert not outcome.completed, outcome
     assert outcome.result is None

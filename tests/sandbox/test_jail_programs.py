@@ -103,7 +103,7 @@ def verdicts(world, request):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_denied(name, verdicts):
+def test_attack_is_denied(name, verdicts):
     code, said = verdicts[name]
     assert code != 0, said
     assert "treasure" not in said
@@ -145,7 +145,7 @@ def test_nothing_outlives_the_run(script, stopped):
         ("for n in $(seq 100); do sleep 9 & done; wait", "forbidden"),
     ],
 )
-def test_bounded(script, stopped):
+def test_attack_is_bounded(script, stopped):
     outcome = run("sh", "-c", script, timeout=2)
     assert outcome.seconds < 2.5
     if stopped == "forbidden" and os.getuid() != 0:
@@ -212,7 +212,7 @@ def hold():
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("name", HOGS)
-def test_memory_of_all_processes_together_is_bounded(name, user):
+def test_total_memory_of_all_processes_is_bounded(name, user):
     script = "for n in 1 2 3 4 5 6; do python -S hog.py & done; wait; ls | grep -c held-"
     files = {"hog.py": f"{HOG}{HOGS[name]}\nhold()\n"}
     outcome = run_as(user, Command(("sh", "-c", script), files=files, memory=192 << 20, timeout=60))

@@ -35,7 +35,7 @@ def test_large_data_round_trip(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_cancelled_script_ends_at_once_and_the_next_one_runs(language):
+def test_cancelling_a_script_ends_it_at_once(language):
     async def main():
         task = asyncio.create_task(
             run_script(Script(language, HANGS[language], NAMES, ScriptLimits(seconds=30)))
@@ -155,7 +155,7 @@ def running(pid):
 
 @linux_only
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_hangs_leak_neither_descriptors_nor_processes(language):
+def test_hanging_scripts_leak_nothing(language):
     def count():
         # Workers are started by this process; below the database of other tests, processes come and go.
         return len(list(Path("/proc/self/fd").iterdir())), len(started_by(os.getpid()))

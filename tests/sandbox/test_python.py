@@ -357,7 +357,7 @@ def test_long_messages_are_truncated(raised):
     assert len(str(caught.value)) < 2100
 
 
-def test_a_program_that_is_not_monty_is_a_clear_error():
+def test_a_wrong_monty_program_is_reported():
     options = {**scripts.LANGUAGES["python"].options(), "program": "/bin/false"}
     pool = scripts.Pool("python", options, scripts.LANGUAGES["python"].libraries())
     with pytest.raises(SandboxError, match="The worker for python scripts did not start"):

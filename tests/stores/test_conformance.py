@@ -336,7 +336,7 @@ def test_replace_needs_the_revision(store):
     asyncio.run(main())
 
 
-def test_a_deleted_and_recreated_record_has_a_new_revision(store):
+def test_replace_refuses_a_record_that_was_recreated(store):
     async def main():
         first = await store.put(note(x=1))
         await store.delete("note", "a")

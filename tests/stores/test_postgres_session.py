@@ -469,7 +469,7 @@ def test_a_space_may_have_any_name(postgres, space):
     asyncio.run(main())
 
 
-def test_the_directory_lists_agents_with_their_status(postgres):
+def test_the_directory_is_a_read_only_view_of_agents(postgres):
     async def main():
         store = await two_agents(postgres.url)
         await store.put(Record("agent", "agent", {"name": "one"}))

@@ -73,14 +73,14 @@ def test_files_are_readable_by_their_owner_only(path, store, umask):
     assert "*" in (path.parent / ".gitignore").read_text().splitlines()
 
 
-def test_permissions_of_an_existing_folder_are_not_changed(path, store):
+def test_an_existing_folder_is_not_changed(path, store):
     path.parent.mkdir(mode=0o755)
     asyncio.run(store.put(note()))
     assert not (path.parent / ".gitignore").exists()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
 
 
-def test_the_folder_is_ignored_by_git(path, store, monkeypatch):
+def test_no_folder_is_left_without_its_gitignore(path, store, monkeypatch):
     def full(file, text, *_):
         file.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -301,7 +301,7 @@ def test_a_full_database_is_reported_and_still_stores_what_fits(store, monkeypat
     asyncio.run(main())
 
 
-def test_a_lock_of_another_program_is_waited_for_and_reported(path, store):
+def test_a_lock_of_another_program_is_reported(path, store):
     async def main():
         await store.put(note())
         other = sqlite3.connect(path, isolation_level=None)

@@ -73,7 +73,7 @@ def test_groups_are_compared_with_the_chosen_baseline(opened):
     assert "no difference shown" in rows.filter(has_text="named").inner_text()
 
 
-def test_a_task_on_the_spend_page_leads_to_its_runs(opened):
+def test_a_task_on_the_spend_page_leads_to_its_comparison(opened):
     page = opened("spend")
     page.get_by_role("link", name="Write down the order.").click()
     page.wait_for_url("**/compare?by=day&task=**")
