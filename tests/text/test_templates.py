@@ -8,7 +8,7 @@ import time
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.text.templates import Limits, Template, TemplateError, TemplateLimitError
+from redraft.text.templates import Template, TemplateError, TemplateLimitError, TemplateLimits
 
 STATE = {
     "request": 'a "user" <b> & é',
@@ -473,7 +473,7 @@ BOMBS = [
 
 
 def attempt(source):
-    return Template(source).render(SCOPES_templates_attacks, Limits(seconds=SECONDS))
+    return Template(source).render(SCOPES_templates_attacks, TemplateLimits(seconds=SECONDS))
 
 
 @pytest.mark.parametrize("source", ESCAPES)
@@ -495,13 +495,21 @@ def test_work_and_output_are_bounded(source):
 @pytest.mark.parametrize(
     ("source", "limits", "says"),
     [
-        ("{{ 'x' * 50 }}{{ 'x' * 60 }}", Limits(output=100), "writes more than 100 characters"),
-        ("{{ 'x' * 101 }}", Limits(output=100), "101 characters or items is too large; at most 100"),
-        ("{% for i in range(8) %}{% set x = 'x' * 101 %}{% endfor %}", Limits(output=100), "too large"),
-        ("{% for i in range(9) %}{% set x = 'x' * 99 %}{% endfor %}", Limits(output=100), "more than 800"),
-        ("{% for i in range(9) %}{{ i }}{% endfor %}", Limits(steps=10), "more than 10 steps"),
-        ("{% for i in range(99) %}{{ i }}{% endfor %}", Limits(seconds=0), "longer than 0 s"),
-        ("{{ range(11) }}", Limits(steps=10), "a range is too long; at most 10"),
+        ("{{ 'x' * 50 }}{{ 'x' * 60 }}", TemplateLimits(output=100), "writes more than 100 characters"),
+        ("{{ 'x' * 101 }}", TemplateLimits(output=100), "101 characters or items is too large; at most 100"),
+        (
+            "{% for i in range(8) %}{% set x = 'x' * 101 %}{% endfor %}",
+            TemplateLimits(output=100),
+            "too large",
+        ),
+        (
+            "{% for i in range(9) %}{% set x = 'x' * 99 %}{% endfor %}",
+            TemplateLimits(output=100),
+            "more than 800",
+        ),
+        ("{% for i in range(9) %}{{ i }}{% endfor %}", TemplateLimits(steps=10), "more than 10 steps"),
+        ("{% for i in range(99) %}{{ i }}{% endfor %}", TemplateLimits(seconds=0), "longer than 0 s"),
+        ("{{ range(11) }}", TemplateLimits(steps=10), "a range is too long; at most 10"),
     ],
 )
 def test_a_limit_names_itself(source, limits, says):

@@ -1,4 +1,4 @@
-"""What one rendering of a template may use, and its values as text and as plain data."""
+"""What one rendering of a template may use, and how its values become text and plain data."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TemplateLimitError(TemplateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
+class TemplateLimits:
+    """TemplateLimits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
 
     output: int = 1_000_000
     steps: int = 100_000
@@ -54,7 +54,7 @@ class Budget:
 
     __slots__ = ("deadline", "depth", "limits", "room", "scopes", "steps")
 
-    def __init__(self, limits: Limits, scopes: Iterable[str]) -> None:
+    def __init__(self, limits: TemplateLimits, scopes: Iterable[str]) -> None:
         self.limits = limits
         self.steps = limits.steps
         self.room = 8 * limits.output
@@ -66,7 +66,7 @@ class Budget:
 BUDGET: ContextVar[Budget] = ContextVar("budget of the template that is being rendered")
 
 
-def step() -> None:
+def take_step() -> None:
     """Take one step; raises `TemplateLimitError` if no steps or no time are left."""
     budget = BUDGET.get()
     budget.steps -= 1
@@ -76,7 +76,7 @@ def step() -> None:
         raise TemplateLimitError(f"the template takes longer than {budget.limits.seconds:g} s")
 
 
-def make(size: int) -> None:
+def take_room(size: int) -> None:
     """Take room for `size` characters or items; raises `TemplateLimitError` if there is not enough."""
     budget = BUDGET.get()
     if size > budget.limits.output:
@@ -93,24 +93,24 @@ def make(size: int) -> None:
 def each(values: Iterable[Any], written: int = 0) -> Iterator[Any]:
     """Yield values, charging each one a step and the `written` characters that the loop's body repeats."""
     for value in values:
-        step()
+        take_step()
         if written:
-            make(written)
+            take_room(written)
         yield value
 
 
-def kept(value: Any) -> Any:
-    """Return a value that a template made; raises `TemplateLimitError` if it is too large."""
+def bounded_value(value: Any) -> Any:
+    """Take room for a value that a template made and return it; raises `TemplateLimitError` if too large."""
     kind = cast("type[Any]", type(value))
     if kind is str:
-        make(len(value))
+        take_room(len(value))
     elif kind is list or kind is tuple or kind is dict:
-        make(len(value))
+        take_room(len(value))
         _weigh(value)
     elif kind is int and value.bit_length() > MAX_BITS:
         raise TemplateLimitError(f"a number is too large; at most {MAX_BITS:,} bits")
     elif isinstance(value, str):  # Markup, which would escape whatever is added to it
-        return kept(str.__str__(value))
+        return bounded_value(str.__str__(value))
     return value
 
 
@@ -128,7 +128,7 @@ def _weigh(value: Any) -> None:
         elif isinstance(item, list | tuple):
             waiting.extend(cast("list[Any]", item))
         elif item is not None and not isinstance(item, int | float):
-            raise _no_data(item)
+            raise _not_data(item)
         weight += 1
         if weight + len(waiting) > MAX_WEIGHT:
             raise TemplateLimitError(f"a value holds more than {MAX_WEIGHT:,} others")
@@ -148,21 +148,21 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
     if not depth:
         raise TemplateLimitError(f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        step()
+        take_step()
         pairs = cast("dict[Any, Any]", value).items()
         return {key if type(key) is str else text_of(key): plain(inner, depth - 1) for key, inner in pairs}
     if isinstance(value, list | tuple | range) or hasattr(value, "__next__"):
-        step()
+        take_step()
         return [plain(inner, depth - 1) for inner in cast("Iterable[Any]", value)]
     if isinstance(value, _VIEWS):
         return plain(list(cast("Iterable[Any]", value)), depth)
-    raise _no_data(value)
+    raise _not_data(value)
 
 
 _VIEWS = (KeysView, ValuesView, ItemsView)
 
 
-def _no_data(value: Any) -> TemplateError:
+def _not_data(value: Any) -> TemplateError:
     bool(value)  # raises what is missing, if that is the reason
     return TemplateError(f"a {type(value).__name__} is not data: expected a text, number, list, dict or null")
 

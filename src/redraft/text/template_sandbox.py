@@ -24,14 +24,14 @@ from redraft.text.replies import json_of
 from redraft.text.template_budget import (
     BUDGET,
     MAX_BITS,
-    Limits,
     TemplateError,
     TemplateLimitError,
+    TemplateLimits,
+    bounded_value,
     each,
-    kept,
-    make,
     plain,
-    step,
+    take_room,
+    take_step,
     text_of,
 )
 
@@ -85,6 +85,8 @@ def parse(source: str) -> nodes.Template:
     return tree
 
 
+# Compile and run.
+
 _RESULT = "result"
 # What look-ups, filters and operators raise for values that they can't handle.
 _FAILURES = (
@@ -93,14 +95,14 @@ _FAILURES = (
 )
 
 
-def compiled(tree: nodes.Template) -> Callable[[Mapping[str, Any], Limits], Any]:
+def compile_tree(tree: nodes.Template) -> Callable[[Mapping[str, Any], TemplateLimits], Any]:
     """Compile a checked tree into a function that renders it. The tree is changed and can't be used again."""
     lone = lone_expression(tree)
     if lone is not None:
         target = nodes.Name(_RESULT, "store", lineno=lone.lineno)
-        tree = nodes.Template([nodes.Assign(target, bound(lone), lineno=lone.lineno)], lineno=1)
+        tree = nodes.Template([nodes.Assign(target, rewrite(lone), lineno=lone.lineno)], lineno=1)
     else:
-        bound(tree)
+        rewrite(tree)
     tree.set_environment(sandbox())
     try:
         template = sandbox().from_string(tree)
@@ -109,7 +111,7 @@ def compiled(tree: nodes.Template) -> Callable[[Mapping[str, Any], Limits], Any]
     finish = _value if lone is not None else _text
     first = lone.lineno if lone is not None else None
 
-    def run(scopes: Mapping[str, Any], limits: Limits) -> Any:
+    def run(scopes: Mapping[str, Any], limits: TemplateLimits) -> Any:
         try:
             return finish(template, scopes, limits)
         except TemplateError as error:
@@ -122,14 +124,14 @@ def compiled(tree: nodes.Template) -> Callable[[Mapping[str, Any], Limits], Any]
     return run
 
 
-def _value(template: Template, scopes: Mapping[str, Any], _limits: Limits) -> Any:
+def _value(template: Template, scopes: Mapping[str, Any], _limits: TemplateLimits) -> Any:
     context = template.new_context(scopes)  # pyright: ignore[reportArgumentType] (it makes a dict of it)
     for _ in template.root_render_func(context):
         pass
     return plain(context.vars[_RESULT])
 
 
-def _text(template: Template, scopes: Mapping[str, Any], limits: Limits) -> str:
+def _text(template: Template, scopes: Mapping[str, Any], limits: TemplateLimits) -> str:
     parts: list[str] = []
     length = 0
     for part in template.root_render_func(template.new_context(scopes)):  # pyright: ignore[reportArgumentType] (it makes a dict of it)
@@ -149,6 +151,9 @@ def _line(error: Exception, template: Template) -> int | None:
             line = template.get_corresponding_lineno(trace.tb_lineno)
         trace = trace.tb_next
     return line
+
+
+# Check every node.
 
 
 def _check_all(node: nodes.Node, level: int, loops: int, room: Iterator[int]) -> None:
@@ -221,6 +226,9 @@ def _check_macro(node: nodes.Macro) -> None:
         raise TemplateError(f"the macro {node.name!r} needs another name, or other arguments", node.lineno)
     if any(name.name == node.name for name in node.find_all(nodes.Name)):
         raise TemplateError(f"the macro {node.name!r} may not call itself", node.lineno)
+
+
+# What a template is, and what it reads.
 
 
 def lone_expression(tree: nodes.Template) -> nodes.Expr | None:
@@ -297,19 +305,22 @@ def _dotted(node: nodes.Node) -> Path | None:
     return None if holder is None or not isinstance(key, str | int) else (*holder, key)
 
 
-def bound(node: nodes.Node) -> Any:
+# Rewrite a tree so that all work is counted.
+
+
+def rewrite(node: nodes.Node) -> Any:
     """Rewrite a tree in place so that all its work is counted; return the node that replaces it."""
     where = _dotted(node)
     for field, value in list(node.iter_fields()):
         if isinstance(value, list):
             parts = cast("list[Any]", value)
-            setattr(node, field, [bound(part) if isinstance(part, nodes.Node) else part for part in parts])
+            setattr(node, field, [rewrite(part) if isinstance(part, nodes.Node) else part for part in parts])
         elif isinstance(value, nodes.Node):
-            setattr(node, field, bound(value))
-    return _bound_expression(node, where) if isinstance(node, nodes.Expr) else _bound_statement(node)
+            setattr(node, field, rewrite(value))
+    return _rewrite_expression(node, where) if isinstance(node, nodes.Expr) else _rewrite_statement(node)
 
 
-def _bound_statement(node: nodes.Node) -> nodes.Node:
+def _rewrite_statement(node: nodes.Node) -> nodes.Node:
     if isinstance(node, nodes.For):
         node.iter = _call_of("_each", node.iter, nodes.Const(_text_length(node.body)))
     elif isinstance(node, nodes.Macro | nodes.CallBlock):
@@ -318,13 +329,13 @@ def _bound_statement(node: nodes.Node) -> nodes.Node:
     return node
 
 
-def _bound_expression(node: nodes.Expr, where: Path | None) -> nodes.Expr:
+def _rewrite_expression(node: nodes.Expr, where: Path | None) -> nodes.Expr:
     if isinstance(node, nodes.Getattr | nodes.Getitem):
-        return _bound_access(node, where)
+        return _rewrite_access(node, where)
     if isinstance(node, nodes.Concat):
         return _call_of("_concat", *node.nodes)
     if isinstance(node, nodes.List | nodes.Dict) or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
-        return _call_of("_kept", node)
+        return _call_of("_bounded", node)
     if isinstance(node, nodes.Compare):
         node.expr = _call_of("_step", node.expr)
     elif isinstance(node, nodes.CondExpr) and node.expr2 is None:
@@ -334,10 +345,10 @@ def _bound_expression(node: nodes.Expr, where: Path | None) -> nodes.Expr:
     return node
 
 
-def _bound_access(node: nodes.Getattr | nodes.Getitem, where: Path | None) -> nodes.Expr:
+def _rewrite_access(node: nodes.Getattr | nodes.Getitem, where: Path | None) -> nodes.Expr:
     if isinstance(node, nodes.Getitem):
         if isinstance(node.arg, nodes.Slice):
-            return _call_of("_kept", node)
+            return _call_of("_bounded", node)
         if not (isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str) and node.arg.value):
             return node
         return node if where is None else _getattr(node, node.arg.value, where)
@@ -361,6 +372,8 @@ def _text_length(body: list[nodes.Node]) -> int:
     """Return how many characters of literal text a body writes each time."""
     return sum(len(part.data) for node in body for part in node.find_all(nodes.TemplateData))
 
+
+# The environment in which templates run.
 
 MAX_MACROS = 20
 MAX_POWER = 64
@@ -410,7 +423,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """A Jinja environment for plain data only.
 
     `x.name` and `x["name"]` are the same look-up of a key, so methods never hide data, and no look-up reaches
-    a method. `bound` marks the calls of methods, and routes what Python would otherwise do without a step
+    a method. `rewrite` marks the calls of methods, and routes what Python would otherwise do without a step
     (literals, slices, comparisons, `~`) through the functions below.
     """
 
@@ -420,9 +433,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
         # Not optimized: constant expressions would be computed while compiling, without limits.
         super().__init__(undefined=Missing, optimized=False, keep_trailing_newline=True, finalize=_finalize)
         self.filters = filters()
-        self.tests = {name: bounded(name, test) for name, test in self.tests.items()}
+        self.tests = {name: bounded_function(name, test) for name, test in self.tests.items()}
         self.globals = {"range": _range, "dict": _dict, "namespace": Namespace}
-        self.globals |= {"_each": each, "_kept": kept, "_concat": _concat, "_step": _step, "_enter": _enter}
+        self.globals |= {
+            "_each": each,
+            "_bounded": bounded_value,
+            "_concat": _concat,
+            "_step": _step,
+            "_enter": _enter,
+        }
         self.callable = frozenset(self.globals.values())
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -437,7 +456,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._item(obj, argument, "")
 
     def _item(self, obj: Any, key: Any, where: str) -> Any:
-        step()
+        take_step()
         if isinstance(obj, Undefined):
             return obj  # errors name the first part that is missing
         if isinstance(obj, dict):
@@ -452,11 +471,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, function: Any, /, *args: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] (the options are wider)
         """Call a method, a macro or one of our globals; anything else raises `TemplateError`."""
-        step()
+        take_step()
         options.pop("_loop_vars", None)
         options.pop("_block_vars", None)
         if isinstance(function, Method):
-            return _kept_result(function.function(*args, **options))
+            return _bounded_result(function.function(*args, **options))
         if isinstance(function, Macro):
             return self._call_macro(context, function, *args, **options)
         if isinstance(function, Undefined):
@@ -467,7 +486,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             known = False
         if not known:
             raise TemplateError(f"a {type(function).__name__} can't be called in a template")
-        return _kept_result(function(*args, **options))
+        return _bounded_result(function(*args, **options))
 
     def _call_macro(self, context: Context, macro: Macro, *args: Any, **options: Any) -> Any:
         budget = BUDGET.get()
@@ -481,14 +500,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator, unless its result would be too large."""
-        step()
+        take_step()
         if operator == "%" and isinstance(left, str):
             raise TemplateError("'%' does not format texts in a template; use '~' or 'join'")
         if operator == "*":
             _check_product(left, right)
         elif operator == "**" and not _is_small_power(left, right):
             raise TemplateLimitError(f"a power is too large; at most 64 bits to the {MAX_POWER}")
-        return kept(super().call_binop(context, operator, left, right))
+        return bounded_value(super().call_binop(context, operator, left, right))
 
 
 @lru_cache(maxsize=1)
@@ -499,9 +518,9 @@ def sandbox() -> Sandbox:
 
 @pass_context  # also keeps Jinja from computing constants while compiling
 def _finalize(_context: Context, value: Any) -> str:
-    step()
+    take_step()
     text = text_of(value)
-    make(len(text))
+    take_room(len(text))
     return text
 
 
@@ -559,7 +578,7 @@ _NAMES: dict[type, str] = {
 def _check_product(left: Any, right: Any) -> None:
     for value, times in ((left, right), (right, left)):
         if isinstance(value, str | list | tuple) and isinstance(times, int):
-            make(len(value) * max(times, 0))  # pyright: ignore[reportUnknownArgumentType] (any JSON)
+            take_room(len(value) * max(times, 0))  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
         raise TemplateLimitError(f"a number is too large; at most {MAX_BITS:,} bits")
 
@@ -570,13 +589,13 @@ def _is_small_power(base: Any, exponent: Any) -> bool:
     return not isinstance(base, int) or base.bit_length() <= MAX_POWER
 
 
-def _kept_result(value: Any) -> Any:
-    return kept(value) if value.__class__ in (str, list, tuple, dict, int) else value
+def _bounded_result(value: Any) -> Any:
+    return bounded_value(value) if value.__class__ in (str, list, tuple, dict, int) else value
 
 
 def _concat(*values: Any) -> str:
     texts = [text_of(value) for value in values]
-    make(sum(map(len, texts)))
+    take_room(sum(map(len, texts)))
     return "".join(texts)
 
 
@@ -596,9 +615,11 @@ def _step(value: Any) -> Any:
 
 
 def _enter(written: int) -> str:
-    make(written)
+    take_room(written)
     return ""
 
+
+# The filters.
 
 MAX_PARAMETER = 10_000
 MAX_ITEMS = 100_000
@@ -627,16 +648,16 @@ def filters() -> dict[str, Callable[..., Any]]:
         "e": _escape,
     }
     theirs = {name: FILTERS[name] for name in _HARMLESS}
-    return {name: bounded(name, function) for name, function in (theirs | ours).items()}
+    return {name: bounded_function(name, function) for name, function in (theirs | ours).items()}
 
 
-def bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def bounded_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a filter or test so that it counts as a step and its numbers, lists and results are bounded."""
     first = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja passes its context or environment first
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        step()
+        take_step()
         for argument in (*args[first + 1 :], *options.values()):
             if isinstance(argument, int) and abs(argument) > MAX_PARAMETER:
                 raise TemplateLimitError(f"{argument} is too large for {name!r}; at most {MAX_PARAMETER:,}")
@@ -644,7 +665,7 @@ def bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(value, list | tuple | dict) and len(value) > MAX_ITEMS and name not in _ANY_SIZE:  # pyright: ignore[reportUnknownArgumentType] (any JSON)
             raise TemplateLimitError(f"{name!r} takes at most {MAX_ITEMS:,} items")
         result = function(*args, **options)
-        return each(result) if hasattr(result, "__next__") else kept(result)
+        return each(result) if hasattr(result, "__next__") else bounded_value(result)
 
     return call
 
@@ -675,7 +696,7 @@ def join(values: Iterable[Any], separator: Any = "", attribute: str | None = Non
     parts: list[str] = []
     for value in each(values):
         part = text_of(value if attribute is None else _attribute(value, attribute))
-        make(len(part) + len(between))
+        take_room(len(part) + len(between))
         parts.append(part)
     return between.join(parts)
 
@@ -689,7 +710,7 @@ def _attribute(value: Any, name: str) -> Any:
 def replace(value: Any, old: Any, new: Any, count: int = -1) -> str:
     """Replace a part of a string, everywhere or `count` times."""
     text, before, after = text_of(value), text_of(old), text_of(new)
-    make(len(text) + text.count(before) * max(0, len(after) - len(before)))
+    take_room(len(text) + text.count(before) * max(0, len(after) - len(before)))
     return text.replace(before, after, count)
 
 
@@ -697,7 +718,7 @@ def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = 
     """Indent the lines of a string; the first and blank lines only if asked."""
     margin = width if isinstance(width, str) else " " * width
     lines = text_of(value).split("\n")
-    make(len(lines) * (len(margin) + 1))
+    take_room(len(lines) * (len(margin) + 1))
     done = [
         line if (not number and not first) or not (line or blank) else margin + line
         for number, line in enumerate(lines)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from redraft.text.template_budget import BUDGET, Budget, Limits, TemplateError, TemplateLimitError
+from redraft.text.template_budget import BUDGET, Budget, TemplateError, TemplateLimitError, TemplateLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Limits", "Template", "TemplateError", "TemplateLimitError"]
+__all__ = ["Template", "TemplateError", "TemplateLimitError", "TemplateLimits"]
 
 Path = tuple[str | int, ...]
 
 _MARKS = ("{{", "{%", "{#")
-_DEFAULT = Limits()
+_DEFAULT = TemplateLimits()
 
 
 class Template:
@@ -54,11 +54,11 @@ class Template:
         return frozenset(str(path[0]) for path in self.paths)
 
     def mentions(self, path: str) -> bool:
-        """Say whether the template reads a dotted path, a part of it, or a value that contains it."""
-        asked = tuple(path.split("."))
-        return any(_is_within(asked, tuple(map(str, read))) for read in self.paths)
+        """Return whether the template reads a dotted path, a part of it, or a value that contains it."""
+        parts = tuple(path.split("."))
+        return any(_is_within(parts, tuple(map(str, read))) for read in self.paths)
 
-    def render(self, scopes: Mapping[str, Any], limits: Limits = _DEFAULT) -> Any:
+    def render(self, scopes: Mapping[str, Any], limits: TemplateLimits = _DEFAULT) -> Any:
         """Return the value of a single expression such as `{{ state.x }}`, else the rendered text.
 
         `scopes` maps names such as `state` to plain JSON data; the value is a copy. Raises `TemplateError`
@@ -76,10 +76,10 @@ class Template:
             BUDGET.reset(token)
 
     @cached_property
-    def _run(self) -> Callable[[Mapping[str, Any], Limits], Any]:
-        from redraft.text.template_sandbox import compiled  # noqa: PLC0415 (likewise)
+    def _run(self) -> Callable[[Mapping[str, Any], TemplateLimits], Any]:
+        from redraft.text.template_sandbox import compile_tree  # noqa: PLC0415 (likewise)
 
-        return compiled(self._tree)
+        return compile_tree(self._tree)
 
 
 def _is_within(one: Iterable[str], other: Iterable[str]) -> bool:
