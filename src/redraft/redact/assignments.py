@@ -8,17 +8,17 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from redraft.redact.engine import at, begins, spans
+from redraft.redact.engine import match_at, match_bounded, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import (
-    is_address,
     is_code,
+    is_identifier,
     is_long_hex,
-    is_name_of_something,
     is_path,
     is_placeholder,
+    is_url,
     is_wordy,
-    looks_made,
+    looks_made_up,
     looks_random,
     word_set,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Strength(IntEnum):
-    """Say how surely a name means a secret."""
+    """How strongly a name suggests a secret."""
 
     NONE = 0
     WEAK = 1
@@ -91,7 +91,7 @@ _NOT_FIRST = word_set(
     "start end first last current input output completion public"
 )
 _PAIRS = (["code", "verifier"], ["secret", "id"])
-"""Secrets although their last word alone is none."""
+"""Pairs of words that mean a secret although the second one alone does not."""
 _LONGEST_LABEL = 100
 _ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd", "storepass", "keypass")
 _TOKEN_ENDINGS = ("token", "apikey", "secretkey", "accesskey")
@@ -106,8 +106,8 @@ _KINDS = {
 
 @lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
-    """Return how surely the name of a variable, key, flag, field or header means a secret."""
-    # Anything longer is no name.
+    """Return how strongly the name of a variable, key, flag, field or header suggests a secret."""
+    # Anything longer is not a name.
     words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST_LABEL else []
     while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here", "data")):
         words.pop()
@@ -143,7 +143,7 @@ def kind_of(name: str) -> Kind:
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether an environment variable's name means a secret: `OPENAI_API_KEY`, `DB_PASS`."""
+    """Return whether an environment variable's name suggests a secret: `OPENAI_API_KEY`, `DB_PASS`."""
     strength = strength_of(name)
     return strength > Strength.WEAK or (strength is Strength.WEAK and name.isupper())
 
@@ -177,7 +177,7 @@ _OF_BLOB = string.ascii_letters + string.digits + "+/"
 
 
 def find_names(view: View) -> Iterator[tuple[int, int]]:
-    """Yield the spans of names that may be secret-like, whole: `DB_PASSWORD`, not `PASSWORD`."""
+    """Yield the spans of whole names that may be secret-like: `DB_PASSWORD` rather than `PASSWORD`."""
     text, done = view.text, 0
     for first, last in spans(_LABEL, view.data):
         if first < done:
@@ -192,7 +192,7 @@ def find_names(view: View) -> Iterator[tuple[int, int]]:
 
 
 def _is_in_blob(text: str, start: int, end: int) -> bool:
-    """Say whether a name is part of random text by chance: long enough, that contains any three letters."""
+    """Return whether a name is part of random text, which contains any three letters if it is long enough."""
     if (
         text[start - 1 : start] not in _IN_BLOB
         and text[end : end + 1] not in _IN_BLOB
@@ -280,16 +280,16 @@ _STOP_WORDS = word_set(
 
 
 class Value(NamedTuple):
-    """Hold the text behind a name, and how it is written there."""
+    """The text after a name, and how it is written there."""
 
     start: int
     end: int
     text: str
     quoted: bool
     assigned: bool
-    """By settings, code or data, rather than in prose or a list."""
+    """Whether it is in settings, code or data, rather than in prose or a list."""
     tight: bool = False
-    """Without a space, or alone on its line: then even a plain word is a value."""
+    """Whether it follows without a space, or is alone on its line: then even a plain word is a value."""
 
 
 def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
@@ -314,23 +314,23 @@ def _whole(view: View, value: Value) -> int:
     """Return the end of a value that may be longer than the part that was matched."""
     if value.quoted or len(value.text) < _LONGEST_BARE:
         return value.end
-    return at(_BARE_REST, view.data, value.end).end()
+    return match_at(_BARE_REST, view.data, value.end).end()
 
 
 def _values(view: View, start: int, end: int) -> Iterator[Value]:
     """Yield the possible values of a name, the likeliest first."""
     data, text = view.data, view.text
-    if match := begins(_BLOCK, data, end):
+    if match := match_bounded(_BLOCK, data, end):
         start, end = match.span(1)
         yield Value(start, end, text[start:end], quoted=True, assigned=True)
         return
-    if match := begins(_EQUALS, data, end):
+    if match := match_bounded(_EQUALS, data, end):
         value = _value_at(view, match.end(), assigned=not _is_phrase_in_quotes(text, start, end))
         if value.text or not text.startswith("\n", value.end):
             yield value._replace(tight=_is_tight(text, start, end, value))
         if match[0].endswith(b"="):
             return
-    if match := begins(_NEXT_LINE, data, end):
+    if match := match_bounded(_NEXT_LINE, data, end):
         yield _value_at(view, match.end(), assigned=True)
     if text[end : end + 1] in (":", "="):
         return
@@ -350,16 +350,16 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_BESIDE, is_noun, False),
         (_FROM, is_noun, False),
     ):
-        if applies and (match := begins(pattern, data, end)):
+        if applies and (match := match_bounded(pattern, data, end)):
             # A quote at the end of the match opens the value.
             value = _value_at(view, match.end() - (text[match.end() - 1] in _QUOTES), assigned=is_assigned)
-            # Items of a list are quoted whatever they are, as is what a message names.
+            # Everything in a list is quoted, as is what a message names.
             is_listed = pattern in (_COMMA, _BESIDE) or text[start - 1 : start] in _QUOTES
             yield value._replace(quoted=value.quoted and (is_assigned or not is_listed))
 
 
 def _is_setter(text: str, start: int) -> bool:
-    """Say whether a name is the first argument of a setter: `setenv("TOKEN", "...")`."""
+    """Return whether a name is the first argument of a setter: `setenv("TOKEN", "...")`."""
     return (
         text[max(0, start - _SETTER) : start]
         .rstrip("\"'( ")
@@ -369,12 +369,12 @@ def _is_setter(text: str, start: int) -> bool:
 
 
 def _is_phrase_in_quotes(text: str, start: int, end: int) -> bool:
-    """Say whether a name ends a quoted text without beginning it: `"read a secret": "..."`."""
+    """Return whether a name ends a quoted text without beginning it: `"read a secret": "..."`."""
     return text[end : end + 1] in _QUOTES and text[start - 1 : start] == " "
 
 
 def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
-    """Say whether even a plain word is a value here: `X=word`, or `x: word` alone on its line."""
+    """Return whether even a plain word is a value here: `X=word`, or `x: word` alone on its line."""
     before = text[max(0, start - 2) : start]
     if text[end : value.start] == "=":
         return not before.endswith(("(", ", "))
@@ -389,9 +389,9 @@ def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
 
 def _value_at(view: View, start: int, *, assigned: bool) -> Value:
     text, data = view.text, view.data
-    if match := begins(_SCHEME, data, start) or begins(_YAML_TAG, data, start):
+    if match := match_bounded(_SCHEME, data, start) or match_bounded(_YAML_TAG, data, start):
         start = match.end()
-    if begins(_STRING_PREFIX, data, start):
+    if match_bounded(_STRING_PREFIX, data, start):
         start = next(place for place in range(start, start + 3) if text[place] in "\"'")
     quote = text[start : start + 1]
     if quote and quote in "\"'`":
@@ -405,7 +405,7 @@ def _value_at(view: View, start: int, *, assigned: bool) -> Value:
 
 
 def _bare(view: View, start: int, *, assigned: bool) -> Value:
-    match = begins(_BARE, view.data, start)
+    match = match_bounded(_BARE, view.data, start)
     if match is None:
         return Value(start, start, "", quoted=False, assigned=assigned)
     value = view.text[start : match.end()]
@@ -418,11 +418,9 @@ def _bare(view: View, start: int, *, assigned: bool) -> Value:
 
 
 def is_secret_value(value: Value, strength: Strength) -> bool:
-    """Say whether a value behind a name of this strength is a secret, rather than a word or code."""
+    """Return whether a value after a name of this strength is a secret, rather than a word or code."""
     text = value.text.strip()
-    is_other = (
-        is_placeholder(text) or is_path(text) or is_address(text) or (not value.quoted and is_code(text))
-    )
+    is_other = is_placeholder(text) or is_path(text) or is_url(text) or (not value.quoted and is_code(text))
     if len(text) < _SHORTEST_VALUE or is_other:
         return False
     if strength is Strength.CODE:
@@ -449,7 +447,7 @@ def _is_phrase(text: str) -> bool:
 def _is_password(text: str, value: Value) -> bool:
     if not value.quoted and strength_of(text) > Strength.WEAK and text[-1].isalpha():
         return False  # a class or a variable: OAuth2Credentials
-    if looks_made(text):
+    if looks_made_up(text):
         return True
     if value.quoted:
         return len(text) >= _SHORT_PASSWORD and not strength_of(text)
@@ -464,6 +462,6 @@ def _is_token(text: str, value: Value) -> bool:
     if len(text) < _SHORT_TOKEN or is_wordy(text) or strength_of(text):
         return False
     if value.assigned:
-        return looks_made(text) or len(text) >= _LONG_TOKEN
-    # A short hash behind the word is more often a commit's than a token.
-    return looks_made(text) and (len(text) >= _LONG_HASH or not is_name_of_something(text))
+        return looks_made_up(text) or len(text) >= _LONG_TOKEN
+    # A short hash after such a name is more often a commit's than a token.
+    return looks_made_up(text) and (len(text) >= _LONG_HASH or not is_identifier(text))

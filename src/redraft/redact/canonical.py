@@ -1,4 +1,4 @@
-"""A text without disguise: no terminal codes, nothing invisible, plain letters, escapes undone."""
+"""Canonical: a text without terminal codes, invisible characters, look-alike letters and escapes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WITHHELD = "\x01"
-"""What a mark is read as: no finder takes it for part of a word, and no other control character is left."""
+"""The character that a mark becomes: no finder takes it for part of a word, and no text has another."""
 
 
 def canonical(text: str) -> View:
-    """Return a text without its disguise; a mark becomes one character that no finder matches."""
+    """Return a text without disguises; a mark becomes one character that no finder matches."""
     plain = text if text.isascii() else _folded(text)
     root = View(text)
     # One letter for one letter, so that positions stay the same.
@@ -51,7 +51,7 @@ def joined(view: View) -> View:
 
 @dataclass(slots=True)
 class View:
-    """Hold a text, and for each character its origin in the text that this one was made from."""
+    """A text, and for each character its origin in the text that this one was made from."""
 
     text: str
     parent: View | None = None

@@ -1,4 +1,4 @@
-"""Data with its texts redacted and its shape kept: plain JSON, dataclasses, models."""
+"""Data: redact the texts in plain JSON, dataclasses and models, and keep their shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> 
     Dataclasses keep their class, mappings become dicts, models plain data. Instances of `spared` classes
     stay.
     """
-    once = remembered(redact)
+    once = cached(redact)
 
     def other(value: Any) -> Any:
         if isinstance(value, spared):
@@ -43,13 +43,11 @@ def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> 
 
 
 def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Return data of the same shape with every text redacted, and everything under secret-like keys withheld.
+    """Return data of the same shape, with all texts redacted and everything under secret-like keys withheld.
 
-    `other` converts whatever is no text, number, mapping, list or tuple.
+    `other` converts whatever is not a text, number, mapping, list or tuple.
     """
-    kind = (
-        value.__class__
-    )  # most are of these, and to ask whether one is a mapping takes longer than the rest
+    kind = value.__class__  # comparing classes is faster than isinstance, and most values are plain
     if kind in _NO_TEXT:
         if kind is int and value >= _SMALLEST_NUMBER and (shown := redact(str(value))) != str(value):
             return shown
@@ -72,8 +70,8 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
     return other(value)
 
 
-def remembered(redact: Redact) -> Redact:
-    """Return a `redact` that looks at each different text once: data repeats itself."""
+def cached(redact: Redact) -> Redact:
+    """Return `redact` with a cache: texts in data repeat."""
     seen: dict[str, str] = {}
 
     def once(text: str) -> str:

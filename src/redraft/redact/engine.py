@@ -1,4 +1,4 @@
-"""Matching in linear time, so that no text can hang it: RE2 over bytes, one a character."""
+"""Engine: pattern matching in linear time, which no text can hang: RE2 on Latin-1 bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMORY = 64 << 20
 def compiled(source: str, *, only_whether: bool = False) -> Any:
     """Compile a pattern in RE2's syntax for Latin-1, once, on first use.
 
-    With `only_whether` it tells whether there is a match, without groups.
+    With `only_whether`, its matches have no groups.
     """
     # Imported on first use; it has no type hints.
     import re2  # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415
@@ -32,7 +32,7 @@ def compiled(source: str, *, only_whether: bool = False) -> Any:
 
 
 def has_any(sources: tuple[str, ...], data: bytes) -> bool:
-    """Say whether any of these patterns matches: all of them together take the time of one."""
+    """Return whether any of these patterns matches, in the time that one of them takes."""
     return compiled(_one_of(sources), only_whether=True).search(data) is not None
 
 
@@ -41,7 +41,7 @@ def _one_of(sources: tuple[str, ...]) -> str:
     return "|".join(f"(?:{source})" for source in sources)
 
 
-def every(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[Any]:
+def matches(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[Any]:
     """Yield the matches of a pattern from left to right."""
     return compiled(source).finditer(data, start, end)
 
@@ -49,7 +49,7 @@ def every(source: str, data: bytes, start: int = 0, end: int | None = None) -> I
 def spans(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the span of each match: of the first group that took part, or of the whole."""
     groups = _groups(source)
-    for match in every(source, data, start, end):
+    for match in matches(source, data, start, end):
         yield next((match.span(group) for group in groups if match.start(group) >= 0), match.span())
 
 
@@ -58,15 +58,15 @@ def _groups(source: str) -> range:
     return range(1, compiled(source).groups + 1)  # RE2 counts them anew each time
 
 
-def at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
+def match_at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
     """Return the match of a pattern that begins at `start`, or None."""
     return compiled(source).match(data, start, end)
 
 
-def begins(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
-    """Return the match that begins at `start`, or None; for patterns whose repetitions are all bounded.
+def match_bounded(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
+    """Return the match that begins at `start`, or None, for a pattern whose repetitions are all bounded.
 
-    Python's own engine can't hang on those, and takes a fifth of the time.
+    Python's own engine can't hang on such a pattern, and takes a fifth of the time of RE2.
     """
     return _bounded(source).match(data, start)
 

@@ -6,9 +6,9 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import every, has_any, spans
+from redraft.redact.engine import has_any, matches, spans
 from redraft.redact.kinds import Found, Kind
-from redraft.redact.values import is_name_of_something, is_placeholder, word_set
+from redraft.redact.values import is_identifier, is_placeholder, word_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ def find_infrastructure(view: View) -> Iterator[Found]:
     """Yield addresses, hosts, cloud resources and the user names in folders, prompts and commands."""
     if not has_any(_ANY, view.data):
         return
-    for match in every(_PROMPT, view.data):
+    for match in matches(_PROMPT, view.data):
         for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
             start, end = match.span(group)
             if view.text[start:end].lower() not in anybody:
@@ -307,13 +307,13 @@ def _hosts(view: View) -> Iterator[Found]:
             name.lower() not in _LOCAL
             and not re.search(r"(?i)example|^localhost", name)
             and not is_placeholder(name)
-            and not is_name_of_something(name)
+            and not is_identifier(name)
         ):
             yield Found(start, end, Kind.HOST)
 
 
 def _is_host(name: str, before: str, behind: str) -> bool:
-    """Say whether a name whose ending attributes have as well is a host's."""
+    """Return whether a name is a host's; its ending may also be that of an attribute."""
     if before.endswith(("//", "@")) or re.match(r":\d|/", behind):
         return True
     first = name.split(".", maxsplit=1)[0]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Category(StrEnum):
-    """Name the kinds that belong together; secrets are always withheld, the others where asked for."""
+    """A group of kinds; secrets are always withheld, the others on request."""
 
     SECRETS = "secrets"
     PERSONAL = "personal"
@@ -18,7 +18,7 @@ class Category(StrEnum):
 
 
 class Kind(StrEnum):
-    """Name what was found, as people call it."""
+    """What was found, in the words of its mark."""
 
     KNOWN = "known secret"
     PRIVATE_KEY = "private key"
@@ -48,16 +48,16 @@ class Kind(StrEnum):
 
 
 def mark(kind: Kind) -> str:
-    """Return what replaces a finding in a text."""
+    """Return the mark that replaces a finding in a text."""
     return f"[withheld: {kind}]"
 
 
-# Whole marks only: a text that merely begins like one may hide something.
+# Complete marks only: a text that merely begins like one may hide something.
 MARK = re.compile(r"\[withheld: (?:" + "|".join(re.escape(kind) for kind in Kind) + r")\]")
 
 
 class Found(NamedTuple):
-    """Say what a text holds from `start` up to `end`."""
+    """A finding: what a text holds from `start` up to `end`."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """Hold a text with marks in place of what was found, and how often each kind was; never a value."""
+    """A text with marks in place of its findings, and how many of each kind there were, without values."""
 
     text: str
     counts: Mapping[str, int]

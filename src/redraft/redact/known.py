@@ -1,4 +1,4 @@
-"""What is known to be secret: given values, those of the environment, and names of this machine."""
+"""Known: secret values that were passed or are in the environment, and the names of this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # --- values, in every form that a text may hold them in ---
 
-SHORTEST = 8
-"""Characters of the shortest known value: a shorter one would be found in ordinary words."""
+MIN_LENGTH = 8
+"""Characters that a known value needs: a shorter one would be found in ordinary words."""
 
 _SIXES = 6
 _BYTE = 8
@@ -35,10 +35,10 @@ _MARKS = " ".join(mark(kind) for kind in Kind)
 
 @dataclass(slots=True)
 class Known:
-    """Find known values: as they are, in Base64 at any offset, in hexadecimal, across line breaks.
+    """Finds known values: as they are, in Base64 at any offset, in hexadecimal, across line breaks.
 
-    Percent, backslash and HTML escapes are undone before. Values that are part of a mark, or common in any
-    text (`localhost`), are left out.
+    Percent, backslash and HTML escapes must be undone before. Values that are part of a mark, or common in
+    any text (`localhost`), are ignored.
     """
 
     values: Mapping[str, Kind]
@@ -51,7 +51,7 @@ class Known:
             if plain in _MARKS or plain.lower() in _NEVER:
                 continue
             raw = value.encode("utf-8", "surrogatepass")
-            # Escapes of single bytes are undone byte by byte.
+            # Undoing the escapes of single bytes gives one character per byte.
             for form in (value, plain, canonical(raw.decode("latin-1")).text):
                 self._forms.setdefault(form, (kind, frozenset()))
             for form in _base64_forms(raw):
@@ -97,7 +97,7 @@ def _quoted(form: str) -> str:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """Yield the characters of Base64 that depend on these bytes alone, at each offset in a longer text."""
+    """Yield the Base64 characters that depend on these bytes alone, for each offset in a longer text."""
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).decode("ascii")
         first = -(-offset * _BYTE // _SIXES)
@@ -114,17 +114,17 @@ _ANYBODY = word_set(
     "build docker www-data daemon localhost server main host master worker laptop desktop home "
     "computer machine linux"
 )
-_SHORTEST_NAME = 4
+_MIN_NAME = 4
 
 
-class Places:
-    """Find names of this machine as whole words in any case; names that are ordinary words are left out."""
+class MachineNames:
+    """Finds names of this machine as whole words, in any case; ignores names that are ordinary words."""
 
     def __init__(self, names: Mapping[str, Kind]) -> None:
         self._kinds = {
             name.lower(): kind
             for name, kind in names.items()
-            if len(name) >= _SHORTEST_NAME and name.lower() not in _ANYBODY
+            if len(name) >= _MIN_NAME and name.lower() not in _ANYBODY
         }
         # Longest first: a home folder contains its user's name.
         longest_first = sorted(self._kinds, key=len, reverse=True)
@@ -154,8 +154,8 @@ def secrets_of(variables: Mapping[str, str]) -> Iterator[str]:
             yield unquote(login[1])
 
 
-def places_of(variables: Mapping[str, str]) -> dict[str, Kind]:
-    """Return the names of this machine and its user, each with what it is."""
+def machine_names_of(variables: Mapping[str, str]) -> dict[str, Kind]:
+    """Return the names of this machine and its user, each with its kind."""
     import socket  # noqa: PLC0415 (only those who redact pay for it)
 
     places: dict[str, Kind] = {}

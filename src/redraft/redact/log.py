@@ -1,4 +1,4 @@
-"""The library's log, with secrets withheld."""
+"""Log: the library's logger, which withholds secrets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ LOST = "What was to be logged here can't be shown."
 
 
 def withhold_in_log() -> None:
-    """Withhold secrets in everything that the logger `redraft` passes on; repeating it changes nothing."""
+    """Withhold secrets in everything that the logger `redraft` passes on; repeated calls change nothing."""
     logger.addFilter(_WITHHOLDING)
 
 
 class _Withholding(logging.Filter):
-    """Withhold secrets in a record, its traceback included, before any handler sees it.
+    """Withholds secrets in a record, including its traceback, before any handler sees it.
 
-    It stands on the logger, so that whatever handlers a program attaches, here or further up, get what is
-    clean; a record that nobody wants is not looked at.
+    It filters on the logger, so that every handler, attached here or further up, gets the redacted record. A
+    record whose level is disabled costs nothing.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -30,10 +30,10 @@ class _Withholding(logging.Filter):
             redactor = redactor_of_environment()
             record.msg, record.args = redactor.redact(record.getMessage()).text, ()
             if record.exc_info:
-                told = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+                trace = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
                 # Without the exception itself, which a user's handler could render again.
-                record.exc_text, record.exc_info = redactor.redact(told).text, None
-        except Exception:  # noqa: BLE001 (an exception of anybody's, which can't be rendered, ends no run)
+                record.exc_text, record.exc_info = redactor.redact(trace).text, None
+        except Exception:  # noqa: BLE001 (an exception that can't be rendered must not end a run)
             record.msg, record.args, record.exc_info, record.exc_text = LOST, (), None, None
         return True
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_personal(view: View) -> Iterator[Found]:
-    """Yield names, addresses and logins of persons, and the numbers of their phones, cards and records."""
+    """Yield names, addresses and logins of people, and the numbers of their phones, cards and records."""
     yield from _names(view)
     if not has_any(_ANY, view.data):
         return
@@ -489,7 +489,7 @@ def _numbered(view: View) -> Iterator[Found]:
 
 
 def is_card(text: str, *, shortest: int = 13) -> bool:
-    """Say whether digits are a payment card's number, by the check digit (Luhn, ISO/IEC 7812)."""
+    """Return whether digits are a payment card's number, by the check digit (Luhn, ISO/IEC 7812)."""
     digits = [int(char) for char in text if char.isdigit()]
     if not shortest <= len(digits) <= _LONGEST_CARD or len(set(digits)) == 1:
         return False
@@ -498,7 +498,7 @@ def is_card(text: str, *, shortest: int = 13) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Say whether a text is an IBAN, by its check digits (ISO 13616)."""
+    """Return whether a text is an IBAN, by its check digits (ISO 13616)."""
     code = text.replace(" ", "")
     if len(code) not in _IBAN_LENGTHS:
         return False
@@ -813,7 +813,7 @@ THINGS = word_set(
     "workshop workspace world would write writer wrong xbox xiaomi yaml year yellow yesterday york you "
     "your zealand zendesk zero zone zones zookeeper zoom zurich zusammen "
 )
-"""Words for things, roles, places and products that are often capitalised and nobody's name."""
+"""Words for things, roles, places and products that are often capitalised but are no person's name."""
 
 # Endings that surnames have and other words rarely do.
 SURNAME = re.compile(
@@ -830,7 +830,7 @@ _OF_THINGS = re.compile(
 
 
 def names_person(name: str, *, surely: bool) -> bool:
-    """Say whether capitalised words are a person's name.
+    """Return whether capitalised words are a person's name.
 
     With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
     has to be a given name or have the ending of a surname.
@@ -849,7 +849,7 @@ def names_person(name: str, *, surely: bool) -> bool:
 
 
 def is_given_name(word: str) -> bool:
-    """Say whether a word is a given name and no ordinary word."""
+    """Return whether a word is a given name rather than an ordinary word."""
     return _plain(word) in GIVEN_NAMES
 
 

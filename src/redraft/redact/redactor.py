@@ -1,4 +1,4 @@
-"""Redactor: withhold secrets, personal data and internal names from texts and data."""
+"""Redactor: withhold secrets, personal data and internal names in texts and data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
-from redraft.redact.data import redact_object, redact_plain, remembered
+from redraft.redact.data import cached, redact_object, redact_plain
 from redraft.redact.infrastructure import find_infrastructure
 from redraft.redact.kinds import Category, Found, Kind, Redacted, mark
-from redraft.redact.known import SHORTEST, Known, Places, places_of, secrets_of
+from redraft.redact.known import MIN_LENGTH, Known, MachineNames, machine_names_of, secrets_of
 from redraft.redact.personal import find_personal
 from redraft.redact.secrets import find_secrets
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 EVERY_CATEGORY = tuple(Category)
 
 _ROUNDS = 8
-"""How often a text is redacted anew: what was withheld may bring something else to light."""
+"""How often a text is redacted again, since withholding one thing may reveal another."""
 
 
 def redact(text: str) -> Redacted:
     """Return a text without secrets, personal data and internal names, and how many of each kind were found.
 
-    The secrets of this process's environment are known. Redacting the result again changes nothing. Takes one
-    to five milliseconds a kilobyte.
+    The secrets in this process's environment are known. Redacting the result again changes nothing. Takes one
+    to five milliseconds per kilobyte.
     """
     return redactor_of_environment(also=EVERY_CATEGORY).redact(text)
 
@@ -48,15 +48,15 @@ def redactor_of_environment(
     further ones. `environment` stands in for the process's own.
     """
     variables = os.environ if environment is None else environment
-    return Redactor([*secrets_of(variables), *known], also=also, places=places_of(variables))
+    return Redactor([*secrets_of(variables), *known], also=also, places=machine_names_of(variables))
 
 
 class Redactor:
-    """Withhold secrets, always, and what else is asked for by `also`.
+    """Withholds secrets, and the categories that `also` names.
 
-    `known` are values that are secret whatever they look like, 8 characters or longer (a shorter one would be
-    found in ordinary words); they are found in Base64, hexadecimal, escapes and across line breaks, too.
-    `places` are names of this machine, each with what it is. Safe to share between threads.
+    `known` are values that are secret whatever they look like, at least 8 characters long (a shorter one
+    would be found in ordinary words). They are also found in Base64, hexadecimal, escapes and across line
+    breaks. `places` are names of this machine, each with its kind. Safe to share between threads.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Redactor:
         also: Collection[Category] = (),
         places: Mapping[str, Kind] | None = None,
     ) -> None:
-        self._known = Known({value: Kind.KNOWN for value in known if len(value) >= SHORTEST})
-        self._places = Places(places or {})
+        self._known = Known({value: Kind.KNOWN for value in known if len(value) >= MIN_LENGTH})
+        self._places = MachineNames(places or {})
         self._also = frozenset(also)
 
     def redact(self, text: str) -> Redacted:
-        """Return a text with a mark in place of each thing that was found; the rest is unchanged.
+        """Return a text with a mark in place of each finding; the rest is unchanged.
 
         Redacting the result again changes nothing. Takes time in proportion to the length.
         """
@@ -81,27 +81,27 @@ class Redactor:
             if not found:
                 return Redacted(text, dict(counts))
             counts.update(str(one.kind) for one in found)
-            text = _without(text, found)
+            text = _marked(text, found)
         if not self._found(text):
             return Redacted(text, dict(counts))
         counts[str(Kind.UNCLEAN)] += 1
         return Redacted(mark(Kind.UNCLEAN), dict(counts))
 
     def is_clean(self, text: str) -> bool:
-        """Say whether nothing is found in a text: a writer refuses one that is not."""
+        """Return whether a text has no findings."""
         return not self._found(text)
 
     def redact_json(self, value: Any) -> Any:
         """Return plain JSON data of the same shape with all its texts redacted, keys included.
 
-        Whatever is under a secret-like key is withheld.
+        Withholds whatever is under a secret-like key.
         """
-        return redact_plain(value, remembered(self._text))
+        return redact_plain(value, cached(self._text))
 
     def redact_object(self, value: T, *, spared: tuple[type, ...] = ()) -> T:
-        """Return a dataclass with all the texts in it redacted, except inside `spared` classes.
+        """Return a dataclass with all its texts redacted, except inside `spared` classes.
 
-        Models in it become plain data: the result is to be shown, not to be used.
+        Models in it become plain data: the result is for display.
         """
         return redact_object(value, self._text, spared)
 
@@ -109,7 +109,7 @@ class Redactor:
         return self.redact(text).text
 
     def _found(self, text: str) -> list[Found]:
-        """Return what to withhold, from left to right, without overlaps."""
+        """Return the findings from left to right, without overlaps."""
         view = canonical(text)
         found: list[Found] = []
         for layer in (view, *unescaped(view)):
@@ -118,7 +118,7 @@ class Redactor:
                 for one in self._found_in(layer)
                 if layer.text[one.start : one.end].strip(WITHHELD + " \t\n\"'`")
             ]
-        return _apart(found)
+        return _merged(found)
 
     def _found_in(self, view: View) -> Iterator[Found]:
         yield from find_secrets(view, self._known)
@@ -129,24 +129,24 @@ class Redactor:
             yield from find_infrastructure(view)
 
 
-def _apart(found: list[Found]) -> list[Found]:
-    """Return what was found in order; what overlaps becomes one, of the kind that was found first."""
-    apart: list[Found] = []
+def _merged(found: list[Found]) -> list[Found]:
+    """Return the findings in order; those that overlap become one, of the kind that was found first."""
+    merged: list[Found] = []
     rank = {one: place for place, one in reversed(list(enumerate(found)))}
     best = 0
     for one in sorted(set(found)):
-        if apart and one.start < apart[-1].end:
-            last = apart[-1]
+        if merged and one.start < merged[-1].end:
+            last = merged[-1]
             kind = one.kind if rank[one] < best else last.kind
             best = min(best, rank[one])
-            apart[-1] = Found(last.start, max(last.end, one.end), kind)
+            merged[-1] = Found(last.start, max(last.end, one.end), kind)
         else:
-            apart.append(one)
+            merged.append(one)
             best = rank[one]
-    return apart
+    return merged
 
 
-def _without(text: str, found: list[Found]) -> str:
+def _marked(text: str, found: list[Found]) -> str:
     pieces: list[str] = []
     done = 0
     for one in found:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from redraft.redact.assignments import Strength, find_assigned, find_names, strength_of
 from redraft.redact.canonical import canonical, unescaped
-from redraft.redact.engine import at, every, has_any, spans
+from redraft.redact.engine import has_any, match_at, matches, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import (
-    is_address,
     is_code,
     is_path,
     is_placeholder,
+    is_url,
     is_wordy,
-    looks_made,
+    looks_made_up,
     looks_random,
     word_set,
 )
@@ -169,7 +169,7 @@ def _private_keys(view: View) -> Iterator[Found]:
         while ends and ends[0] < end:
             ends.pop(0)
         # One that is cut off ends where the lines no longer look like a key.
-        cut_off = at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
+        cut_off = match_at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
         done = ends[0] if ends else end + cut_off.end()
         yield Found(start, done, Kind.PRIVATE_KEY)
 
@@ -255,10 +255,10 @@ def _logins(view: View) -> Iterator[Found]:
             yield Found(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_LOGIN_IN_PROSE, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
-        if looks_made(text) and not is_placeholder(text):
+        if looks_made_up(text) and not is_placeholder(text):
             yield Found(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_COOKIE, view.data):
-        if any(looks_made(pair.partition("=")[2].strip()) for pair in view.text[start:end].split(";")):
+        if any(looks_made_up(pair.partition("=")[2].strip()) for pair in view.text[start:end].split(";")):
             yield Found(start, end, Kind.COOKIE)
 
 
@@ -275,10 +275,10 @@ def _in_headers_and_links(view: View) -> Iterator[Found]:
 
 def _in_addresses(view: View) -> Iterator[Found]:
     data, text = view.data, view.text
-    for match in every(_ADDRESS, data):
+    for match in matches(_ADDRESS, data):
         user_start, user_end = match.span(1)
         start: int = match.end()
-        rest = at(_TO_END, data, start)
+        rest = match_at(_TO_END, data, start)
         if rest is None:
             continue
         if not match[2]:
@@ -287,14 +287,14 @@ def _in_addresses(view: View) -> Iterator[Found]:
             continue
         last = text.rfind("@", start, rest.end())
         password = text[start:last]
-        if last > start and not at(_PORT, data[start:last], 0) and not is_placeholder(password):
+        if last > start and not match_at(_PORT, data[start:last], 0) and not is_placeholder(password):
             yield Found(start, last, Kind.PASSWORD)
 
 
 def _is_credential(text: str) -> bool:
     if is_placeholder(text) or is_wordy(text) or is_path(text):
         return False
-    if looks_made(text):
+    if looks_made_up(text):
         return True
     try:
         plain = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -360,12 +360,12 @@ def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
     for pattern in (_AS, _AS_BARE) if has_any((_AS, _AS_BARE), view.data) else ():
         for start, end in spans(pattern, view.data):
             text = view.text[start:end]
-            if not is_placeholder(text) and looks_made(text) and not is_code(text):
+            if not is_placeholder(text) and looks_made_up(text) and not is_code(text):
                 yield Found(start, end, Kind.PASSWORD)
 
 
 def _is_data(text: str, start: int, end: int) -> bool:
-    """Say whether this is Base64 data: behind its prefix, or a whole line among many."""
+    """Return whether this is Base64 data: behind its prefix, or a whole line among many."""
     is_line = (
         end - start >= _LINE_OF_DATA and text[start - 1 : start] in ("", "\n") and text[end : end + 1] == "\n"
     )
@@ -382,7 +382,7 @@ def _prefix(text: str, start: int, end: int) -> str:
 
 
 def _is_mixed(text: str) -> bool:
-    """Say whether letters of both cases and digits are mixed too well to be words."""
+    """Return whether letters of both cases and digits are mixed too well to be words."""
     digits = sum(map(str.isdigit, text))
     if digits < _FEWEST_DIGITS or text.isupper() or text.islower():
         return False
@@ -517,7 +517,7 @@ def _likely(view: View) -> Iterator[Found]:
         text = view.text[start:end].rstrip(_TRAILING)
         is_other = is_placeholder(text) or is_code(text) or is_path(text)
         is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
-        if looks_made(text) and not is_other and not is_phrase:
+        if looks_made_up(text) and not is_other and not is_phrase:
             yield Found(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_HANDED, view.data):
         if _is_handed_key(view.text, start, end):
@@ -531,9 +531,9 @@ def _likely(view: View) -> Iterator[Found]:
 
 
 def _is_handed_key(text: str, start: int, end: int) -> bool:
-    """Say whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
+    """Return whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
     value, called = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
-    if called is None or is_placeholder(value) or is_path(value) or is_address(value):
+    if called is None or is_placeholder(value) or is_path(value) or is_url(value):
         return False
     parts = [part.lower() for part in _PART.findall(called[1])]
     if not parts or (parts[-1] not in _OF_KEYS and not _OF_NEITHER.isdisjoint(parts)):
@@ -544,7 +544,8 @@ def _is_handed_key(text: str, start: int, end: int) -> bool:
         is_made = re.split(r"[.>:]+", called[1])[-1][0].isupper()  # a class
         return is_made or not _OF_KEYS.isdisjoint(parts)
     is_phrase = is_wordy(value) and ("-" in value or "_" in value)
-    return not _OF_PASSWORDS.isdisjoint(parts) and looks_made(value) and not is_phrase and not is_code(value)
+    is_made_up = looks_made_up(value) and not is_phrase and not is_code(value)
+    return is_made_up and not _OF_PASSWORDS.isdisjoint(parts)
 
 
 # --- inside Base64 and hexadecimal, also inside each other and wrapped over lines ---

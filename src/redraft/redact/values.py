@@ -1,4 +1,4 @@
-"""What a value looks like: a secret, a placeholder, a word, or code."""
+"""Values: whether a value looks like a secret, a placeholder, a word, or code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_WORD = 24
 
 
 def is_placeholder(value: str) -> bool:
-    """Say whether a value stands in for another: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
+    """Return whether a value is a placeholder: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
     stripped = value.strip(WITHHELD + " \t\"'`.,;:=")
     if len(stripped) > _LONGEST_WORDS:
         return False
@@ -24,24 +24,24 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_code(value: str) -> bool:
-    """Say whether a value is an expression of code: a call, an attribute, an index."""
+    """Return whether a value is an expression of code: a call, an attribute, an index."""
     return _CODE.fullmatch(value) is not None
 
 
 def is_path(value: str) -> bool:
-    """Say whether a value is a file path, rather than random text with slashes."""
+    """Return whether a value is a file path, rather than random text with slashes."""
     return _PATH.fullmatch(value) is not None and not any(
         looks_random(part) for part in re.split(r"[/\\]", value)
     )
 
 
-def is_address(value: str) -> bool:
-    """Say whether a value is a URL; secrets inside it are found on their own."""
+def is_url(value: str) -> bool:
+    """Return whether a value is a URL; secrets inside it are found on their own."""
     return _ADDRESS.match(value) is not None
 
 
 def is_wordy(value: str) -> bool:
-    """Say whether a value is made of words: `refresh_token`, `MaxRetries`, `utf-8`."""
+    """Return whether a value is made of words: `refresh_token`, `MaxRetries`, `utf-8`."""
     if len(value) > _LONGEST_WORDS:
         return False
     parts = [part for part in _WORDS.findall(value) if part[0].isalnum()]
@@ -58,19 +58,19 @@ def is_wordy(value: str) -> bool:
 
 
 def is_long_hex(value: str) -> bool:
-    """Say whether a value is hexadecimal and as long as a key; hashes look the same."""
+    """Return whether a value is hexadecimal and as long as a key; hashes look the same."""
     return len(value) >= _LONG_HEX and _HEX.fullmatch(value) is not None
 
 
-def is_name_of_something(value: str) -> bool:
-    """Say whether a value is an identifier rather than a secret: a UUID, a hash, a number, a date."""
+def is_identifier(value: str) -> bool:
+    """Return whether a value is an identifier rather than a secret: a UUID, a hash, a number, a date."""
     shortest, longest = _HASHES
     is_hash = shortest <= len(value) <= longest and _HEX.fullmatch(value) is not None
     return is_hash or _UUID.fullmatch(value) is not None or _DATE_OR_NUMBER.fullmatch(value) is not None
 
 
-def looks_made(value: str) -> bool:
-    """Say whether a value looks made up, as passwords are: letters with digits or signs among them."""
+def looks_made_up(value: str) -> bool:
+    """Return whether a value looks made up, as passwords are: letters with digits or signs among them."""
     if len(value) < _MADE or _DATE_OR_NUMBER.fullmatch(value) is not None:
         return False
     has_letter = any(char.isalpha() for char in value)
@@ -79,8 +79,8 @@ def looks_made(value: str) -> bool:
 
 
 def looks_random(value: str) -> bool:
-    """Say whether a value looks generated: long, with frequent changes between kinds of characters."""
-    if len(value) < _RANDOM or is_name_of_something(value) or is_wordy(value):
+    """Return whether a value looks generated: long, with frequent changes between kinds of characters."""
+    if len(value) < _RANDOM or is_identifier(value) or is_wordy(value):
         return False
     if not any(char.isdigit() for char in value) and len(value) < _LONG_RANDOM:
         return False
