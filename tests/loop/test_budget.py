@@ -93,7 +93,7 @@ def test_spent(budget, usage, expected):
             Budget(seconds=60),
             "time_budget",
             TokenUsage(),
-            "61.2 of 60.0 seconds went by (budget_seconds).",
+            "61.2 of 60.0 seconds passed (budget_seconds).",
         ),
     ],
 )
@@ -165,7 +165,7 @@ def skip():
 def _clocks(monkeypatch):
     """Let journals follow what is skipped, and leave time to settle even on a machine that is busy."""
     monkeypatch.setattr("redraft.loop.journal.monotonic", lambda: monotonic() + _skipped[0])
-    monkeypatch.setattr("redraft.loop.budget.SETTLING", 1_000)
+    monkeypatch.setattr("redraft.loop.budget.GRACE", 1_000)
 
 
 class Provider:

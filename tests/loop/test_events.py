@@ -85,8 +85,8 @@ def test_a_later_write_error_is_logged_once(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         log(RunStarted("r", Task("t")))
         log(RunStarted("r", Task("t")))
-    assert [record.message.partition(" any more")[0] for record in caplog.records] == [
-        f"The events are not written to {tmp_path / 'events.jsonl'}"
+    assert [record.message.rpartition(": ")[0] for record in caplog.records] == [
+        f"Events can no longer be written to {tmp_path / 'events.jsonl'}"
     ]
 
 

@@ -320,7 +320,7 @@ def test_a_budget_spent_in_a_revision_keeps_the_earlier_version(budget, used):
 @pytest.mark.parametrize("hangs", ["a tool", "the model"])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_hanging_agent_is_cancelled_and_its_conversation_kept(hangs, first, monkeypatch):
-    monkeypatch.setattr("redraft.loop.budget.SETTLING", 1_000)
+    monkeypatch.setattr("redraft.loop.budget.GRACE", 1_000)
 
     async def hang():
         """Let the time of the budget go by on the clock of the event loop, and never end."""

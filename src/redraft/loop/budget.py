@@ -1,4 +1,4 @@
-"""Budgets: what a run may use, and what it has used."""
+"""Budgets: the limits of a run, what it has used, and which calls still fit."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
-"""What the model calls inside a step of the loop are for."""
+"""The role of the model calls inside each step of the loop."""
 LONGEST_REPLY = 16_384
-"""Output tokens reserved for a call without a limit of its own, until a reply of its role is known."""
+"""Output tokens to reserve for a call without a limit of its own, until a reply of its role is known."""
 SHORTEST_RESERVED = 2_048
-"""Output tokens reserved at least for such a call afterwards; else twice the longest reply of its role."""
+"""The fewest output tokens to reserve for such a call afterwards; usually twice the longest reply so far."""
 FREE_CHECKS = 1.0
-"""Seconds that judging a version may always take: its free checks run when the time is spent, too."""
-SETTLING = 1.0
-"""Seconds in which a step makes its result of what it has, after a call inside it was cancelled."""
+"""Seconds that judging may always take, so that free checks run even after the time is spent."""
+GRACE = 1.0
+"""Seconds for a step to return what it has, after a call inside it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bound a run: tokens of all calls, US dollars, seconds, and tokens of revisions; None is no bound.
+    """The limits of a run: tokens of all calls, US dollars, seconds, and tokens of revisions; None: no limit.
 
-    Raises `ConfigError` for a bound of 0 or less: nothing could run under it.
+    Raises `ConfigError` for a limit of 0 or less.
     """
 
     tokens: int | None = None
@@ -65,10 +65,10 @@ NO_BUDGET = Budget()
 
 @dataclass(slots=True)
 class Tally:
-    """Add up what one run has used, by role.
+    """What a run has used so far, by role.
 
-    `longest` and `dearest` are the output tokens and the cost of the largest reply of a role. `exhausted`
-    names the budget that has kept a call from starting or ending; `refused` and `cancelled` count such calls.
+    `longest` and `dearest` are the output tokens and the cost of the largest reply of each role. `exhausted`
+    is the budget that kept a call from starting or from ending; `refused` and `cancelled` count these calls.
     """
 
     budget: Budget
@@ -86,7 +86,7 @@ class Tally:
         self.started = self.clock()
 
     def add(self, role: ModelRole, usage: TokenUsage) -> None:
-        """Count what a step used."""
+        """Add the usage of a step."""
         used = self.by_role.get(role)
         if used is None:
             self.by_role[role] = usage
@@ -96,13 +96,13 @@ class Tally:
             self.known_usd += usage.cost_usd
 
     def add_failure(self, role: ModelRole | None, error: Exception) -> None:
-        """Count a call that failed, and what was paid on the way to the failure."""
+        """Add the usage of a step that failed, and the failed request itself."""
         if role is not None and isinstance(error, ModelError | OutputError):
             failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
             self.add(role, failed + (error.usage or NOTHING_USED))
 
     def total(self) -> TokenUsage:
-        """Return what all roles used together."""
+        """Return the usage of all roles."""
         total = NOTHING_USED
         for used in self.by_role.values():
             total += used
@@ -113,7 +113,7 @@ class Tally:
         return self.clock() - self.started
 
     def spent(self, under_way: TokenUsage = NOTHING_USED) -> ConvergenceReason | None:
-        """Name the budget of the run that is spent, if one is; `under_way` is not counted yet."""
+        """Return the budget that is spent, or None; `under_way` is usage that is not counted yet."""
         budget = self.budget
         if budget is NO_BUDGET:
             return None
@@ -122,7 +122,7 @@ class Tally:
         used = self.total() + under_way
         if budget.tokens is not None and used.total_tokens >= budget.tokens:
             return ConvergenceReason.TOKEN_BUDGET
-        # One cost that is not known must not set the others free.
+        # An unknown cost must not lift the limit on the known ones.
         if budget.usd is not None and self.known_usd + (under_way.cost_usd or 0.0) >= budget.usd:
             return ConvergenceReason.COST_BUDGET
         if budget.seconds is not None and self.seconds() >= budget.seconds:
@@ -130,44 +130,42 @@ class Tally:
         return None
 
     def allows_waiting(self, seconds: float, under_way: TokenUsage = NOTHING_USED) -> bool:
-        """Say whether the run may wait so long and then still start a step."""
+        """Return whether the run may wait this long and still start a step afterwards."""
         bound = self.budget.seconds
         return self.spent(under_way) is None and (bound is None or self.seconds() + seconds < bound)
 
     def reply_tokens(self, role: ModelRole) -> int:
-        """Return how many output tokens to reserve for a call of a role that has no limit of its own."""
+        """Return the output tokens to reserve for a call without a limit of its own."""
         longest = self.longest.get(role)
         return LONGEST_REPLY if longest is None else max(SHORTEST_RESERVED, 2 * longest)
 
     def reply_cost(self, role: ModelRole) -> float:
-        """Return how many US dollars to reserve for a call of a role: any number, until one is known."""
+        """Return the US dollars to reserve for a call: infinity until a reply of its role is known."""
         dearest = self.dearest.get(role)
         return float("inf") if dearest is None else 2 * dearest
 
     def observe(self, role: ModelRole, usage: TokenUsage) -> None:
-        """Learn from a reply how much the next one of its role may use."""
+        """Learn from a reply how much to reserve for the next one of its role."""
         if usage.requests:
             self.longest[role] = max(self.longest.get(role, 0), usage.output_tokens)
-            # A cost that is not known can't be bounded: it must not hold up the calls of the others.
+            # An unknown cost can't be bounded, so it must not hold up other calls.
             self.dearest[role] = max(self.dearest.get(role, 0.0), usage.cost_usd or 0.0)
 
-    def named(self, reason: ConvergenceReason) -> str:
-        """Return the option that a reason to stop comes from, with its value."""
+    def option(self, reason: ConvergenceReason) -> str:
+        """Return the option behind a budget's reason to stop, with its value."""
         budget = self.budget
         if reason is ConvergenceReason.TIME_BUDGET:
             return f"budget_seconds={budget.seconds:g}"
-        return (
-            f"budget_usd={budget.usd:g}"
-            if reason is ConvergenceReason.COST_BUDGET
-            else f"budget_tokens={budget.tokens}"
-        )
+        if reason is ConvergenceReason.COST_BUDGET:
+            return f"budget_usd={budget.usd:g}"
+        return f"budget_tokens={budget.tokens}"
 
     def stop(self, reason: ConvergenceReason) -> Stop:
-        """Explain a reason to stop that is a budget's: what was used, of how much."""
+        """Return the stop for a budget's reason, with what was used of it."""
         budget, used = self.budget, self.total()
         if reason is ConvergenceReason.TIME_BUDGET:
             seconds, bound = self.seconds(), budget.seconds or 0.0
-            detail = f"{seconds:.1f} of {bound:.1f} seconds went by (budget_seconds)."
+            detail = f"{seconds:.1f} of {bound:.1f} seconds passed (budget_seconds)."
             return Stop(reason, detail, {"used": seconds, "budget_seconds": bound})
         if reason is ConvergenceReason.COST_BUDGET:
             usd = render_usd(budget.usd or 0.0)
@@ -188,15 +186,15 @@ class Tally:
         return Stop(reason, detail, {"used": tokens, "max_revision_tokens": bound})
 
     def account(self) -> str:
-        """Say which calls the budget has cost the run, if any."""
+        """Describe the calls that the budget prevented or cancelled; empty if there are none."""
         if self.exhausted is None:
             return ""
         counts = ((self.refused, "not started"), (self.cancelled, "cancelled"))
-        said = " and ".join(f"{count} {what}" for count, what in counts if count)
-        return f"{self.named(self.exhausted)} left no room for all model calls and checks: {said}."
+        calls = " and ".join(f"{count} {what}" for count, what in counts if count)
+        return f"{self.option(self.exhausted)} left no room for all model calls and checks: {calls}."
 
     def revision_tokens_left(self) -> int | None:
-        """Return how many tokens revisions may still use; None where that is not bounded."""
+        """Return the tokens left for revisions; None if there is no limit."""
         if self.budget.revision_tokens is None:
             return None
         used = self.by_role.get("revision", NOTHING_USED).total_tokens
@@ -204,55 +202,55 @@ class Tally:
 
 
 def bounded(step: Step, tally: Tally) -> Step:
-    """Return a step in which model calls start only within the budget, and which ends when its time is spent.
+    """Wrap a step to start model calls only within the budget, and to end when the time is spent.
 
-    An effect that is still under way then is cancelled, as a step of a journal before it is recorded: it is
-    carried out again when the run is resumed. Raises `UnfinishedError` with the reason.
+    An effect that is still under way then is cancelled. A journal does not record it, so it is carried out
+    again when the run is resumed. Raises `UnfinishedError` with the reason.
     """
 
     @wraps(step, (), ())
     async def bound(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        own = StepBudget(tally, name)
+        budget = StepBudget(tally, name)
 
         async def in_budget(*args: P.args, **kwargs: P.kwargs) -> R:
-            # The clock runs only while something is carried out: neither replaying nor recording is cut off.
-            own.begin()
+            # The clock runs only while the effect does: neither replaying nor recording is cut short.
+            budget.begin()
             try:
                 return await fn(*args, **kwargs)
             finally:
-                own.end()
+                budget.end()
 
-        outside = allowance.set(own)
+        outer = allowance.set(budget)
         try:
-            async with own.bound:
+            async with budget.bound:
                 return await step(name, returns, in_budget, *args, **kwargs)
         except TimeoutError as error:
-            if not own.bound.expired():  # a timeout of the effect itself
+            if not budget.bound.expired():  # a timeout of the effect itself
                 raise
-            late = own.out_of_time(f"the step {name!r} was under way")
-            late.usage = own.used
+            late = budget.out_of_time(f"the step {name!r} was under way")
+            late.usage = budget.used
             raise late from error
-        except asyncio.CancelledError:  # from outside: nobody else knows what the calls inside have used
+        except asyncio.CancelledError:  # from outside; only this step knows what its calls have used
             if (role := ROLES.get(name)) is not None:
-                tally.add(role, own.used)
+                tally.add(role, budget.used)
             raise
         finally:
-            allowance.reset(outside)
+            allowance.reset(outer)
 
     return bound
 
 
 class StepBudget:
-    """What one step of a run may use; an `Allowance`.
+    """The `Allowance` of one step: what it may still use of the run's budget.
 
-    Each model call reserves what it may use before it starts: its input and its output limit, or what replies
-    of its role may take. It starts if that fits into what is left beside the calls under way; otherwise it
-    waits for them. A call that has the run to itself starts as long as its input fits, so that a run
-    overshoots its budget by at most one reply.
+    Before it starts, a model call reserves its input and its output limit, or else what replies of its role
+    usually take. It starts if that fits into what is left beside the calls under way; otherwise it waits for
+    them to end. A call that runs alone starts as long as its input fits, so a run exceeds its budget by at
+    most one reply.
 
-    `used` is what the calls of the step have used that have ended, and are not in the tally yet.
+    `used` is the usage of the step's finished calls, which are not in the tally yet.
     """
 
     def __init__(self, tally: Tally, name: str) -> None:
@@ -268,11 +266,11 @@ class StepBudget:
 
     @property
     def bounds_time(self) -> bool:
-        """Whether the step will be cancelled when its time is spent."""
+        """Whether the step is cancelled when its time is spent."""
         return self.deadline is not None
 
     def begin(self) -> None:
-        """Start the clock of the step, where the budget has one."""
+        """Start the clock of the step, if the budget limits time."""
         seconds = self.tally.budget.seconds
         if seconds is None:
             return
@@ -283,16 +281,16 @@ class StepBudget:
         self.bound.reschedule(self._checks_until)
 
     def end(self) -> None:
-        """Stop the clock: what comes after the effect is not cancelled."""
+        """Stop the clock, so that what follows the effect is not cancelled."""
         if self.deadline is not None and not self.bound.expired():
             self.bound.reschedule(None)
 
     def call(self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, /) -> BudgetedCall:
-        """Return what a model call is carried out by."""
+        """Return a context in which to make a model call."""
         return BudgetedCall(self, role, input_tokens, max_tokens)
 
     async def in_time(self, check: Awaitable[R], /) -> R:
-        """Wait for a check that is free, as long as those may take; raises `UnfinishedError` then."""
+        """Await a free check; raises `UnfinishedError` when the time for such checks is spent."""
         if (until := self._checks_until) is None:
             return await check
         self.leave_time_after(until)
@@ -306,23 +304,23 @@ class StepBudget:
             raise self.out_of_time("a check was under way") from error
 
     def leave_time_after(self, moment: float) -> None:
-        """Let the step itself go on for a little when something inside it was cancelled."""
-        if not self.bound.expired() and (self.bound.when() or moment) < moment + SETTLING:
-            self.bound.reschedule(moment + SETTLING)
+        """Give the step time to return after something inside it is cancelled at `moment`."""
+        if not self.bound.expired() and (self.bound.when() or moment) < moment + GRACE:
+            self.bound.reschedule(moment + GRACE)
 
     def out_of_time(self, what: str) -> UnfinishedError:
-        """Return the error that ends what is cancelled; it carries what was used and is not counted yet."""
+        """Return the error for something that was cancelled, and count it."""
         self.tally.cancelled += 1
         return self.over(ConvergenceReason.TIME_BUDGET, f"was spent while {what}; it was cancelled.")
 
     def over(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
-        """Return the error of what a budget does not allow; the run ends with this reason."""
+        """Return the error for something that the budget does not allow; the run ends for this reason."""
         self.tally.exhausted = self.tally.exhausted or reason
-        return UnfinishedError(f"{self.tally.named(reason)} {what}", reason=reason)
+        return UnfinishedError(f"{self.tally.option(reason)} {what}", reason=reason)
 
     async def admit(self, call: BudgetedCall) -> None:
-        """Reserve what a call may use, as soon as that fits; raises `UnfinishedError` where it can't."""
-        if not self._waiting and self._decide(call):
+        """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
+        if not self._waiting and self._reserve(call):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, turn))
@@ -333,7 +331,7 @@ class StepBudget:
                 self._waiting = deque(pair for pair in self._waiting if pair[1] is not turn)
 
     def release(self, call: BudgetedCall, usage: TokenUsage) -> None:
-        """Count what a call has used instead of what it reserved, and let those start that wait for it."""
+        """Replace a call's reservation by its usage, and start the waiting calls that now fit."""
         self.under_way.discard(call)
         self.used += usage
         self.known_usd += usage.cost_usd or 0.0
@@ -341,7 +339,7 @@ class StepBudget:
         while self._waiting:
             waiting, turn = self._waiting[0]
             try:
-                if not turn.done() and not self._decide(waiting):
+                if not turn.done() and not self._reserve(waiting):
                     return
             except UnfinishedError as error:
                 turn.set_exception(error)
@@ -350,8 +348,8 @@ class StepBudget:
                     turn.set_result(None)
             self._waiting.popleft()
 
-    def _decide(self, call: BudgetedCall) -> bool:
-        """Reserve what a call may use, or return False to let it wait; raises `UnfinishedError` to refuse."""
+    def _reserve(self, call: BudgetedCall) -> bool:
+        """Reserve what a call may use, or return False if it has to wait; raises `UnfinishedError`."""
         budget, tally = self.tally.budget, self.tally
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
@@ -363,9 +361,8 @@ class StepBudget:
             left = budget.tokens - (tally.total() + self.used).total_tokens
             fits = sum(other.tokens for other in self.under_way) + call.tokens <= left
             if call.input_tokens >= left:
-                told = f"leaves {max(0, left):,} tokens; the next call takes about {call.input_tokens:,} "
-                told += "for its input alone."
-                refusal = ConvergenceReason.TOKEN_BUDGET, told
+                why = f"leaves {max(0, left):,} tokens; the next call takes about {call.input_tokens:,} "
+                refusal = ConvergenceReason.TOKEN_BUDGET, f"{why}for its input alone."
         if budget.usd is not None:
             left_usd = budget.usd - tally.known_usd - self.known_usd
             fits = fits and sum(other.usd for other in self.under_way) + call.usd <= left_usd
@@ -381,7 +378,7 @@ class StepBudget:
 
 
 class BudgetedCall:
-    """One model call of a step: what it may use is reserved before it starts, and counted when it ends."""
+    """One model call of a step: it reserves what it may use, and is counted when it ends."""
 
     def __init__(self, step: StepBudget, role: ModelRole, input_tokens: int, max_tokens: int | None) -> None:
         self.role: ModelRole = role
@@ -403,11 +400,11 @@ class BudgetedCall:
         self._step.release(self, self._used)
 
     def used(self, usage: TokenUsage, /) -> None:
-        """Say what the call has used, also where its reply was recorded before and it did not start."""
+        """Report what the call used, also if its reply comes from a recording."""
         self._used = usage
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start the call when it fits, and cancel it when the time is spent; `UnfinishedError` says so."""
+        """Start the call once it fits, and cancel it when the time is spent, with an `UnfinishedError`."""
         step = self._step
         if step.deadline is None:
             await step.admit(self)

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 UNSTABLE = 0.1
-"""The spread of one output's scores from which a judge is called unstable (specification, section 6)."""
-
+"""The spread of scores for one output above which a judge is unstable (specification, section 6)."""
 ENOUGH_DRAFTS = 20
-
+"""How many first drafts a judge must have seen before it can be called undercritical."""
 ACCEPTED_SHARE = 0.95
+"""The share of accepted first drafts from which a judge is undercritical."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Say where the scores of a run come from.
+    """Where the scores of a run come from.
 
-    `judge` names the model that judges, if one does; `judged` are the criteria it judges. `self_judged` is
-    True when that is the generating model and nothing else has a say.
+    `judge` is the name of the model that judges, if any, and `judged` the criteria that it judges.
+    `self_judged` is True if that model also generates, and there are no other criteria.
     """
 
     judge: str = ""
@@ -41,7 +41,7 @@ NO_JUDGE = Signals()
 def diagnose(
     versions: Sequence[ReflectionVersion], reason: ConvergenceReason, signals: Signals
 ) -> dict[str, str]:
-    """Return the name of each failure mode that shows in a run, with a sentence. Specification 4.4."""
+    """Return the failure modes that a run shows, each with a sentence about it. Specification 4.4."""
     found: dict[str, str] = {}
     if reason is ConvergenceReason.REPEATED_ISSUES:
         found["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
@@ -49,15 +49,15 @@ def diagnose(
         found["quality_regression"] = (
             f"Version {worse.iteration} was worse than an earlier one; the best one was gone back to."
         )
-    if blind := _not_judged(versions):
-        found["unjudged"] = f"Not fully judged: {blind}."
+    if missing := _unjudged(versions):
+        found["unjudged"] = f"Not fully judged: {missing}."
     if signals.judged:
-        found.update(_of_the_judge(versions, signals))
+        found.update(_judge_problems(versions, signals))
     return found
 
 
 def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the first version that scored lower than one before it, by more than the judge's spread."""
+    """Return the first version that scored below an earlier one by more than the judge's spread."""
     for version in versions:
         gain = version.gain
         if gain is not None and gain < 0 and gain < -version.evaluation.spread:
@@ -65,11 +65,11 @@ def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | No
     return None
 
 
-def _not_judged(versions: Sequence[ReflectionVersion]) -> str:
-    """Name the versions that were not fully judged, and by what not: `versions 2 and 4 (clarity), version 5`.
+def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
+    """Name the versions that lack scores, and their criteria: `versions 2 and 4 (clarity), version 5`.
 
-    Where nothing is there to judge, what was made is satisfactory without a score; where a gate failed,
-    nobody wanted to know the rest.
+    Without criteria a version is satisfactory without a score, and after a failed gate the others are not
+    judged on purpose; neither is named.
     """
     missing: dict[tuple[str, ...], list[str]] = {}
     for version in versions:
@@ -83,7 +83,7 @@ def _not_judged(versions: Sequence[ReflectionVersion]) -> str:
     )
 
 
-def _of_the_judge(versions: Sequence[ReflectionVersion], signals: Signals) -> dict[str, str]:
+def _judge_problems(versions: Sequence[ReflectionVersion], signals: Signals) -> dict[str, str]:
     found: dict[str, str] = {}
     if signals.self_judged:
         found["self_judged_only"] = (
@@ -124,11 +124,9 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
 
 
 class FirstDrafts:
-    """Remember, per judge, whether it accepted the latest first drafts.
+    """Whether each judge accepted its latest first drafts; the only sign of an undercritical judge.
 
-    That is the only trace of an undercritical judge.
-
-    Bounded: the last drafts of the last judges. It is kept in the process, since no single run can show it.
+    It is kept in the process, since a single run can't show it, and bounded in judges and drafts.
     """
 
     def __init__(self, judges: int = 64) -> None:
@@ -136,7 +134,7 @@ class FirstDrafts:
         self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
 
     def add(self, signals: Signals, accepted: bool) -> float | None:
-        """Count a first draft; return the share accepted once there are enough of them, else None."""
+        """Add a first draft; return the share that was accepted, or None until there are enough drafts."""
         key = (signals.judge, signals.judged)
         record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
         record.append(accepted)

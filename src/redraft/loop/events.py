@@ -24,27 +24,29 @@ E = TypeVar("E")
 
 
 class EventLog:
-    """Write every event of one or many runs as a line of JSON: an `on_event` listener.
+    """An `on_event` listener that writes each event as a line of JSON, for one run or many.
 
-    A line has `schema_version`, `event` (the class's name in snake case), `at` (UTC) and the event's fields,
-    and is there for readers as soon as the event has happened; secrets in it are withheld. Lines are added
-    to a file that exists. A stream that is given in place of a path stays open. Raises `ConfigError` for a
-    file that can't be written; one that can't be written later costs no run anything but its lines.
+    A line has `schema_version`, `event` (the class name in snake case), `at` (UTC) and the event's fields,
+    with secrets redacted. It is flushed at once. Lines are appended to an existing file. A stream may be
+    passed instead of a path; it is not closed.
+
+    Raises `ConfigError` for a file that can't be opened. If a later write fails, a warning is logged once,
+    and the runs go on.
     """
 
-    def __init__(self, place: str | Path | TextIO) -> None:
-        self._owned = isinstance(place, str | Path)
-        self._name = str(place) if isinstance(place, str | Path) else "the stream"
+    def __init__(self, target: str | Path | TextIO) -> None:
+        self._owned = isinstance(target, str | Path)
+        self._name = str(target) if isinstance(target, str | Path) else "the stream"
         self._failed = False
         self._redactor = redactor_of_environment()
-        if not isinstance(place, str | Path):
-            self._stream = place
+        if not isinstance(target, str | Path):
+            self._stream = target
             return
         try:
-            # A lone surrogate has no UTF-8; its escape is what JSON has for it.
-            self._stream = Path(place).open("a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (closed by close)
+            # A lone surrogate can't be encoded; its escape is valid JSON.
+            self._stream = Path(target).open("a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (closed by close)
         except OSError as error:
-            raise ConfigError(f"The events can't be written to {str(place)!r}: {error.strerror}.") from error
+            raise ConfigError(f"The events can't be written to {str(target)!r}: {error.strerror}.") from error
 
     def __call__(self, event: Event) -> None:
         """Write an event."""
@@ -53,11 +55,11 @@ class EventLog:
             self._stream.flush()
         except (OSError, ValueError) as error:  # a stream that was closed raises ValueError
             if not self._failed:
-                logger.warning("The events are not written to %s any more: %s", self._name, error)
+                logger.warning("Events can no longer be written to %s: %s", self._name, error)
             self._failed = True
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file; a stream that was passed stays open."""
         if self._owned:
             self._stream.close()
 
@@ -71,7 +73,7 @@ class EventLog:
 
 
 def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
-    """Return an event as one line of JSON, with its secrets withheld."""
+    """Return an event as one line of JSON, with secrets redacted."""
     fields = redactor.redact_json(to_json(event))
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
@@ -79,7 +81,7 @@ def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
 
 
 def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
-    """Return what hands an event to the listener; one that raises is logged."""
+    """Return a function that passes events to a listener, and logs what the listener raises."""
     if listener is None:
         return nobody
 
@@ -93,4 +95,4 @@ def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
 
 
 def nobody(_event: object) -> None:
-    """Listen to nothing."""
+    """Ignore an event: the listener of a run that has none."""

@@ -25,45 +25,48 @@ RevisionStrategy: TypeAlias = Literal["full_rewrite", "targeted_edit", "incremen
 STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
 
 FRESH_TEMPERATURE = 0.7
-"""The first wish for a fresh start: enough for another answer, not so much that the answer suffers."""
+"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
 
 SHORT_TEXT = 1500
-"""Characters below which writing a text anew costs no more than naming the edits."""
+"""Characters up to which rewriting a text costs no more than editing it."""
 
 MOSTLY_WRONG = 0.5
-"""The share of failing criteria, or of lines touched by issues, from which a text is better rewritten."""
+"""The share of failing criteria, or of lines with issues, above which a text is rewritten."""
 
 AFTER_FAILURE = {
     "targeted_edit": "full_rewrite",
     "full_rewrite": "incremental",
     "incremental": "targeted_edit",
 }
-"""Which strategy takes over when one has made things worse."""
+"""The strategy to try after one that made things worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelGenerator:
-    """Draft with a model: the first draft, and fresh ones that avoid what went wrong before."""
+    """Draft with a model: the first draft, and fresh starts that avoid what went wrong before."""
 
     model: ChatModel
     system_prompt: str = ""
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return a draft; raises `OutputError` for an empty reply, `ModelError` when the provider failed."""
+        """Return a draft; raises `OutputError` for an empty reply, and what the model raises."""
         fresh = run.attempt.mode == "fresh"
         if fresh:
             prompt = fresh_prompt(prompt, run.attempt.evaluation)
         request = _request(opening(self.system_prompt, prompt), run, "generation")
         reply = await answer(self.model, request)
         text = _text_of(reply, reply.usage)
-        avoided = () if run.attempt.evaluation is None else improvements_asked(run.attempt.evaluation)
+        improvements = () if run.attempt.evaluation is None else improvements_asked(run.attempt.evaluation)
         strategy = "fresh" if fresh else "draft"
-        return Draft(text, reply.usage, avoided, strategy, _cut_off(reply))
+        return Draft(text, reply.usage, improvements, strategy, _cut_off(reply))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReviser:
-    """Revise with a model, by the strategy of the attempt."""
+    """Revise with a model, by the strategy of the attempt.
+
+    The prompt shows the issues of earlier versions with `show_reflections`, their texts with `show_versions`.
+    """
 
     model: ChatModel
     system_prompt: str = ""
@@ -71,17 +74,18 @@ class ModelReviser:
     show_versions: bool = False
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return a better draft.
+        """Return a revised draft.
 
-        An edit that does not apply is reported back once; after that the whole text is rewritten. What was
-        paid on the way is in the draft's usage, or in the error's where the provider failed.
+        An edit that does not apply is reported back once; if the next one fails, too, the text is rewritten.
+        The usage of all calls is in the draft's usage, or in that of the error if the provider failed.
         """
         strategy = run.attempt.strategy
         if strategy == "hybrid":
             strategy = choose_strategy(output, evaluation)
-            # Outside of a run there are no versions: there, too, the text is a person's own.
-            if strategy == "fresh" and (not run.versions or run.versions[0].strategy == "given"):
-                strategy = "full_rewrite"  # a person's own text is never put aside unseen
+            # Outside of a run there are no versions, and the text is the caller's.
+            is_given = not run.versions or run.versions[0].strategy == "given"
+            if strategy == "fresh" and is_given:
+                strategy = "full_rewrite"  # the caller's own text is never discarded
         prompt = prompt_of(run.task, run.advice)
         if strategy == "fresh":
             turns = opening(self.system_prompt, fresh_prompt(prompt, evaluation))
@@ -118,51 +122,52 @@ class ModelReviser:
         strategy: str,
         before: Draft | None = None,
     ) -> Draft:
-        """Take the reply as the new version; one that can't be is asked for again once."""
-        paid, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
-        reply = await self._ask(request, paid)
-        paid += reply.usage
+        """Return the reply as the new version; request it again once if it can't be used."""
+        usage, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
+        reply = await self._ask(request, usage)
+        usage += reply.usage
         try:
-            revised = _like(output, reply, paid)
+            revised = _like(output, reply, usage)
         except OutputError as error:
             request = _follow_up(request, reply, f"This can't be used: {error}. {WHOLE}")
-            reply = await self._ask(request, paid)
-            paid += reply.usage
-            revised = _like(output, reply, paid)
-        return Draft(revised, paid, improvements_asked(evaluation), strategy, (*notes, *_cut_off(reply)))
+            reply = await self._ask(request, usage)
+            usage += reply.usage
+            revised = _like(output, reply, usage)
+        return Draft(revised, usage, improvements_asked(evaluation), strategy, (*notes, *_cut_off(reply)))
 
     async def _edit(self, request: ChatRequest, output: Output, evaluation: ReflectionEvaluation) -> Draft:
-        text, paid, notes = as_text(output), NOTHING_USED, ()
+        text, usage, notes = as_text(output), NOTHING_USED, ()
         for _ in range(2):
-            reply = await self._ask(request, paid)
-            paid += reply.usage
+            reply = await self._ask(request, usage)
+            usage += reply.usage
             try:
                 edits = read_edits(reply.text)
-                edited = _like(output, replace(reply, text=apply_edits(text, edits)), paid)
+                edited = _like(output, replace(reply, text=apply_edits(text, edits)), usage)
             except OutputError as error:
                 notes = (f"An edit could not be applied: {error}.",)
                 request = _follow_up(request, reply, f"This can't be applied: {error}. Send all edits again.")
                 continue
-            return Draft(edited, paid, tuple(edit.describe() for edit in edits), "targeted_edit", notes)
+            return Draft(edited, usage, tuple(edit.describe() for edit in edits), "targeted_edit", notes)
         request = _follow_up(request, None, f"Forget the edits. {instruction('full_rewrite')}")
         return await self._rewrite(
-            request, output, evaluation, "full_rewrite", Draft(None, paid, notes=notes)
+            request, output, evaluation, "full_rewrite", Draft(None, usage, notes=notes)
         )
 
-    async def _ask(self, request: ChatRequest, paid: TokenUsage) -> ChatReply:
+    async def _ask(self, request: ChatRequest, usage: TokenUsage) -> ChatReply:
+        """Call the model; an error carries the `usage` so far, too."""
         try:
             return await answer(self.model, request)
         except (ModelError, UnfinishedError) as error:
-            error.usage = paid + (error.usage or NOTHING_USED)
+            error.usage = usage + (error.usage or NOTHING_USED)
             raise
 
 
 def choose_strategy(output: Output, evaluation: ReflectionEvaluation) -> str:
-    """Choose for `hybrid` by how much is wrong.
+    """Choose the strategy of `hybrid` by how much is wrong.
 
-    Where every check failed outright, nothing is known to be worth keeping, and a model that sees its failed
-    draft tends to repeat it: start fresh. Else rewrite what is short or mostly wrong, edit what is wrong in
-    places, and extend the rest.
+    If every check failed, start fresh: nothing is known to be worth keeping, and a model that sees its failed
+    draft tends to repeat it. Otherwise rewrite a text that is short or mostly wrong, edit one with few issues
+    or with places for all of them, and extend the rest.
     """
     if evaluation.overall_score == 0.0:
         return "fresh"
@@ -174,7 +179,7 @@ def choose_strategy(output: Output, evaluation: ReflectionEvaluation) -> str:
     ):
         return "full_rewrite"
     placed = [issue for issue in evaluation.issues if issue.line is not None or issue.path is not None]
-    few = len(evaluation.issues) <= 3  # noqa: PLR2004 (what fits into a handful of edits)
+    few = len(evaluation.issues) <= 3  # noqa: PLR2004 (a handful of edits)
     return "targeted_edit" if few or len(placed) == len(evaluation.issues) else "incremental"
 
 
@@ -191,39 +196,40 @@ def _touched_share(text: str, evaluation: ReflectionEvaluation) -> float:
 
 
 def improvements_asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    """Return the improvements that a draft is recorded with where only the critique names them."""
+    """Return the improvements of a draft of which only the critique is known: the issues it was given."""
     return tuple(f"{ASKED}{issue}" for issue in evaluation.issues)
 
 
 def _request(
     turns: tuple[Message, ...], run: RunContext, role: ModelRole, temperature: float | None = None
 ) -> ChatRequest:
-    """Ask with what the attempt wishes; `temperature` is for where it has no wish."""
-    wish = run.attempt.temperature if run.attempt.temperature is not None else temperature
-    return ChatRequest(turns, temperature=wish, max_tokens=run.attempt.max_tokens, role=role)
+    """Return a request with the attempt's options; `temperature` is the default."""
+    if run.attempt.temperature is not None:
+        temperature = run.attempt.temperature
+    return ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
 
 
-def _follow_up(request: ChatRequest, reply: ChatReply | None, what: str) -> ChatRequest:
-    said = (Message("assistant", reply.text),) if reply is not None else ()
-    return replace(request, messages=(*request.messages, *said, Message("user", what)))
+def _follow_up(request: ChatRequest, reply: ChatReply | None, text: str) -> ChatRequest:
+    replies = () if reply is None else (Message("assistant", reply.text),)
+    return replace(request, messages=(*request.messages, *replies, Message("user", text)))
 
 
-def _like(output: Output, reply: ChatReply, paid: TokenUsage) -> Output:
-    """Return a reply in the form that the output had: text stays text, JSON becomes JSON again."""
-    text = _text_of(reply, paid)
+def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
+    """Convert a reply to the type of the output: text, JSON or a pydantic model."""
+    text = _text_of(reply, usage)
     if isinstance(output, str):
         return text
     kind: Any = output.__class__
     try:
         value: Output = json_of(text)
         return kind.model_validate(value) if hasattr(kind, "model_validate") else value
-    except (OutputError, ValueError) as error:  # what does not validate is a ValueError of pydantic's
-        raise OutputError(f"the reply is no {kind.__name__}: {error}", usage=paid) from error
+    except (OutputError, ValueError) as error:  # pydantic's ValidationError is a ValueError
+        raise OutputError(f"the reply is no {kind.__name__}: {error}", usage=usage) from error
 
 
-def _text_of(reply: ChatReply, paid: TokenUsage) -> str:
+def _text_of(reply: ChatReply, usage: TokenUsage) -> str:
     if not reply.text.strip():
-        raise OutputError(f"the model {reply.model!r} returned an empty reply", usage=paid)
+        raise OutputError(f"the model {reply.model!r} returned an empty reply", usage=usage)
     return reply.text
 
 
@@ -232,7 +238,7 @@ def _cut_off(reply: ChatReply) -> tuple[str, ...]:
 
 
 SHOWN_VERSIONS = 3
-"""How many earlier versions or reflections a prompt shows at most, the latest ones."""
+"""How many of the latest versions a prompt shows at most."""
 
 REWRITE = "Write the whole thing anew so that none of these problems remains."
 
@@ -263,19 +269,19 @@ AVOID = "An earlier answer to this had the following problems. Yours must have n
 
 
 def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
-    """Return the turns that every call of a run begins with: the system prompt and what is asked."""
+    """Return the first messages of every request of a run: the system prompt and the task."""
     return Message("system", answering(system_prompt)), Message("user", prompt)
 
 
 def answering(system_prompt: str) -> str:
-    """Return a system prompt that asks for only the answer: chatter fails checks that the answer passes."""
+    """Add to a system prompt to reply with only the answer; anything else could fail the checks."""
     return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
 
 
 def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
-    """Render a prompt for a fresh start: what went wrong before as constraints, the failed text hidden.
+    """Render the prompt of a fresh start, with earlier issues as constraints but without the failed text.
 
-    A model that sees its failed draft tends to repeat it; one that sees only what to avoid does not.
+    A model that sees its failed draft tends to repeat it.
     """
     parts = [prompt]
     if evaluation is not None and evaluation.issues:
@@ -288,7 +294,7 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
 
 
 def instruction(strategy: str) -> str:
-    """Return what a revision strategy asks for."""
+    """Return the instruction of a revision strategy."""
     if strategy == "targeted_edit":
         return EDIT
     return f"{EXTEND if strategy == 'incremental' else REWRITE} {WHOLE}"
@@ -324,23 +330,23 @@ _SEPARATOR = re.compile(r"^={7}[ \t]*\r?\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace one stretch of a text, which must occur exactly once, by another."""
+    """One edit of a text: the passage to replace, which must occur exactly once, and its replacement."""
 
     search: str
     replace: str
 
     def describe(self) -> str:
-        """Say what the edit does, in one line."""
+        """Describe the edit in one line."""
         return f"replaced {_clip(self.search)} by {_clip(self.replace)}"
 
 
 def read_edits(reply: str) -> tuple[Edit, ...]:
-    """Return the edits in a reply; raises `OutputError` when there is none, or where one can't be told apart.
+    """Return the edits in a reply; raises `OutputError` if there are none, or one is ambiguous.
 
-    A text may have lines of `=` of its own; seven of them in an edit leave open where the search text ends.
+    An edit is ambiguous if the text has a line of seven `=`, since that is also the separator.
     """
     edits: list[Edit] = []
-    # Up to the last end: a search for one that isn't there would go through all of a long reply each time.
+    # Stop at the last end marker, or each unterminated block would be searched to the end of the reply.
     end = max((found.end() for found in _END.finditer(reply)), default=0)
     for block in _BLOCK.findall(reply, 0, end):
         parts = _SEPARATOR.split(block)
@@ -353,10 +359,7 @@ def read_edits(reply: str) -> tuple[Edit, ...]:
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
-    """Return `text` with all edits applied in order; raises `OutputError` that names the one that can't be.
-
-    All or nothing: a text is never half edited.
-    """
+    """Return `text` with all edits applied in order; raises `OutputError` naming the first that can't be."""
     for edit in edits:
         if not edit.search:
             raise OutputError(
@@ -371,7 +374,7 @@ def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
 
 
 def _body(block: str) -> str:
-    # The line break before a marker belongs to the marker, not to the text.
+    # The line break before a marker belongs to the marker.
     return block.removesuffix("\n").removesuffix("\r")
 
 

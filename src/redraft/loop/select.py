@@ -1,4 +1,4 @@
-"""Which version is best."""
+"""Select the best version of a run, and measure gains between versions."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 Selection: TypeAlias = Literal["highest_score", "latest", "first_satisfactory", "weighted_recency"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
 QUALITY_SHARE = 0.8
-"""How much of `weighted_recency` is the score; the rest is the position."""
+"""The weight of the score in `weighted_recency`; the rest is the position."""
 
 
 def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
-    """Say whether `one` beats `other`: `ReflectionEvaluation.outranks` says by what."""
+    """Return whether `one` outranks `other`, as `ReflectionEvaluation.outranks` defines it."""
     return one.evaluation.outranks(other.evaluation)
 
 
 class Peaks:
-    """The best scores of a run so far, kept apart by what was judged."""
+    """The best scores of a run so far, separate for each set of judged criteria."""
 
     def __init__(self) -> None:
         self._scores: dict[tuple[bool | None, frozenset[str]], float] = {}
         self._gates: set[bool | None] = set()
 
     def gain(self, evaluation: ReflectionEvaluation) -> float | None:
-        """Return by how much an evaluation beats the best before it, and count it from now on.
+        """Return by how much an evaluation beats the best before it, and include it from now on.
 
-        A gain or a drop exists only between versions that were judged by the same criteria; None where there
-        is no such version. Passing the gates for the first time counts as 1 and failing them again as -1,
-        whatever else was judged, since a failed gate spares the judge.
+        Only versions judged by the same criteria are compared; without an earlier one, the gain is None.
+        Passing the gates for the first time adds 1 to the gain, and failing them again subtracts 1, whatever
+        else was judged, since the judge is not called after a failed gate.
         """
         score, gates, judged = evaluation.overall_score, evaluation.gates_passed, evaluation.judged
         if score is None:
@@ -51,10 +51,9 @@ class Peaks:
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
-    """Return the version that a run returns. Specification 2.7.2.
+    """Return the best version of a run by a selection. Specification 2.7.2.
 
-    A version that a callback accepted is returned whatever the selection. `first_satisfactory` without a
-    satisfactory version is `highest_score`.
+    A version that a callback accepted always wins. `first_satisfactory` falls back to `highest_score`.
     """
     for version in reversed(versions):
         if version.accepted:
@@ -84,6 +83,6 @@ def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
 def first_best_last(
     versions: Sequence[ReflectionVersion], best: ReflectionVersion
 ) -> tuple[ReflectionVersion, ...]:
-    """Return these three in their order, each once."""
-    kept = {version.iteration: version for version in (versions[0], best, versions[-1])}
-    return tuple(kept[iteration] for iteration in sorted(kept))
+    """Return the first, the best and the last version in their order, each once."""
+    preserved = {version.iteration: version for version in (versions[0], best, versions[-1])}
+    return tuple(preserved[iteration] for iteration in sorted(preserved))

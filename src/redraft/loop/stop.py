@@ -1,4 +1,4 @@
-"""Stop rules: pure functions of the versions, which return why a run stops and by which numbers."""
+"""Stop rules: pure functions of the versions that return why a run stops, with the numbers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from redraft.types import Issue, ReflectionVersion
 
 SAME_ISSUE = 0.6
-"""Token Jaccard similarity from which two messages name the same issue."""
+"""The Jaccard similarity of their words from which two messages name the same issue."""
 IN_A_ROW = 3
-"""How many versions in a row must repeat themselves before that counts as a pattern."""
+"""How many versions in a row must be alike to count as stuck."""
 
 
 def first(*rules: Stopper) -> Stopper:
-    """Ask the rules in order; the first one that has a reason wins."""
+    """Combine rules: the first one with a reason decides."""
 
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None:
         for rule in rules:
@@ -36,7 +36,7 @@ def first(*rules: Stopper) -> Stopper:
 
 
 def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | None:
-    """Normalise what a rule returned: a rule of the caller's may return a plain reason, True or False."""
+    """Convert what a rule returned to a `Stop`; a custom rule may return a bare reason, True or False."""
     if answer is None or isinstance(answer, Stop):
         return answer
     if answer is False:
@@ -51,7 +51,7 @@ def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | Non
 
 
 def after(reason: ConvergenceReason, what: str, version: ReflectionVersion) -> Stop:
-    """Return a stop that something outside of the rules decided on after a version."""
+    """Return a stop after a version, for a decision that is not a built-in rule's."""
     score = version.evaluation.overall_score
     detail = f"{what} version {version.iteration} ({scored(version)})."
     return Stop(reason, detail, {"version": version.iteration, "score": score})
@@ -66,7 +66,7 @@ def quality_met(
 ) -> Stop | None:
     """Stop when the last version is satisfactory.
 
-    The evaluator has decided that; its `threshold` and those of its `criteria` are for the explanation.
+    The evaluator has decided so; `threshold` and the thresholds of `criteria` only explain it.
     """
     last = versions[-1]
     if not last.evaluation.satisfactory:
@@ -75,7 +75,7 @@ def quality_met(
     detail = f"Version {last.iteration} is satisfactory"
     if score is not None and threshold is not None:
         detail = f"Version {last.iteration} scored {compared(score, '>=', threshold)}"
-        if score < threshold:  # an evaluator of the caller's decides by more than the score
+        if score < threshold:  # a custom evaluator may decide by more than the score
             detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
     met = [
         f"{name} {compared(known, '>=', least)}"
@@ -89,7 +89,7 @@ def quality_met(
 
 
 def max_iterations(revisions: int) -> Stopper:
-    """Stop after so many revisions; 0 stops after the first draft."""
+    """Stop after this many revisions; 0 stops after the first draft."""
     if revisions < 0:
         raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
 
@@ -101,8 +101,10 @@ def max_iterations(revisions: int) -> Stopper:
             without = "nothing to judge it by" if has_no_criteria(versions[-1]) else "no revision"
             detail = f"One version was wanted, with {without}."
         else:
-            detail = f"All {counted(revisions + 1, 'version')} were made: a draft and "
-            detail += f"{counted(revisions, 'revision')}, the maximum."
+            detail = (
+                f"All {counted(revisions + 1, 'version')} were made: a draft and "
+                f"{counted(revisions, 'revision')}, the maximum."
+            )
         numbers = {"revisions": made, "max_iterations": revisions}
         return Stop(ConvergenceReason.MAX_ITERATIONS, detail, numbers)
 
@@ -110,7 +112,7 @@ def max_iterations(revisions: int) -> Stopper:
 
 
 def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-    """Stop when nothing could be judged at the start, or twice in a row: there is nothing to revise by."""
+    """Stop when the first version, or two in a row, could not be judged: no critique says what to revise."""
     last = versions[-1]
     if last.evaluation.overall_score is not None:
         return None
@@ -124,10 +126,9 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
 
 
 def plateau(iterations: int) -> Stopper:
-    """Stop when the best score was not beaten for `iterations` (>= 1) versions.
+    """Stop when `iterations` (>= 1) versions have not beaten the best score.
 
-    A version that repeats an earlier one says nothing about the rest, and does not count. A gain within the
-    judge's own spread is none.
+    A version that repeats an earlier one does not count. A gain within the judge's spread is no gain.
     """
     if iterations < 1:
         raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
@@ -178,8 +179,10 @@ def diminishing(threshold: float) -> Stopper:
         # Scores are decimal fractions: 0.55 - 0.5 must not fall short of 0.05 by the last bit.
         if last.gain is None or not 0 < last.gain < threshold - 1e-9:
             return None
-        detail = f"Version {last.iteration} ({scored(last)}) beat the best before it by only "
-        detail += f"{compared(last.gain, '<', threshold)} (improvement_threshold)."
+        detail = (
+            f"Version {last.iteration} ({scored(last)}) beat the best before it by only "
+            f"{compared(last.gain, '<', threshold)} (improvement_threshold)."
+        )
         numbers = {"version": last.iteration, "gain": last.gain, "improvement_threshold": threshold}
         return Stop(ConvergenceReason.DIMINISHING_RETURNS, detail, numbers)
 
@@ -189,7 +192,7 @@ def diminishing(threshold: float) -> Stopper:
 def oscillation(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when the last four scores went up, down, up (or the reverse) and ended no higher.
 
-    Scores of different criteria go neither up nor down.
+    Scores of different criteria can't be compared, so they are no oscillation.
     """
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
@@ -213,7 +216,7 @@ def oscillation(versions: Sequence[ReflectionVersion], /) -> Stop | None:
 
 
 def semantic_stability(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-    """Stop when two versions in a row changed nothing in substance and won nothing."""
+    """Stop when two versions in a row changed nothing in substance, and were no better."""
     if len(versions) < IN_A_ROW:
         return None
     last = versions[-IN_A_ROW:]
@@ -257,12 +260,12 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
 
 
 def same_issues(issues: Iterable[Issue], among: Sequence[Issue]) -> bool:
-    """Say whether every one of `issues` is also among the others."""
+    """Return whether each of `issues` is also among the others."""
     return all(any(same_issue(issue, other) for other in among) for issue in issues)
 
 
 def same_issue(one: Issue, other: Issue) -> bool:
-    """Say whether two issues are the same: same criterion and path, or much the same words."""
+    """Return whether two issues are the same: by criterion and path, or by similar words."""
     if one.message == other.message:
         return True
     if one.criterion is not None and one.path is not None:
@@ -272,7 +275,7 @@ def same_issue(one: Issue, other: Issue) -> bool:
 
 
 def same_substance(one: str, other: str) -> bool:
-    """Say whether two texts differ in nothing but white space, case and punctuation at word ends."""
+    """Return whether two texts differ only in white space, case and punctuation at word ends."""
     return one == other or _substance(one) == _substance(other)
 
 

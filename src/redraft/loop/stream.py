@@ -1,4 +1,4 @@
-"""Streams of events of what is under way."""
+"""Streams of the events of a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ R = TypeVar("R")
 
 
 class EventStream(Generic[E, R]):
-    """Begin something with the iteration over its events, or on entering `async with`.
+    """A run as an async iterator of its events.
 
-    Leaving the iteration early cancels it, and so does leaving the `async with`. What it raises comes out of
-    the iteration, after its last event.
+    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. After the
+    last event, the iteration raises what the run raised.
     """
 
     def __init__(self, start: Callable[[Callable[[E], None]], Coroutine[Any, Any, R]]) -> None:
@@ -36,24 +36,24 @@ class EventStream(Generic[E, R]):
         self._result: R | None = None
 
     async def __aiter__(self) -> AsyncGenerator[E]:
-        run = self._begun()
+        run = self._start_run()
         try:
             while (event := await self._events.get()) is not None:
-                self._yielding(event)
+                self._before_yield(event)
                 yield event
-            self._events.put_nowait(None)  # whoever iterates again finds the end, and does not wait for ever
+            self._events.put_nowait(None)  # for a second iteration, which would wait forever
             await run
         finally:
             run.cancel()
 
     async def aclose(self) -> None:
-        """Cancel the run, unless it has finished, and wait until it has ended."""
+        """Cancel the run if it is still going, and wait until it has ended."""
         if self._run is not None:
             self._run.cancel()
             await asyncio.wait([self._run])
 
     async def __aenter__(self) -> Self:
-        self._begun()
+        self._start_run()
         return self
 
     async def __aexit__(
@@ -61,30 +61,30 @@ class EventStream(Generic[E, R]):
     ) -> None:
         await self.aclose()
 
-    def _yielding(self, event: E) -> None:
-        """Do what is to be done in the context of whoever iterates, before it gets an event."""
+    def _before_yield(self, event: E) -> None:
+        """Called in the context of the iteration, before it yields an event."""
 
-    def _listen(self, event: E) -> None:
-        """Take an event as it happens."""
+    def _on_event(self, event: E) -> None:
+        """Called by the run with each event, as it happens."""
         self._events.put_nowait(event)
 
-    def _begun(self) -> asyncio.Task[R]:
+    def _start_run(self) -> asyncio.Task[R]:
         if self._run is None:
-            self._run = asyncio.ensure_future(self._start(self._listen))
-            self._run.add_done_callback(self._ended)
+            self._run = asyncio.ensure_future(self._start(self._on_event))
+            self._run.add_done_callback(self._on_end)
         return self._run
 
-    def _ended(self, run: asyncio.Task[R]) -> None:
+    def _on_end(self, run: asyncio.Task[R]) -> None:
         self._events.put_nowait(None)
         if not run.cancelled():
-            run.exception()  # looked at here, since whoever leaves early never awaits the run
+            run.exception()  # marks it as retrieved: an iteration that was left early never awaits the run
 
 
 class RunStream(EventStream["Event", "ReflectionResult"]):
-    """Iterate over the events of a run as they happen; the last is `RunFinished`.
+    """A run of an agent as an async iterator of its events; the last one is `RunFinished`.
 
-    The run begins with the iteration, or on entering `async with`. Leaving the iteration early cancels it,
-    and so does leaving the `async with`. What the run raises comes out of the iteration.
+    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. The
+    iteration raises what the run raises.
     """
 
     def __init__(
@@ -100,29 +100,30 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
 
     @property
     def result(self) -> ReflectionResult:
-        """What the run came to, as soon as it has; raises `LookupError` before, and where it made nothing."""
+        """The result of the run; raises `LookupError` before its end, and if it raised without a result."""
         if self._result is None:
             raise LookupError("The run has no result (yet): iterate over its events to the end.")
         return self._result
 
     def reflect_now(self) -> bool:
-        """Ask for a look back, at the next step of the agent or before the next revision.
+        """Request a reflection at the next step of the agent, or before the next revision.
 
-        Returns whether there will be one, if the run gets that far: not where one is asked for already, or
-        `max_reflections` were made. Raises `ConfigError` where `manual` is not among the pattern's
-        `reflection_triggers`, and `RuntimeError` when the run has finished.
+        Returns whether there will be one, if the run gets that far: False if one is already requested, or
+        `max_reflections` have been made. Raises `ConfigError` unless `manual` is among the pattern's
+        `reflection_triggers`, and `RuntimeError` if the run has finished.
         """
         if self._result is not None or (self._run is not None and self._run.done()):
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
         return self._live.request_reflection()
 
-    def _yielding(self, event: Event) -> None:
+    def _before_yield(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            self._last_run.set(monotonic(), event.result)  # the run is a task, whose context is its own
+            # The run recorded it in the context of its own task, which the caller does not see.
+            self._last_run.set(monotonic(), event.result)
 
-    def _listen(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._result = event.result
-        super()._listen(event)
+        super()._on_event(event)
         if self._listener is not None:
             self._listener(event)

@@ -452,7 +452,7 @@ class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
             raise LookupError("The ensemble has no result (yet): iterate over its events to the end.")
         return self._result
 
-    def _listen(self, event: EnsembleEvent) -> None:
+    def _on_event(self, event: EnsembleEvent) -> None:
         if isinstance(event, EnsembleFinished):
             self._result = event.result
-        super()._listen(event)
+        super()._on_event(event)
