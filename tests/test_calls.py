@@ -40,7 +40,7 @@ from redraft._calls import draft_of, evaluation_of
         ({"valid": " false", "reason": "meh"}, 0.0, False, ["meh"]),
     ],
 )
-def test_verdicts(verdict, score, satisfactory, issues):
+def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
     evaluation = evaluation_of(verdict)
     assert evaluation.overall_score == score
     assert evaluation.satisfactory is satisfactory
@@ -87,7 +87,7 @@ def test_verdicts(verdict, score, satisfactory, issues):
         object(),
     ],
 )
-def test_what_is_no_verdict(verdict):
+def test_invalid_verdicts_are_refused(verdict):
     with pytest.raises(OutputError):
         evaluation_of(verdict)
 
@@ -133,12 +133,12 @@ def test_plain_strings_are_issues():
 
 
 @pytest.mark.parametrize("output", ["", "x", {}, [], 0, 1.5, False])
-def test_outputs(output):
+def test_outputs_become_drafts(output):
     assert draft_of(output).output == output
     assert draft_of(Draft(output)).output == output
 
 
 @pytest.mark.parametrize("value", [None, Draft(None), object(), b"x", {1}, ValueError("x")])
-def test_what_is_no_output(value):
+def test_invalid_outputs_are_refused(value):
     with pytest.raises(OutputError):
         draft_of(value)

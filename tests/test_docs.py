@@ -126,6 +126,6 @@ def test_the_contents_list_every_page():
 
 
 @pytest.mark.parametrize("path", [path for path in EVERY_PAGE if path.startswith("docs/")])
-def test_a_page_ends_with_a_way_on(path):
+def test_pages_end_with_a_link(path):
     last = Page(path).text.rstrip().rpartition("\n\n")[2]
     assert "](" in last

@@ -3,7 +3,7 @@ import pytest
 from support.commands import document, redraft
 
 
-def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
+def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_MODEL", "openai:x")
     monkeypatch.delenv("REDRAFT_HOME")

@@ -14,7 +14,7 @@ def name(path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_modules_docstring_is_one_line(path):
+def test_module_docstrings_are_one_line(path):
     if path.name == "errors.py":  # the tree is drawn there
         return
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
@@ -22,7 +22,7 @@ def test_a_modules_docstring_is_one_line(path):
     assert path.name == "__init__.py" or "\n" not in docstring
 
 
-def test_the_package_has_the_floors_that_the_linter_holds():
+def test_every_folder_is_in_the_import_contract():
     import tomllib
 
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -33,7 +33,7 @@ def test_the_package_has_the_floors_that_the_linter_holds():
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_nothing_asks_for_the_class_of_a_step(path):
+def test_no_module_checks_the_class_of_a_step(path):
     """A step of a user's own may stand around it: what is inside is asked for with `find_in_step`."""
     asked = [
         ast.unparse(call)

@@ -14,7 +14,7 @@ def path(tmp_path):
     return tmp_path / "file.lock"
 
 
-def test_it_excludes_and_lets_in(path):
+def test_a_lock_excludes_until_released(path):
     one, other = FileLock(path, 0.1), FileLock(path, 5)
     with one.held(), one.held():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -33,7 +33,7 @@ def test_it_excludes_and_lets_in(path):
     other.close()
 
 
-def test_who_gives_up_leaves_no_lock_behind(path):
+def test_giving_up_leaves_no_lock_behind(path):
     one, other = FileLock(path, 0.1), FileLock(path, 0.1)
     with one.held():
         for _ in range(3):
@@ -53,7 +53,7 @@ def test_who_gives_up_leaves_no_lock_behind(path):
         time.sleep(0.01)
 
 
-def test_closing_inside_gives_the_lock_back(path):
+def test_closing_while_held_releases_the_lock(path):
     one, other = FileLock(path, 0.1), FileLock(path, 0.1)
     with one.held():
         one.close()

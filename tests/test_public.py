@@ -119,7 +119,7 @@ NAMES = [
 ]
 
 
-def test_these_are_the_public_names():
+def test_public_names():
     assert dir(redraft) == sorted(NAMES)
 
 

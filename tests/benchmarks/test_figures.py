@@ -23,7 +23,7 @@ WORSE = replace(DRAFT, output="c", how="fix", returned=1)
         ([DRAFT, WORSE, replace(BETTER, requests=2, returned=2)], (False, False, False)),
     ],
 )
-def test_solved_within_so_many_calls(tries, solved):
+def test_solved_counts_tries_up_to_a_limit(tries, solved):
     outcome = Outcome("t", "loop", "max_iterations", tries)
     assert tuple(solved_within(outcome, calls) for calls in (1, 2, 3)) == solved
 
@@ -33,7 +33,7 @@ def test_an_outcome_survives_json():
     assert outcome_from(outcome.to_json()) == outcome
 
 
-def test_tables_of_two_arms():
+def test_the_report_compares_two_arms():
     ours = [
         Outcome("one", "loop", "quality_met", [DRAFT, BETTER]),
         Outcome("two", "loop", "max_iterations", [DRAFT]),

@@ -36,7 +36,7 @@ LOOPED = "def check(candidate):\n    top = 3\n    for n in range(top):\n        
         ),
     ],
 )
-def test_what_the_loop_sees(tmp_path, prompt, check, visible, setup):
+def test_the_visible_check_comes_from_the_docstring(tmp_path, prompt, check, visible, setup):
     row = {
         "dataset": "humaneval",
         "task_id": "HumanEval/0",

@@ -37,7 +37,7 @@ def test_failed_trials_know_their_first_error(tmp_path):
     assert first.outcome.tools == ("book",)
 
 
-def test_a_text_names_the_step_and_the_tool_or_does_not(tmp_path):
+def test_naming_a_step_needs_its_number_and_tool(tmp_path):
     first, _ = failed_trials(data_in(tmp_path))
     rows = {
         "Step 3: book failed": True,

@@ -42,12 +42,12 @@ PAIR = Pair(
 )
 
 
-def test_the_recorded_calls_give_the_figures_of_the_readme():
+def test_the_cassette_gives_the_table_of_the_readme():
     pairs = asyncio.run(pairs_of(Bounded(Cassette(CASSETTE)), RECORDED))
     assert pairs_table(pairs) in README.read_text()
 
 
-def test_both_ways_get_the_same_calls():
+def test_both_arms_may_make_the_same_calls():
     says_yes = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
     task = BenchTask("word", "Say a word.", (says_yes,))
 
@@ -59,7 +59,7 @@ def test_both_ways_get_the_same_calls():
     assert run_sync(pair_of(task, ScriptedModel(answer), date(2026, 3, 1))) == PAIR
 
 
-def test_the_table_counts_what_had_to_be_retried():
+def test_the_table_counts_first_answers_that_fail():
     at_once = replace(PAIR, task="easy", calls=1, reflections=0, first_met=True, without_met=True)
     text = pairs_table([PAIR, at_once, replace(PAIR, task="hard", with_met=False, with_solved=False)])
     assert "| 2 of 3 tasks, whose first answer fails | with lessons | without |" in text

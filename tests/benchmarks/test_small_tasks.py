@@ -17,7 +17,7 @@ def test_there_are_enough_tasks_of_each_kind():
     assert min(Counter(task.name.split("-")[0] for task in TASKS).values()) >= 10
 
 
-def test_the_recorded_runs_give_the_figures_of_the_readme():
+def test_the_cassette_gives_the_table_of_the_readme():
     outcomes = asyncio.run(run(TASKS, list(ARMS), Bounded(Cassette(CASSETTE)), at_once=AT_ONCE))
     assert report(outcomes) in README.read_text()
 
@@ -36,7 +36,7 @@ def test_the_recorded_runs_give_the_figures_of_the_readme():
         ("code-digits", "def digital_root(n):\n    return {9875: 2, 0: 0}[n]", True, False),
     ],
 )
-def test_a_task_tells_right_from_wrong(name, output, met, solved):
+def test_each_task_accepts_a_right_and_rejects_a_wrong_answer(name, output, met, solved):
     task = next(task for task in TASKS if task.name == name)
 
     async def judged():

@@ -56,7 +56,7 @@ def three_runs(project):
 
 
 @pytest.mark.parametrize(("old", "new"), FLIPS)
-def test_runs(three_runs, old, new):
+def test_runs_with_a_damaged_record_are_listed(three_runs, old, new):
     flip(three_runs, "run", "run-b", old, new)
     listed = {one["run_id"]: one for one in document(redraft("runs", "--json"))["runs"]}
     assert {run: one["status"] for run, one in listed.items()} == {
@@ -81,7 +81,7 @@ def test_runs(three_runs, old, new):
     assert "move" not in broken.stderr.replace("remove", "")
 
 
-def test_runs_on_the_dashboard(three_runs):
+def test_the_dashboard_shows_damaged_runs(three_runs):
     flip(three_runs, "run", "run-b", "finished", "finishee")
     client = pages(SqliteStore(three_runs / ".redraft" / "redraft.db", project_store()._space))
     for path in ("/runs", "/spend", "/runs/run-a", "/runs?status=finished"):
@@ -119,7 +119,7 @@ def test_a_damaged_step_is_not_replayed_and_the_run_is_shown(project):
     assert "is damaged" in shown.stdout
 
 
-def test_of_a_run_at_work_with_a_damaged_step_what_came_before_is_shown(project):
+def test_a_running_run_with_a_damaged_step_shows_the_steps_before(project):
     store = project_store()
     drafts = iter(["a draft", "b draft", "c draft"])
     step = Journalled(store, "mine")
@@ -131,7 +131,7 @@ def test_of_a_run_at_work_with_a_damaged_step_what_came_before_is_shown(project)
     assert redraft("show", "mine").exit_code == 0
 
 
-def test_workflows(project):
+def test_workflows_with_a_damaged_record_are_listed(project):
     kept_workflows("one", "two", "three", store=project_store())
     flip(project, "workflow", "two", '"status":"finished"', '"status":"finishee"')
     listed = {one["run_id"]: one["status"] for one in document(redraft("runs", "--json"))["runs"]}
@@ -145,7 +145,7 @@ def test_workflows(project):
     assert client.get("/workflows/three").status_code == 200
 
 
-def test_a_loop_of_a_workflow(project):
+def test_a_damaged_loop_of_a_workflow_is_shown(project):
     kept_workflows("one", store=project_store())
     flip(project, "run", "one.", "quality_met", "quality_mes")
     shown = redraft("show", "one")
@@ -157,7 +157,7 @@ def test_a_loop_of_a_workflow(project):
 TASKS = [Task(f"Write report {number}.") for number in range(3)]
 
 
-def test_notes(project):
+def test_tasks_with_a_damaged_note_are_listed(project):
     async def fill():
         async with project_notes() as notes:
             for task in TASKS:
@@ -185,7 +185,7 @@ def test_notes(project):
     assert redraft("notes", "show", whole).exit_code == 0
 
 
-def test_cycles(project):
+def test_agents_with_a_damaged_cycle_are_listed(project):
     async def main():
         await went_round(4, "first")
         await went_round(4, "second")
@@ -217,14 +217,14 @@ def test_cycles(project):
     assert {"first", "second"} <= {one.name for one in run_sync(Agents().all())}
 
 
-def test_damaged_memory_is_no_outage(project):
+def test_damaged_memory_is_not_an_outage(project):
     asyncio.run(went_round(2, "first"))
     flip(project, "memory", "", "cycle", "cykle")
     with pytest.raises(DamagedRecordError, match="'memory' 'memory' is damaged"):
         asyncio.run(went_round(1, "first"))
 
 
-def test_the_error_of_a_run_is_listed_without_its_secrets(project):
+def test_errors_of_runs_are_listed_without_secrets(project):
     key = "sk-" + "a1B2c3D4" * 5
     put(record(history(0.4), "error", run_id="mine", error=f"ModelError: the key {key} is wrong"))
     [row] = document(redraft("runs", "--json"))["runs"]

@@ -10,7 +10,7 @@ from support.commands import document, redraft, script
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def test_it_says_what_is_here(monkeypatch):
+def test_it_lists_extras_models_and_the_jail(monkeypatch):
     secret = "a" + "-secret-" + "value"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -29,7 +29,7 @@ def test_it_says_what_is_here(monkeypatch):
     assert secret not in redraft("doctor").output
 
 
-def test_the_model_of_the_settings_is_among_them(monkeypatch):
+def test_the_model_of_the_settings_is_listed(monkeypatch):
     monkeypatch.setenv("REDRAFT_MODEL", "opnai:gpt")
     first = document(redraft("doctor", "--json"))["models"][0]
     assert (first["name"], first["answers"]) == ("opnai:gpt", False)
@@ -39,7 +39,7 @@ def test_the_model_of_the_settings_is_among_them(monkeypatch):
 @pytest.mark.parametrize(
     ("reply", "code", "answers"), [("Hi", 0, True), (ModelError("The file is broken."), 4, False)]
 )
-def test_a_probe_has_local_models_answer(monkeypatch, reply, code, answers):
+def test_a_probe_asks_local_models(monkeypatch, reply, code, answers):
     monkeypatch.setattr("redraft.doctor.known_models", lambda: [KnownModel("local:x", True, "there")])
     model = script(monkeypatch, reply)
     monkeypatch.setattr("redraft.doctor.model_named", lambda _name: model)
@@ -49,7 +49,7 @@ def test_a_probe_has_local_models_answer(monkeypatch, reply, code, answers):
     assert model.requests[0].max_tokens == 1
 
 
-def test_without_a_jail_it_says_what_is_missing(monkeypatch):
+def test_a_missing_jail_is_explained(monkeypatch):
     from redraft import SandboxError
 
     async def refuse(_self, _command):
@@ -60,7 +60,7 @@ def test_without_a_jail_it_says_what_is_missing(monkeypatch):
     assert "no  Python source  This machine has no jail; it lacks Landlock." in text
 
 
-def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
+def test_it_checks_that_the_store_can_be_read(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert document(redraft("doctor", "--json"))["store"] is None
     assert "nowhere" in redraft("doctor").stdout
@@ -76,7 +76,7 @@ def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
     assert (store["answers"], "is not a SQLite database" in store["why"]) == (False, True)
 
 
-def test_it_says_where_nothing_can_be_kept(monkeypatch, tmp_path):
+def test_a_store_that_cannot_be_written_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
     monkeypatch.setattr("redraft.doctor.os.access", lambda path, _mode: path != tmp_path)
     store = document(redraft("doctor", "--json"))["store"]

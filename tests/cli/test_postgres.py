@@ -62,7 +62,7 @@ def redraft(tmp_path, environment):
     return redraft
 
 
-def test_a_run_is_kept_shown_and_exported(redraft, server, postgres):
+def test_a_run_is_stored_shown_and_exported(redraft, server, postgres):
     assert "No runs are kept in postgresql://postgres@" in redraft("runs").stdout
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE)
@@ -87,7 +87,7 @@ def test_a_run_is_kept_shown_and_exported(redraft, server, postgres):
     assert postgres.ask("SELECT count(*) FROM redraft_records WHERE kind = 'run'") == [(1,)]
 
 
-def test_projects_do_not_see_one_another_unless_they_have_one_name(redraft):
+def test_projects_are_separate_unless_they_share_a_name(redraft):
     check = ("check", "d.txt", "-c", "c.yaml")
     assert redraft(*check, project="one").returncode == 1
     rows = json.loads(redraft("runs", "--json", project="one").stdout)["runs"]
@@ -101,7 +101,7 @@ def test_projects_do_not_see_one_another_unless_they_have_one_name(redraft):
     assert shared["database"].endswith("(project 'shared')")
 
 
-def test_a_run_that_was_killed_is_taken_up_where_it_stopped(redraft, server):
+def test_a_killed_run_is_resumed(redraft, server):
     server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
     process = redraft(*REVISE, start=True)
     while len(server.asked) < 2:
@@ -125,7 +125,7 @@ def test_a_run_that_was_killed_is_taken_up_where_it_stopped(redraft, server):
         (f"postgresql://me:{HIDDEN}@localhost:1/db", 2, "'db' on localhost:1 can't be reached"),
     ],
 )
-def test_a_database_that_can_not_be_used_is_named(redraft, url, code, says):
+def test_an_unusable_database_is_reported(redraft, url, code, says):
     done = redraft("runs", REDRAFT_DATABASE_URL=url)
     assert done.returncode == code
     assert says in done.stderr
@@ -134,7 +134,7 @@ def test_a_database_that_can_not_be_used_is_named(redraft, url, code, says):
     assert says in store["why"]
 
 
-def test_a_run_goes_on_where_the_server_is_away(redraft, server):
+def test_a_run_continues_while_the_server_is_unreachable(redraft, server):
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE, REDRAFT_DATABASE_URL=f"postgresql://me:{HIDDEN}@localhost:1/db")
     assert (done.returncode, done.stdout) == (0, "aaa\n")

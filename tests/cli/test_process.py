@@ -76,7 +76,7 @@ def test_help_and_version(folder):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_says_of_a_command_what_it_says_itself(name):
+def test_the_help_has_the_first_line_of_each_command(name):
     module, line = COMMANDS[name]
     found = getattr(import_module(module), name)
     if isinstance(found, Typer):
@@ -96,7 +96,7 @@ def test_help_imports_nothing_heavy():
     assert done.stdout == "set()\n"
 
 
-def test_what_is_wrong_is_said_in_a_line_on_stderr(folder):
+def test_errors_are_one_line_on_stderr(folder):
     done = run(folder, "check", "d.txt", "-c", "no.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: The criteria file 'no.yaml' cannot be read: No such file or directory.\n"
@@ -125,7 +125,7 @@ def test_colours_are_for_terminals_and_can_be_refused(folder, more, coloured):
     assert "not met" in shown
 
 
-def test_a_reader_that_has_gone_away_is_no_error(folder):
+def test_a_closed_pipe_is_not_an_error(folder):
     nobody, end = os.pipe()
     os.close(nobody)
     for more in ((), ("--json",)):
@@ -145,14 +145,14 @@ def test_a_reader_that_has_gone_away_is_no_error(folder):
         ("<&- >&-", ("check", "-", "-c", "c.yaml"), 2),
     ],
 )
-def test_streams_that_are_closed_are_no_defect(folder, closing, words, code):
+def test_closed_streams_are_not_a_defect(folder, closing, words, code):
     started = ("sh", "-c", f'exec "$0" "$@" {closing}', *REDRAFT, *words)
     done = subprocess.run(started, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
 
 
 @pytest.mark.parametrize("words", [("check", "d.txt", "-c", "c.yaml"), ("doctor", "--json"), ("--help",)])
-def test_a_full_disk_is_no_defect(folder, words):
+def test_a_full_disk_is_not_a_defect(folder, words):
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 (a device)
         done = subprocess.run(
             [*REDRAFT, *words], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -161,7 +161,7 @@ def test_a_full_disk_is_no_defect(folder, words):
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_an_interrupted_check_says_what_was_not_judged(folder, server):
+def test_an_interrupted_check_reports_what_was_not_judged(folder, server):
     (folder / "c.yaml").write_text("- It is kind.")
     server.answers = [(None, {}, "")]
     words = ("check", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
@@ -185,7 +185,7 @@ def test_stdout_is_data_and_stderr_is_progress(folder, server):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_interrupted_run_hands_over_what_it_made(folder, server, as_json):
+def test_an_interrupted_run_prints_its_best_version(folder, server, as_json):
     server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
     words = [
         "revise",
@@ -210,7 +210,7 @@ def test_an_interrupted_run_hands_over_what_it_made(folder, server, as_json):
     assert (json.loads(stdout)["best_output"] if as_json else stdout.rstrip("\n")) == "ab"
 
 
-def test_an_interrupted_demo_without_anything_says_so(folder, server):
+def test_a_demo_interrupted_at_once_says_so(folder, server):
     server.answers = [(None, {}, "")]
     process = begun(folder, server, "demo", "-m", "openai-chat:gpt-4o-mini")
     interrupt_when_asked(process, server)
@@ -218,7 +218,7 @@ def test_an_interrupted_demo_without_anything_says_so(folder, server):
     assert (process.returncode, stderr) == (130, "Interrupted; nothing was made yet.\n")
 
 
-def test_a_run_that_was_killed_is_resumed_without_paying_twice(folder, server):
+def test_a_killed_run_resumes_without_paying_twice(folder, server):
     (folder / "redraft.toml").touch()
     env = with_server(server) | {"REDRAFT_HOME": ".redraft"}
     server.answers = [(200, {}, completion("aab b")), (None, {}, "")]

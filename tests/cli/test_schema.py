@@ -152,25 +152,25 @@ def known(text):
 
 
 @pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
-def test_what_is_right_is_accepted_by_both(text):
+def test_valid_files_pass_the_schema_and_the_parser(text):
     assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(load_yaml(text))] == []
     known(text)
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_refused_by_both(text):
+def test_invalid_files_fail_the_schema_and_the_parser(text):
     assert not CHECKED.is_valid(load_yaml(text))
     with pytest.raises(WorkflowError):
         known(text)
 
 
-def test_the_examples_are_accepted():
+def test_the_examples_pass_the_schema():
     for path in EXAMPLES:
         document = load_yaml(path.read_text("utf-8"))
         assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(document)] == [], path
 
 
-def test_every_key_is_described_and_the_schema_says_what_it_is():
+def test_every_key_has_a_description():
     jsonschema_rs.meta.validate(SCHEMA)
     assert SCHEMA["$id"] == "urn:redraft:workflow:1"
     for part in (SCHEMA, *SCHEMA["$defs"].values()):
@@ -180,12 +180,12 @@ def test_every_key_is_described_and_the_schema_says_what_it_is():
             assert "\n" not in value["description"], key
 
 
-def test_whoever_reads_a_file_by_its_first_line_finds_the_schema(tmp_path):
+def test_the_help_shows_the_comment_for_editors(tmp_path):
     said = redraft("schema", "--help").stdout
     assert re.search(r"# yaml-language-server: \$schema=\S+\.json", said)
 
 
-def test_the_folder_gives_its_names_lazily():
+def test_the_package_imports_its_names_lazily():
     code = (
         "import sys, redraft.workflow as w; assert 'pydantic' not in sys.modules; "
         "assert {'Workflow', 'WorkflowResult', 'action', 'run_action'} < set(dir(w)); "

@@ -60,7 +60,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize(("replies", "printed", "told"), RUNS.values(), ids=RUNS)
-def test_an_example_does_what_it_says(request, monkeypatch, replies, printed, told):
+def test_each_example_prints_what_its_page_says(request, monkeypatch, replies, printed, told):
     model = script_workflows(monkeypatch, *replies)
     name = request.node.callspec.id.partition(":")[0]
     result = redraft("run", FOLDER / name, "--no-keep")
@@ -71,7 +71,7 @@ def test_an_example_does_what_it_says(request, monkeypatch, replies, printed, to
     assert len(model.requests) == len(replies)
 
 
-def test_what_was_wrong_reaches_the_next_attempt(monkeypatch):
+def test_errors_reach_the_next_attempt(monkeypatch):
     model = script_workflows(monkeypatch, ORDER, ORDER | {"paid": True})
     redraft("run", FOLDER / "order.yaml", "--no-keep")
     second = model.requests[1].messages[-1].content
@@ -80,7 +80,7 @@ def test_what_was_wrong_reaches_the_next_attempt(monkeypatch):
     assert "Dana Okafor. Please send me" in second
 
 
-def test_values_of_ones_own_go_before_those_of_the_file(monkeypatch):
+def test_values_of_the_command_override_the_file(monkeypatch):
     model = script_workflows(monkeypatch, {"team": "sales"})
     words = ("-v", 'messages:=["Is it blue?"]', "--no-keep", "--json")
     state = document(redraft("run", FOLDER / "inbox.yaml", *words))["state"]
@@ -89,7 +89,7 @@ def test_values_of_ones_own_go_before_those_of_the_file(monkeypatch):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_example_is_tested_and_on_the_page(name):
+def test_every_example_is_tested_and_documented(name):
     page = (FOLDER / "README.md").read_text("utf-8")
     assert f"[{name}]({name})" in page
     assert any(row.startswith(f"{name}:") for row in RUNS)
@@ -97,5 +97,5 @@ def test_every_example_is_tested_and_on_the_page(name):
     assert re.search(rf"^#   redraft run examples/{name}", comment, re.MULTILINE)
 
 
-def test_there_are_five():
+def test_there_are_five_examples():
     assert len(FILES) == 5

@@ -62,7 +62,7 @@ def actions(result):
     return [(one["action"], one["status"]) for one in result.state["derivedData"]["execution"]["actions"]]
 
 
-def test_what_an_operator_says_changes_the_next_decision(folder, line):
+def test_feedback_changes_the_next_decision(folder, line):
     verdicts = iter([("reject", NORMAL), ("approve", "yes")])
     said = []
 
@@ -99,7 +99,7 @@ def test_what_an_operator_says_changes_the_next_decision(folder, line):
     assert memory.of("feedbackHistory")[0]["by"] == "Ola"
 
 
-def test_a_batch_is_held_once_where_an_operator_agrees(folder, line, monkeypatch):
+def test_an_approved_batch_is_held_once(folder, line, monkeypatch):
     model = ScriptedModel(answer)
     monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: model)
     text = (folder / "agent.yaml").read_text().replace("20000, default: reject", "1, default: approve")
@@ -112,7 +112,7 @@ def test_a_batch_is_held_once_where_an_operator_agrees(folder, line, monkeypatch
     assert len({line.split()[1] for line in lines}) == 2
 
 
-def test_a_line_that_is_silent_is_an_error_in_the_data(folder, monkeypatch):
+def test_an_unreachable_line_is_an_error_in_the_data(folder, monkeypatch):
     monkeypatch.setenv("LINE_URL", "http://127.0.0.1:9")
     model = ScriptedModel(answer)
     monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: model)

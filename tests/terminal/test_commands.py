@@ -44,14 +44,14 @@ def called(*words):
         (("--kind", "x", "fail"), 2, "unexpected extra argument"),
     ],
 )
-def test_a_group_runs_its_default_and_errors_are_exit_codes(words, code, says):
+def test_a_group_runs_its_default_command(words, code, says):
     result = called(*words)
     assert result.exit_code == code
     assert says in result.output
 
 
 @pytest.mark.parametrize("asked", ["-h", "--help"])
-def test_help_is_that_of_the_group(asked):
+def test_help_of_the_default_command_is_that_of_the_group(asked):
     told = called(asked).output
     assert "Count things." in told
     assert "fail" in told
@@ -65,13 +65,13 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("YES", True), ("n", False), ("", False)])
-def test_a_person_is_asked(monkeypatch, capsys, answer, agreed):
+def test_a_person_is_asked_to_confirm(monkeypatch, capsys, answer, agreed):
     monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
     assert confirm("Write it?") is agreed
     assert capsys.readouterr().err == "Write it? [y/N] "
 
 
-def test_where_nobody_can_be_asked_it_says_so(monkeypatch):
+def test_without_a_terminal_it_asks_for_a_flag(monkeypatch):
     monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=io.StringIO("y\n")))
     with pytest.raises(ConfigError, match="Pass --yes to write"):
         confirm("Write it?")

@@ -52,7 +52,7 @@ def test_no_command_shows_a_secret(leaky, words):
     assert not any(value in result.stdout for value in PERSONAL)
 
 
-def test_what_is_withheld_is_marked_and_all_else_is_there(leaky):
+def test_withheld_text_is_marked_and_the_rest_is_shown(leaky):
     shown = redraft("show", "last", "--version", "best").stdout
     assert shown.strip() == (
         "aaa [withheld: known secret]\npassword: [withheld: password]\n"
@@ -60,14 +60,14 @@ def test_what_is_withheld_is_marked_and_all_else_is_there(leaky):
     )
 
 
-def test_an_export_names_no_host_that_is_shown_here(revised):
+def test_an_export_omits_hosts_that_the_terminal_shows(revised):
     assert revised("aaa on kafka-7.prod.internal").exit_code == 0
     assert "kafka-7.prod.internal" in redraft("show", "last", "--version", "best").stdout
     assert "kafka-7" not in redraft("export", "last", "--json").stdout
     assert "kafka-7" not in redraft("export", "last", "--html", "-").stdout
 
 
-def test_an_export_names_no_machine(leaky, monkeypatch):
+def test_an_export_omits_machine_names(leaky, monkeypatch):
     host = f"{socket.gethostname()}"
     found = document(redraft("export", "last", "--json"))
     assert found["process"]["host"] != host or len(host) < 4
@@ -88,7 +88,7 @@ LIVE = {
 
 
 @pytest.mark.parametrize(("words", "code"), LIVE.values(), ids=LIVE)
-def test_no_command_tells_a_secret_while_it_is_at_work(project, monkeypatch, words, code):
+def test_progress_shows_no_secret(project, monkeypatch, words, code):
     monkeypatch.setenv("SERVICE_TOKEN", KNOWN)
     (project / "c.yaml").write_text(
         "criteria:\n"

@@ -12,11 +12,11 @@ from redraft.terminal.word_diff import LONGEST, changes
         ("same", "same", ""),
     ],
 )
-def test_without_colours_marks_stand_for_them(before, after, shown):
+def test_without_colours_changes_are_marked(before, after, shown):
     assert changes(before, after, coloured=False).plain == shown
 
 
-def test_with_colours_no_marks_are_needed():
+def test_with_colours_changes_have_no_marks():
     text = changes("a b c d", "a x c d", coloured=True)
     assert text.plain == "a bx c d"
     assert [(span.start, span.end, span.style) for span in text.spans if span.style] == [
