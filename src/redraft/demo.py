@@ -364,7 +364,7 @@ def opening(model: str, tasks: int) -> Text:
 
 
 def task_report(number: int, outcome: Outcome, *, coloured: bool) -> RenderableType:
-    """Render a task: what was asked, the versions, what changed from the first to the best, the end."""
+    """Render a task, its versions, what changed from the first to the best, and why it stopped."""
     history = outcome.result.history
     best = history.best_version
     rows = [version_row(version, best=best.iteration, indent=2) for version in history.versions]

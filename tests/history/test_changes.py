@@ -1,7 +1,7 @@
 import pytest
 
 from redraft import Issue
-from redraft.history.changes import folded, pairs
+from redraft.history.changes import fold, pairs
 from redraft.stores.memory import MemoryStore
 from redraft.text.diff import word_diff
 from support.dashboards import HOSTILE, Seen, described, pages, put
@@ -106,7 +106,7 @@ def test_what_belongs_together_stands_side_by_side(old, new, rows):
 def test_only_what_differs_and_what_is_near_is_shown():
     old = "\n".join(str(number) for number in range(20))
     rows = pairs(word_diff(old, old.replace("\n10\n", "\nten\n")))
-    first, middle, last = folded(rows, 2)
+    first, middle, last = fold(rows, 2)
     assert (first, last) == (8, 7)
     assert [text_of(pair.old) for pair in middle] == ["8", "9", "10", "11", "12"]
     assert [pair.differs for pair in middle] == [False, False, True, False, False]

@@ -18,7 +18,7 @@ from redraft import (
     Task,
     TokenUsage,
 )
-from redraft.history.run_page import MOST, excerpt, folded, run_page, whole_versions
+from redraft.history.run_page import MOST, excerpt, note_lines, run_page, versions_in_full
 from redraft.loop.record import Origin
 from redraft.loop.runs import KeptRun, Runs
 from redraft.text.characters import visible
@@ -46,7 +46,7 @@ from support.versions import history, version
     ],
 )
 def test_what_is_said_of_many_versions_is_said_once(note, lines):
-    assert folded(note) == lines
+    assert note_lines(note) == lines
 
 
 MANY = MOST + 15
@@ -94,7 +94,7 @@ def many():
 )
 def test_the_first_the_best_and_the_newest_are_whole(scores, whole):
     made = record(history(*scores), "plateau", run_id="a")
-    assert whole_versions(made) == whole
+    assert versions_in_full(made) == whole
     assert len(whole) <= MOST
 
 
@@ -105,7 +105,7 @@ def test_an_excerpt_counts_what_the_run_does_and_says_less():
     assert less.record.usage == run.record.usage
     assert len(less.outer_steps) == len(run.outer_steps)
     said = {one.iteration for one in less.record.versions if one.output}
-    assert said == whole_versions(run.record)
+    assert said == versions_in_full(run.record)
     asked = {stretch.version for stretch in less.timeline if stretch.inner}
     assert asked == said
     few = KeptRun(record(history(0.5, 0.6), "plateau", run_id="a"))

@@ -205,7 +205,7 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
             here.shared(AgentList.of).expire()
             while True:
                 await here.shared(OtherSpend.of).read()
-                if here.shared(OtherSpend.of).is_whole:
+                if here.shared(OtherSpend.of).is_complete:
                     break
             counts.append(sum(used.cycles_and_notes for used in here.shared(OtherSpend.of).spent.values()))
         await here.store.aclose()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VIEWS = ("inline", "side")
 CONTEXT = 2
 ALIKE = 0.4
-"""Texts less similar than this are shown whole: a word diff of them would be noise."""
+"""Texts less similar than this are shown in full: a word diff of them would be noise."""
 LARGEST = 200_000
 """Combined length, in characters, beyond which a page does not compare texts word by word."""
 SHORT = 20_000
@@ -71,11 +71,13 @@ class DiffView:
     @property
     def others(self) -> list[tuple[str, ReflectionVersion, ReflectionVersion]]:
         """Links to other comparisons: each version with the one it was made from."""
-        made = (
+        bases = (
             (self.record.version(one.base) or self.record.version(one.iteration - 1), one)
             for one in self.record.versions
         )
-        return [(f"{base.iteration} to {one.iteration}", base, one) for base, one in made if base is not None]
+        return [
+            (f"{base.iteration} to {one.iteration}", base, one) for base, one in bases if base is not None
+        ]
 
 
 def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
@@ -84,7 +86,7 @@ def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
     change = comparison(before, after)
     rows: tuple[list[Pair] | int, ...] = ()
     if view == "side" and change.hunks:
-        rows = tuple(folded(pairs(word_diff(as_text(before.output), as_text(after.output))), CONTEXT))
+        rows = tuple(fold(pairs(word_diff(as_text(before.output), as_text(after.output))), CONTEXT))
     return DiffView(record, before, after, change, view, rows)
 
 
@@ -94,7 +96,7 @@ def _document(view: DiffView) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed between two versions: `fields` of JSON, `hunks` of lines, or both texts `whole`."""
+    """What changed between two versions: `fields` of JSON, `hunks` of lines, or both `texts` in full."""
 
     older: ReflectionVersion
     newer: ReflectionVersion
@@ -102,7 +104,7 @@ class Comparison:
     is_same: bool
     fields: tuple[Field, ...] = ()
     hunks: tuple[list[Line] | int, ...] = ()
-    whole: tuple[str, str] | None = None
+    texts: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,13 @@ def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison
             newer,
             addressed(older.evaluation, newer.evaluation),
             before == after,
-            whole=(clipped(before), clipped(after)),
+            texts=(clipped(before), clipped(after)),
         )
     diff = version_diff(older, newer, _words)
     if diff.fields is not None:
         fields = tuple(
             Field(
-                change.path or "(the whole)",
+                change.path or "(document)",
                 None if change.old is ABSENT else clipped(field_text(change.old)),
                 None if change.new is ABSENT else clipped(field_text(change.new)),
             )
@@ -137,8 +139,8 @@ def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison
         )
         return Comparison(older, newer, diff.critique, diff.is_same, fields=fields)
     if _similarity(before, after) < ALIKE:
-        whole = (clipped(before), clipped(after))
-        return Comparison(older, newer, diff.critique, diff.is_same, whole=whole)
+        texts = (clipped(before), clipped(after))
+        return Comparison(older, newer, diff.critique, diff.is_same, texts=texts)
     return Comparison(older, newer, diff.critique, diff.is_same, hunks=tuple(hunks(diff.words, CONTEXT)))
 
 
@@ -209,7 +211,7 @@ def pairs(pieces: Sequence[Piece]) -> list[Pair]:
     return found
 
 
-def folded(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
+def fold(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
     """Keep the pairs that differ and `context` around them; a number stands for that many omitted pairs."""
     changed = [at for at, pair in enumerate(rows) if pair.differs]
     near = {at + off for at in changed for off in range(-context, context + 1)}

@@ -374,7 +374,7 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
 def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
     """Render a table of criteria by versions, split into several if there are too many versions."""
     versions = run.record.versions
-    names = max((len(name) for name in (*run.criteria, "how it was made")), default=0)
+    names = max((len(name) for name in (*run.criteria, "strategy")), default=0)
     fits = max(1, (width - min(names, LONGEST_NAME) - 8) // VERSION_WIDTH)
     parts: list[RenderableType] = []
     for at in range(0, len(versions), fits):
@@ -412,7 +412,7 @@ def _score_table(run: KeptRun, versions: Sequence[ReflectionVersion]) -> Table:
             ),
         )
     table.add_row(
-        Text("how it was made", QUIET),
+        Text("strategy", QUIET),
         "",
         *(Text(_how(version), QUIET, overflow="fold") for version in versions),
     )
@@ -448,7 +448,7 @@ def _advice(run: KeptRun) -> list[RenderableType]:
         why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
         source = Text(f"{visible(advice.source)}{why_chosen}, {advice.tokens} tokens", QUIET)
         parts += [source, Padding(Text(visible(advice.text)), INDENT)]
-    return ["", Text("Advice it was given", "bold"), *parts] if parts else []
+    return ["", Text("Advice", "bold"), *parts] if parts else []
 
 
 def _reflections(run: KeptRun) -> list[RenderableType]:
@@ -457,7 +457,7 @@ def _reflections(run: KeptRun) -> list[RenderableType]:
         at = f"version {one.iteration}, step {one.step}" if one.step else f"version {one.iteration}"
         parts.append(Text(f"{one.trigger}, {at}", QUIET))
         parts.append(Padding(Text(visible(one.text or one.problem), "" if one.text else BAD), INDENT))
-    return ["", Text("Looks back", "bold"), *parts] if parts else []
+    return ["", Text("Reflections", "bold"), *parts] if parts else []
 
 
 def _usage(run: KeptRun) -> list[RenderableType]:
@@ -498,14 +498,14 @@ def _prompts_view(run: KeptRun) -> RenderableType:
     return Group(*parts)
 
 
-def _exchange(entry: TimelineStep, said: Exchange) -> list[RenderableType]:
+def _exchange(entry: TimelineStep, exchange: Exchange) -> list[RenderableType]:
     version = "" if entry.version is None else f"version {entry.version}, "
-    used = "" if said.usage is None else f", {render_usage(said.usage)}"
-    head = Text(f"{version}{entry.step.name}: {said.name}, {said.seconds:.1f} s{used}", "bold")
+    used = "" if exchange.usage is None else f", {render_usage(exchange.usage)}"
+    head = Text(f"{version}{entry.step.name}: {exchange.name}, {exchange.seconds:.1f} s{used}", "bold")
     parts: list[RenderableType] = ["", head]
-    for turn in said.asked:
+    for turn in exchange.request:
         parts += [Text(f"--- {turn.role}", QUIET), Text(visible(turn.text))]
-    for turn in said.answered:
+    for turn in exchange.reply:
         role = "reply" if turn.role == "assistant" else turn.role
         parts += [Text(f"=== {role}", BAD if turn.role == "error" else GOOD), Text(visible(turn.text))]
     return parts
@@ -599,11 +599,11 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
 
 def _made(newer: ReflectionVersion) -> str:
     base = "" if newer.base is None else f", from version {newer.base}"
-    return f"how version {newer.iteration} was made: {newer.strategy.replace('_', ' ')}{base}"
+    return f"version {newer.iteration}: {newer.strategy.replace('_', ' ')}{base}"
 
 
 def _field(change: FieldChange, *, coloured: bool) -> Text:
-    line = Text.assemble((visible(change.path) or "(the whole)", "bold"), ": ")
+    line = Text.assemble((visible(change.path) or "(document)", "bold"), ": ")
     if change.old is not ABSENT:
         line.append_text(marked("-", visible(field_text(change.old)), coloured=coloured))
     if change.old is not ABSENT and change.new is not ABSENT:

@@ -1,4 +1,4 @@
-"""The runs page: stored runs and workflows, newest first, a page at a time."""
+"""The runs page: runs and workflows, newest first, a page at a time."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def runs(request: PageRequest) -> RunsView:
     found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
     shown = found[:MOST]
     records = await kept.read_rows([one for one in shown if isinstance(one, RunRow)])
-    made = {record.run_id: _row(await _shown(request, record)) for record in records}
+    by_id = {record.run_id: _row(await _shown(request, record)) for record in records}
     table: list[ListedRun | WorkflowRow] = []
     for one in shown:
         if isinstance(one, KeptWorkflow):
             table.append(await project.redacted(await Workflows(project.store).row(one)))
-        elif one.run_id in made:
-            table.append(made[one.run_id])
+        elif one.run_id in by_id:
+            table.append(by_id[one.run_id])
     return RunsView(tuple(table), wanted, table[-1].run_id if table and len(found) > MOST else "")
 
 

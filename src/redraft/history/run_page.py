@@ -44,8 +44,8 @@ OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
 """Where the part of a note about one version begins."""
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 MOST = 20
-"""How many versions a page shows in full. The outputs and prompts of 200 versions are megabytes that nobody
-reads, and comparing each with the one before takes as long as the run."""
+"""How many versions a page shows in full. The texts of 200 versions are megabytes, and comparing each with
+the one before takes as long as the run."""
 TEXT_FIELDS = ("output", "conversation")
 """The fields of a step's result that hold text."""
 
@@ -68,8 +68,8 @@ async def _kept(request: PageRequest) -> KeptRun:
 
 async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
-    said = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
-    roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
+    calls = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
+    roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
     noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
     if noted is not None:
         roles["note"] = from_record(Learned, noted.data["value"]).usage
@@ -125,17 +125,17 @@ def run_view(run: KeptRun) -> RunView:
     best = record.version(record.best)
     first = record.versions[0] if record.versions else None
     improved = best is not None and first is not None and best.iteration > first.iteration
-    steps, whole = run.timeline, whole_versions(record)
+    steps, in_full = run.timeline, versions_in_full(record)
     return RunView(
         run,
         record,
         run.why,
-        [line for note in record.diagnostics.values() for line in folded(note)],
+        [line for note in record.diagnostics.values() for line in note_lines(note)],
         run.after_best,
         _chart(run),
         _heat(run),
         comparison(first, best) if improved and first and best else None,
-        [_version(version, run, whole) for version in record.versions],
+        [_version(version, run, in_full) for version in record.versions],
         _bars(steps),
         [
             Talk(one.step.name, one.version, tuple(step.exchange for step in one.inner))
@@ -177,7 +177,7 @@ class VersionView:
     is_cut: bool
     issues: tuple[str, ...]
     suggestions: tuple[str, ...]
-    is_whole: bool
+    is_in_full: bool
     base: int | None
     change: Comparison | None
 
@@ -229,13 +229,13 @@ def _heat(run: KeptRun) -> list[HeatRow]:
     return [overall, *(heat_row(name, run.thresholds.get(name), scores) for name in run.criteria)]
 
 
-def folded(note: str) -> list[str]:
+def note_lines(note: str) -> list[str]:
     """Split a note into lines, merging what it repeats for several versions: `Versions 2 to 4 and 9: ...`."""
-    before, *told = OF_A_VERSION.split(note)
+    before, *parts = OF_A_VERSION.split(note)
     versions: dict[str, list[int]] = {}
-    for number, said in zip(told[::2], told[1::2], strict=True):
-        versions.setdefault(said.strip(), []).append(int(number))
-    lines = [f"{_numbered(numbers)}: {said}" for said, numbers in versions.items()]
+    for number, text in zip(parts[::2], parts[1::2], strict=True):
+        versions.setdefault(text.strip(), []).append(int(number))
+    lines = [f"{_numbered(numbers)}: {text}" for text, numbers in versions.items()]
     return [before.strip(), *lines] if before.strip() else lines
 
 
@@ -256,15 +256,15 @@ def _numbered(numbers: list[int]) -> str:
     return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
 
 
-def _version(version: ReflectionVersion, run: KeptRun, whole: Collection[int]) -> VersionView:
+def _version(version: ReflectionVersion, run: KeptRun, in_full: Collection[int]) -> VersionView:
     record, evaluation, output = run.record, version.evaluation, as_text(version.output)
     base = record.version(version.base) or record.version(version.iteration - 1)
     best, first = record.version(record.best), record.versions[0]
     # The page shows that comparison above already.
     shown_above = version is best and base is first
     differs = base is not None and version.repeats is None and not shown_above
-    are_whole = version.iteration in whole and base is not None and base.iteration in whole
-    change = comparison(base, version) if base is not None and differs and are_whole else None
+    both_in_full = version.iteration in in_full and base is not None and base.iteration in in_full
+    change = comparison(base, version) if base is not None and differs and both_in_full else None
     return VersionView(
         version.iteration,
         "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
@@ -274,7 +274,7 @@ def _version(version: ReflectionVersion, run: KeptRun, whole: Collection[int]) -
         is_cut(output),
         tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
         evaluation.suggestions,
-        version.iteration in whole,
+        version.iteration in in_full,
         base.iteration if base is not None and differs and change is None else None,
         change,
     )
@@ -293,7 +293,7 @@ def _placed(message: str, path: str | None, line: int | None) -> str:
 
 
 def _bars(steps: list[TimelineStep]) -> list[Bar]:
-    whole = max((one.step.elapsed for one in steps), default=0.0) or 1.0
+    duration = max((one.step.elapsed for one in steps), default=0.0) or 1.0
     return [
         Bar(
             one.step.name,
@@ -301,15 +301,15 @@ def _bars(steps: list[TimelineStep]) -> list[Bar]:
             one.version,
             one.began,
             one.seconds,
-            100 * one.began / whole,
-            max(0.4, 100 * one.seconds / whole),
+            100 * one.began / duration,
+            max(0.4, 100 * one.seconds / duration),
             "" if one.step.error is None else str(one.step.error.get("message", "it failed")),
         )
         for one in steps
     ]
 
 
-def whole_versions(record: RunRecord) -> frozenset[int]:
+def versions_in_full(record: RunRecord) -> frozenset[int]:
     """Return the numbers of the versions to show in full: the first, the best, and the newest."""
     numbers = [version.iteration for version in record.versions]
     if len(numbers) <= MOST:
@@ -321,16 +321,16 @@ def whole_versions(record: RunRecord) -> frozenset[int]:
 def excerpt(run: KeptRun) -> KeptRun:
     """Return a run without the text of the versions that are not shown in full."""
     record = run.record
-    whole = whole_versions(record)
-    if len(whole) == len(record.versions):
+    in_full = versions_in_full(record)
+    if len(in_full) == len(record.versions):
         return run
     steps: list[KeptStep] = []
     for entry in run.timeline:
-        if entry.version is None or entry.version in whole or entry.version > len(record.versions):
+        if entry.version is None or entry.version in in_full or entry.version > len(record.versions):
             steps += [*entry.inner, entry.step]
         else:
             steps.append(replace(entry.step, result=_strip_result(entry.step.result)))
-    return replace(run, record=strip_versions(record, whole), steps=tuple(steps))
+    return replace(run, record=strip_versions(record, in_full), steps=tuple(steps))
 
 
 def _strip_result(result: Any) -> Any:

@@ -75,14 +75,14 @@ async def spend(request: PageRequest) -> SpendView:
                 tallies.setdefault(key, Tally()).add(used)
             if spent.task:
                 tasks.setdefault(spent.task, Tally()).add(used)
-    whole = Tally()
+    total = Tally()
     for used in days.values():
-        whole.add(used)
+        total.add(used)
     by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
     return SpendView(
         period,
         inner,
-        whole,
+        total,
         await _named_rows(request, roles),
         await _named_rows(request, models),
         await _named_rows(request, agents),
@@ -92,8 +92,8 @@ async def spend(request: PageRequest) -> SpendView:
         spend.inner_runs,
         spend.at_work,
         spend.interrupted,
-        bool(whole.runs or await runs.rows(inner=True, limit=1)),
-        other_spend.is_whole,
+        bool(total.runs or await runs.rows(inner=True, limit=1)),
+        other_spend.is_complete,
     )
 
 
@@ -103,7 +103,7 @@ class SpendView:
 
     period: str
     inner: bool
-    whole: Tally
+    total: Tally
     roles: Rows
     models: Rows
     names: Rows
@@ -115,7 +115,7 @@ class SpendView:
     interrupted: int
     kept: bool
     """Whether there are any runs at all, in any period."""
-    is_whole: bool
+    is_complete: bool
     """Whether all cycles and notes were counted."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
 
@@ -195,7 +195,7 @@ def _document(view: SpendView) -> dict[str, Any]:
     return {
         "period": view.period,
         "inner": view.inner,
-        "total": _tally_document(view.whole),
+        "total": _tally_document(view.total),
         **{name: _table_document(rows) for name, rows in tables.items()},
         unit: [{"name": row.name, **_tally_document(row.used)} for row in view.days],
         "at_work": view.at_work,
@@ -268,7 +268,7 @@ class _Backlog(Generic[T]):
 
     key: Callable[[T], Hashable]
     count: Callable[[T], bool]
-    is_whole: bool = False
+    is_complete: bool = False
     _oldest: T | None = None
     _counted: set[Hashable] = field(default_factory=set[Hashable])
 
@@ -279,7 +279,7 @@ class _Backlog(Generic[T]):
             page = await page_after(page[-1])
         if self._oldest is None:
             self._extend(page)
-        while not self.is_whole and monotonic() < until:
+        while not self.is_complete and monotonic() < until:
             page = await page_after(self._oldest)
             self._count_new(page)
             self._extend(page)
@@ -292,7 +292,7 @@ class _Backlog(Generic[T]):
 
     def _extend(self, page: list[T]) -> None:
         self._oldest = page[-1] if page else self._oldest
-        self.is_whole = len(page) < PAGE_SIZE
+        self.is_complete = len(page) < PAGE_SIZE
 
 
 class OtherSpend:
@@ -314,9 +314,9 @@ class OtherSpend:
         return cls(project.store, project.shared(AgentList.of))
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether everything stored was counted."""
-        return all(backlog.is_whole for backlog in (self._notes, *self._cycles.values()))
+        return all(backlog.is_complete for backlog in (self._notes, *self._cycles.values()))
 
     async def read(self, patience: float = PATIENCE) -> None:
         """Count everything new, and older records for at most `patience` seconds.
@@ -330,7 +330,7 @@ class OtherSpend:
             for at, agent in enumerate(await self._agents.all()):
                 latest = None if agent.last is None else (agent.last.number, agent.last.status)
                 backlog = self._cycles.get(agent.name)
-                if latest is None or (backlog and backlog.is_whole and latest == self._latest[agent.name]):
+                if latest is None or (backlog and backlog.is_complete and latest == self._latest[agent.name]):
                     continue
                 if backlog is None:
                     key = attrgetter("number", "started_at")

@@ -374,8 +374,8 @@ class Progress:
                 self._begin(DOING.get(name, name))
             case StepFailed(error=error, retry_in=float(wait)):
                 self._begin("waiting")
-                said = visible(withheld(str(error)))
-                self._console.print(f"{said} Trying again in {wait:.1f} s.", style="yellow")
+                message = visible(withheld(str(error)))
+                self._console.print(f"{message} Trying again in {wait:.1f} s.", style="yellow")
             case StepFinished():
                 self._begin("deciding")
             case VersionEvaluated(version=version):

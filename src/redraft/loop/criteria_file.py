@@ -90,8 +90,8 @@ class _Reader:
         if not isinstance(value, list | dict):
             self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
         base: KeyPath = () if isinstance(value, list) else ("criteria",)
-        given = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
-        fields = self._checked(given, KEYS, ())
+        entries = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
+        fields = self._checked(entries, KEYS, ())
         items = fields.get("criteria")
         if items is None and not fields.get("task_type"):
             self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
@@ -128,10 +128,10 @@ class _Reader:
             self.fail(way, str(error))
         return criterion
 
-    def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
+    def _checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
         """Check keys and types, and return the entries; empty ones are left out."""
         fields: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, value in entries.items():
             if key not in known:
                 self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
             if value is None:

@@ -284,16 +284,16 @@ def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:
 async def _delete_other_versions(journal: Journalled, keep: Collection[int]) -> None:
     """Delete the steps that made and judged other versions than those in `keep`."""
     records = await journal.store.find(STEP, prefix=f"{journal.run_id}/")
-    made = 0
+    count = 0
     for record in records:
         if record.key.count("/") > 1:
             continue
         name = record.data["name"]
         makes_draft = name in ("generate", "revise")
-        version = made + 1 if makes_draft or made == 0 else made
+        version = count + 1 if makes_draft or count == 0 else count
         # A run that starts from a given draft judges first.
-        if "result" in record.data and (makes_draft or (made == 0 and name == "evaluate")):
-            made += 1
+        if "result" in record.data and (makes_draft or (count == 0 and name == "evaluate")):
+            count += 1
         if version not in keep:
             for part in records:
                 if part.key == record.key or part.key.startswith(f"{record.key}/"):

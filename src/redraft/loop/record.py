@@ -39,7 +39,7 @@ Surface = Literal["agent", "function", "reflected", "command", "workflow", "task
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Say what began a run, so that it can be resumed: an agent, a function, a command, a task."""
+    """What began a run, so that it can be resumed: an agent, a function, a command, a task."""
 
     surface: Surface = "function"
     name: str = ""
@@ -50,7 +50,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Name a process, so that another one can see whether it is still there."""
+    """A process, identified so that another one can see whether it is still there."""
 
     host: str
     pid: int
@@ -58,13 +58,13 @@ class Process:
 
     @classmethod
     def this(cls) -> Process:
-        """Return the process that asks."""
+        """Return the current process."""
         return cls(socket.gethostname(), os.getpid(), own_start())
 
     def is_gone(self) -> bool | None:
-        """Say whether it is known that this process has ended; None where this machine can't tell.
+        """Return whether this process has ended; None if this machine can't tell.
 
-        Of a process on another machine nothing is known: it counts as not gone.
+        A process on another machine counts as not gone.
         """
         if self.host != socket.gethostname():
             return False
@@ -72,7 +72,7 @@ class Process:
             return own_start() != self.started
         if not _is_used(self.pid):
             return True
-        # Numbers of processes are used again: only the start tells whether it is the same one.
+        # Process ids are reused: only the start tells whether it is the same process.
         started = start_of(self.pid)
         return started != self.started if started and self.started else None
 
@@ -105,34 +105,34 @@ PS = "ps"
 
 
 def start_of(pid: int) -> str:
-    """Return when a process began, as this machine writes it; empty where that can't be seen."""
+    """Return when a process began, in this machine's notation; empty if that is unknown."""
     try:
         if (PROC / "self").exists():
             # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
             return (PROC / f"{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-        asked = [PS, "-o", "lstart=", "-p", str(pid)]  # macOS, the BSDs
-        told = subprocess.run(  # noqa: S603 (a fixed command, and a number)
-            asked, capture_output=True, text=True, timeout=5, check=False, env={**os.environ, "LC_ALL": "C"}
+        command = [PS, "-o", "lstart=", "-p", str(pid)]  # macOS, the BSDs
+        process = subprocess.run(  # noqa: S603 (a fixed command, and a number)
+            command, capture_output=True, text=True, timeout=5, check=False, env={**os.environ, "LC_ALL": "C"}
         )
-        return " ".join(told.stdout.split())
+        return " ".join(process.stdout.split())
     except (OSError, IndexError, subprocess.SubprocessError):
         return ""
 
 
 def _is_used(pid: int) -> bool:
-    """Say whether there is a process with a number now."""
+    """Return whether a process has this id now."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's
         return True
     return True
 
 
-@cache  # to look it up takes a tenth of a millisecond, and each run that is kept says it
+@cache  # reading it takes a tenth of a millisecond, for each run that is kept
 def own_start() -> str:
-    """Return when this process began."""
+    """Return when the current process began."""
     return start_of(os.getpid())
 
 
@@ -149,14 +149,13 @@ ENDED: Mapping[ConvergenceReason, Status] = {
 
 @dataclass(slots=True)
 class RunRecord:
-    """Hold a run as it is kept.
+    """The record of a run: its task, its versions, and how it ended.
 
-    `status` is `running` until the run ended: `finished` by a rule, `failed` by an error, `cancelled`. A
-    `running` one whose process is gone was killed. Of a `damaged` one nothing else is known, and `error`
-    says what to do. `versions` are those that are kept, `best` and `final`
-    iterations among them; `revisions` counts all that were made. `options` are the choices of the pattern
-    that a reader needs to see why it stopped. `parent` is the run inside which this one ran, `draft` what it
-    was given to start from. Specification 2.7.
+    `status` is `running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`; a
+    `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are kept,
+    `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
+    choices of the pattern that explain why the run stopped. `parent` is the run inside which this one ran,
+    `draft` what it started from. Specification 2.7.
     """
 
     noun: ClassVar[str] = "run"
@@ -185,29 +184,26 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """How it stands now: its status, or for a running one what is known of its process.
-
-        That is `killed` where it is gone, and `unknown` where the machine can't tell.
-        """
+        """The status; a running run is `killed` if its process is gone, `unknown` if that can't be told."""
         return self.process.state_of_run if self.status == "running" else self.status
 
     @property
     def reason(self) -> ConvergenceReason | None:
-        """The reason why the run stopped; None where it has not ended, or ended without a version."""
+        """The reason why the run stopped; None if it has not ended, or ended without a version."""
         return None if self.stop is None else self.stop.reason
 
     @property
     def is_inner(self) -> bool:
-        """Whether it ran inside another run; a workflow is no run, the loops in it are."""
+        """Whether it ran inside another run; the loops of a workflow did not."""
         return bool(self.parent) and self.origin.surface != "workflow"
 
     @property
     def usage(self) -> TokenUsage:
-        """What all roles used together."""
+        """The usage of all roles together."""
         return sum(self.usage_by_role.values(), NOTHING_USED)
 
     def version(self, iteration: int | None) -> ReflectionVersion | None:
-        """Return the version with a number, if it is kept."""
+        """Return the version of an iteration, if it is kept."""
         return next((one for one in self.versions if one.iteration == iteration), None)
 
     def result(self) -> ReflectionResult:
@@ -286,11 +282,11 @@ class RunRecord:
         }
 
     def stored(self) -> Record:
-        """Return the record as a store has it, with what the index of runs holds of it."""
+        """Return the record for a store, with its entry in the index of runs."""
         return Record(RUN, self.run_id, to_record(self) | {"index": entry_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
-        """Raise `ChangedRunError` if the stored run is of another task, or began from another draft."""
+        """Raise `ChangedRunError` if the run in the store is of another task, or began from another draft."""
         if before.task != self.task:
             raise ChangedRunError(
                 f"The run {self.run_id!r} was for another task: {before.task.description!r}. "
@@ -298,8 +294,8 @@ class RunRecord:
             )
         if stored.data.get("draft") != to_record(self.draft):
             raise ChangedRunError(
-                f"The run {self.run_id!r} began from {_named(before.draft)}, and is given "
-                f"{_named(self.draft)} now. Give a new draft a new run_id."
+                f"The run {self.run_id!r} began from {_draft_text(before.draft)}, and is given "
+                f"{_draft_text(self.draft)} now. Give a new draft a new run_id."
             )
 
     def end(self, result: ReflectionResult) -> None:
@@ -320,17 +316,17 @@ class RunRecord:
 
 
 JUDGED = ("evaluation", "reflection")
-"""The roles of the model that judges, where a run names one of its own for that."""
+"""The roles of the judging model, if a run names one."""
 TASK_DIGITS = 16
 
 
 def task_digest(description: str) -> str:
-    """Return what the index calls a task: the beginning of the SHA-256 of its description."""
+    """Return the key of a task in the index: the beginning of the SHA-256 of its description."""
     return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:TASK_DIGITS]
 
 
 def entry_of(record: RunRecord) -> RunEntry:
-    """Return what the index of runs holds of a run."""
+    """Return the entry of a run in the index."""
     options, origin, process = record.options, record.origin, record.process
     judge = str(options.get("judge") or "")
     best = record.version(record.best)
@@ -340,8 +336,8 @@ def entry_of(record: RunRecord) -> RunEntry:
     best_scores = nothing if best is None else best.evaluation.criteria_scores
     usage: Mapping[str, TokenUsage] = record.usage_by_role
     if not usage and record.status != "running":
-        usage = {"": NOT_REPORTED}  # it failed before that could be written down, and may have been paid for
-    # What a program made itself goes by its class, as `Judge(...)`: that is no model's name.
+        usage = {"": NOT_REPORTED}  # it failed before its usage was recorded, and may have cost something
+    # A judge that a program built is recorded as its repr, `Judge(...)`, which names no model.
     judges = judge if judge and not set("(<") & set(judge) else origin.model
     models: dict[str, list[TokenUsage]] = {}
     for role, used in usage.items():
@@ -383,7 +379,7 @@ def entry_of(record: RunRecord) -> RunEntry:
 
 
 def _after_best(record: RunRecord) -> TokenUsage:
-    """Add up what the versions after the best one used; of those that are not kept it is not known."""
+    """Add up the usage of the versions after the best one; that of versions not kept is unknown."""
     if record.best is None or not record.versions:
         return NOTHING_USED
     later = [version.token_usage for version in record.versions if version.iteration > record.best]
@@ -391,12 +387,12 @@ def _after_best(record: RunRecord) -> TokenUsage:
     return known if len(later) == record.revisions + 1 - record.best else known + NOT_REPORTED
 
 
-def _named(draft: Output | None) -> str:
+def _draft_text(draft: Output | None) -> str:
     return "no draft" if draft is None else f"the draft {short_repr(draft)}"
 
 
 def damaged_run(record: Record) -> RunRecord:
-    """Return what a list shows of a run whose record is damaged: its id, when it began, and the damage."""
+    """Return a stand-in for a damaged record: its id, when it began, and the damage."""
     began = record.created_at or datetime.now(UTC)
-    what, nobody = Task("(a damaged record)"), Process("", 0, "")
-    return RunRecord(record.key, what, Origin(), {}, began, nobody, "damaged", error=record.damage)
+    task, process = Task("(a damaged record)"), Process("", 0, "")
+    return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=record.damage)

@@ -522,7 +522,7 @@ class Why:
 class AfterBest:
     """What came after the best version: the number of versions, their usage, and seconds.
 
-    `usage` is None, for unknown, if not all of these versions are stored.
+    `usage` is None, for unknown, if not all of these versions are kept.
     """
 
     versions: int
@@ -566,8 +566,8 @@ class Exchange:
 
     name: str
     seconds: float
-    asked: tuple[Turn, ...]
-    answered: tuple[Turn, ...]
+    request: tuple[Turn, ...]
+    reply: tuple[Turn, ...]
     usage: TokenUsage | None = None
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     WordDiff: TypeAlias = Callable[[str, str], Sequence[tuple[Op, str]]]
 
 
-# Models like to wrap JSON in Markdown, even where nothing else is asked for.
+# Models like to wrap JSON in Markdown, even when asked for JSON only.
 _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
 
 
