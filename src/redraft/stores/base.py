@@ -1,4 +1,4 @@
-"""The `Store` protocol and its records, and what all backends share: rows, questions, vectors."""
+"""The `Store` protocol and its records, and what all backends share: rows, queries, vectors."""
 
 from __future__ import annotations
 
@@ -433,7 +433,7 @@ def unpacked(blob: bytes) -> tuple[float, ...]:
 _LAST = "\U0010ffff"
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """A checked query: `fields` maps names to allowed JSON texts, `after` is a record's time and key."""
 
     kind: str
@@ -443,31 +443,32 @@ class Question(NamedTuple):
     after: tuple[int, str] | None
     limit: int | None
 
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        *,
+        prefix: str = "",
+        where: Where | None = None,
+        newest_first: bool = False,
+        after: Record | None = None,
+        limit: int | None = None,
+    ) -> Self:
+        """Check the arguments of `find` and `near`; raises `ConfigError` for invalid ones."""
+        check_name("kind", kind)
+        if prefix:
+            check_name("prefix", prefix)
+        if limit is not None:
+            check_count("limit", limit, 1)
+        cursor = None
+        if after is not None:
+            if after.created_at is None:
+                raise ConfigError(f"after: the record {after.key!r} was not returned by a store.")
+            cursor = microseconds(after.created_at), after.key
+        return cls(kind, prefix, allowed_texts(where), newest_first, cursor, limit)
 
-def question(
-    kind: str,
-    *,
-    prefix: str = "",
-    where: Where | None = None,
-    newest_first: bool = False,
-    after: Record | None = None,
-    limit: int | None = None,
-) -> Question:
-    """Check the arguments of `find` and `near`; raises `ConfigError` for invalid ones."""
-    check_name("kind", kind)
-    if prefix:
-        check_name("prefix", prefix)
-    if limit is not None:
-        check_count("limit", limit, 1)
-    cursor = None
-    if after is not None:
-        if after.created_at is None:
-            raise ConfigError(f"after: the record {after.key!r} was not returned by a store.")
-        cursor = microseconds(after.created_at), after.key
-    return Question(kind, prefix, wanted(where), newest_first, cursor, limit)
 
-
-def wanted(where: Where | None) -> dict[str, frozenset[str]]:
+def allowed_texts(where: Where | None) -> dict[str, frozenset[str]]:
     """Return the JSON texts that each field may have; an absent field counts as `null`.
 
     As JSON, True is not 1, "1" is not 1, and 1 is 1.0, so a number has several texts. Raises `ConfigError`
@@ -486,7 +487,7 @@ def wanted(where: Where | None) -> dict[str, frozenset[str]]:
 
 
 def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
-    """Say whether data have one of the wanted texts in each field."""
+    """Say whether data have one of the allowed texts in each field."""
     return all(json_text(data.get(field)) in texts for field, texts in fields.items())
 
 
@@ -536,7 +537,7 @@ def nearest(
 
     Ties are ordered by key. Raises `StoreError` for stored vectors of other dimensions.
     """
-    wanted = packed_question(vector)
+    wanted = packed_query(vector)
     for key, blob in rows:
         if len(blob) != len(wanted):
             raise StoreError(
@@ -551,7 +552,7 @@ def nearest(
     return ranked[:limit]
 
 
-def packed_question(vector: Sequence[float]) -> bytes:
+def packed_query(vector: Sequence[float]) -> bytes:
     """Return a query vector as float32; raises `StoreError` if it has no direction."""
     try:
         return packed(vector)

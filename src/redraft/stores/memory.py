@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from redraft.stores.base import (
     NewRow,
-    Question,
+    Query,
     Row,
+    allowed_texts,
     check_name,
     intact,
     matches,
     microseconds,
     nearest,
-    question,
-    wanted,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class MemoryStore:
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
         """Store records as `put_all` does if another record has these fields, else return None."""
-        fields = wanted(where)
+        fields = allowed_texts(where)
         rows = [NewRow.of(record) for record in records]
         with self._lock:
             there = self._rows.get((kind, key))
@@ -98,20 +97,20 @@ class MemoryStore:
         limit: int | None = None,
     ) -> list[Record]:
         """Return the records of a kind, ordered by key or newest first."""
-        asked = question(
+        query = Query.of(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-        rows = self._answer(asked)
+        rows = self._rows_of(query)
         if newest_first:
             rows.sort(key=attrgetter("created_at", "key"), reverse=True)
-        if asked.after is not None:
-            last = asked.after
+        if query.after is not None:
+            last = query.after
             rows = [
                 row
                 for row in rows
                 if ((row.created_at, row.key) < last if newest_first else row.key > last[1])
             ]
-        return [row.record() for row in rows[: asked.limit]]
+        return [row.record() for row in rows[: query.limit]]
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Delete a record; return whether there was one."""
@@ -124,9 +123,9 @@ class MemoryStore:
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        answer = self._answer(question(kind, where=where, limit=limit))
-        records = {record.key: record for record in intact([row.record() for row in answer])}
-        vectors = [(row.key, row.vector) for row in answer if row.vector is not None and row.key in records]
+        rows = self._rows_of(Query.of(kind, where=where, limit=limit))
+        records = {record.key: record for record in intact([row.record() for row in rows])}
+        vectors = [(row.key, row.vector) for row in rows if row.vector is not None and row.key in records]
         return [(records[key], similarity) for key, similarity in nearest(vectors, vector, limit)]
 
     async def aclose(self) -> None:
@@ -145,13 +144,13 @@ class MemoryStore:
         now = _now()
         return [self._write(row, now).record() for row in rows]
 
-    def _answer(self, asked: Question) -> list[Row]:
+    def _rows_of(self, query: Query) -> list[Row]:
         """Return the rows with the kind, prefix and fields, ordered by key."""
         with self._lock:
-            rows = [row for row in self._rows.values() if row.kind == asked.kind]
-        rows = [row for row in rows if row.key.startswith(asked.prefix)]
-        if asked.fields:
-            rows = [row for row in rows if row.record().damage or matches(json.loads(row.data), asked.fields)]
+            rows = [row for row in self._rows.values() if row.kind == query.kind]
+        rows = [row for row in rows if row.key.startswith(query.prefix)]
+        if query.fields:
+            rows = [row for row in rows if row.record().damage or matches(json.loads(row.data), query.fields)]
         return sorted(rows, key=attrgetter("key"))
 
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_sql as sql
-from redraft.stores.base import NewRow, check_name, microseconds, question
+from redraft.stores.base import NewRow, Query, check_name, microseconds
 from redraft.stores.postgres_sql import entries
 from redraft.stores.run_index import SqlRunIndex
 from redraft.stores.worker import Worker
@@ -83,7 +83,7 @@ class PostgresStore:
     ) -> list[Record] | None:
         """Store records as `put_all` does if another record has these fields, else return None."""
         check_name("key", key)
-        held = question(kind, where=where)
+        held = Query.of(kind, where=where)
         now, turn = time_ns() // 1000, uuid4().hex
         new = [_new(record, now) for record in records]
         if not new:
@@ -132,10 +132,10 @@ class PostgresStore:
         limit: int | None = None,
     ) -> list[Record]:
         """Return the records of a kind, ordered by key or newest first."""
-        asked = question(
+        query = Query.of(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-        return await self._read(partial(sql.find, self._space, asked))
+        return await self._read(partial(sql.find, self._space, query))
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Delete a record; return whether there was one."""
@@ -147,8 +147,8 @@ class PostgresStore:
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        asked = question(kind, where=where, limit=limit)
-        work = partial(sql.near, self._space, asked, tuple(vector), limit)
+        query = Query.of(kind, where=where, limit=limit)
+        work = partial(sql.near, self._space, query, tuple(vector), limit)
         return await self._read(work)
 
     def run_index(self) -> RunIndex:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_question
+from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_query
 from redraft.stores.run_index import INDEXED, removals, writes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from psycopg import Cursor
 
-    from redraft.stores.base import NewRow, Question, Record
+    from redraft.stores.base import NewRow, Query, Record
 
 
 T = TypeVar("T")
@@ -129,23 +129,23 @@ def put(space: Space, new: NewRow, fields: list[str], connection: Connection) ->
 
 def put_if(
     space: Space,
-    held: Question | None,
+    held: Query | None,
     key: str,
     turn: str,
     new: NewRow,
     fields: list[str],
     connection: Connection,
 ) -> Steps[NewRow | None]:
-    """Store a row if the record with a key matches a question.
+    """Store a row if the record with a key matches a query.
 
     The first row of a `turn` checks that; the others of the same turn rely on its result.
     """
     values = _values(new.row, fields) | {"turn": turn}
     if held is not None:
-        parts, asked = _field_conditions(held)
+        parts, held_values = _field_conditions(held)
         parts = ["space = %(space)s AND kind = %(held_kind)s AND key = %(held_key)s", *parts]
-        asked |= {"held_kind": held.kind, "held_key": key, "turn": turn}
-        _send(space, connection, _HOLD.format(" AND ".join(parts)), asked)
+        held_values |= {"held_kind": held.kind, "held_key": key, "turn": turn}
+        _send(space, connection, _HOLD.format(" AND ".join(parts)), held_values)
     stored = yield from _fetched(space, connection, _PUT_IF, values)
     return (yield from _with_index(space, new.stored(*stored[0]), connection)) if stored else None
 
@@ -194,27 +194,27 @@ def select(
     return (yield from _fetched(space, connection, _for_psycopg(sql), values))
 
 
-def find(space: Space, asked: Question, connection: Connection) -> Steps[list[Record]]:
-    """Return the records that match a question."""
-    condition, values = _condition(asked)
-    if asked.after is not None:
-        values["at"], values["after"] = asked.after
+def find(space: Space, query: Query, connection: Connection) -> Steps[list[Record]]:
+    """Return the records that match a query."""
+    condition, values = _condition(query)
+    if query.after is not None:
+        values["at"], values["after"] = query.after
         condition += (
-            " AND (created_at, key) < (%(at)s, %(after)s)" if asked.newest_first else " AND key > %(after)s"
+            " AND (created_at, key) < (%(at)s, %(after)s)" if query.newest_first else " AND key > %(after)s"
         )
-    order = "created_at DESC, key DESC" if asked.newest_first else "key"
-    values["limit"] = asked.limit
+    order = "created_at DESC, key DESC" if query.newest_first else "key"
+    values["limit"] = query.limit
     sql = f"{_SELECT} {condition} ORDER BY {order} LIMIT %(limit)s::bigint"
     rows = yield from _rows(space, connection, sql, values)
     return [row.record() for row in rows]
 
 
 def near(
-    space: Space, asked: Question, vector: Sequence[float], limit: int, connection: Connection
+    space: Space, query: Query, vector: Sequence[float], limit: int, connection: Connection
 ) -> Steps[list[tuple[Record, float]]]:
     """Return the records whose vectors are nearest, nearest first, with their similarity."""
-    wanted = packed_question(vector)
-    condition, values = _condition(asked)
+    wanted = packed_query(vector)
+    condition, values = _condition(query)
     cursor = _send(space, connection, _PGVECTOR, {})
     yield
     extension = cursor.fetchone()
@@ -315,22 +315,22 @@ def _for_psycopg(sql: str) -> str:
 _TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares|uses)\b"), re.compile(r":([a-z_0-9]+)")
 
 
-def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
-    """Return the SQL condition of a question, without paging, and its parameters."""
+def _condition(query: Query) -> tuple[str, dict[str, Any]]:
+    """Return the SQL condition of a query, without paging, and its parameters."""
     parts = ["space = %(space)s AND kind = %(kind)s"]
-    values: dict[str, Any] = {"kind": asked.kind}
-    if asked.prefix:
+    values: dict[str, Any] = {"kind": query.kind}
+    if query.prefix:
         parts.append("key >= %(first)s AND key < %(beyond)s")
-        values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}
-    of_fields, values_of_fields = _field_conditions(asked)
+        values |= {"first": query.prefix, "beyond": after_all_with(query.prefix)}
+    of_fields, values_of_fields = _field_conditions(query)
     return " AND ".join([*parts, *of_fields]), values | values_of_fields
 
 
-def _field_conditions(asked: Question) -> tuple[list[str], dict[str, Any]]:
-    """Return the SQL conditions on the fields of a question, and their parameters."""
+def _field_conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
+    """Return the SQL conditions on the fields of a query, and their parameters."""
     parts: list[str] = []
     values: dict[str, Any] = {}
-    for number, (field, texts) in enumerate(asked.fields.items()):
+    for number, (field, texts) in enumerate(query.fields.items()):
         any_of = f"fields && %(any{number})s"
         values[f"any{number}"] = [entry(field, text) for text in texts]
         if "null" in texts:  # null and absent fields have no entry

@@ -15,6 +15,7 @@ from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
     NewRow,
+    Query,
     Row,
     after_all_with,
     check_name,
@@ -22,7 +23,6 @@ from redraft.stores.base import (
     is_whole,
     microseconds,
     nearest,
-    question,
 )
 from redraft.stores.run_index import INDEXED, SqlRunIndex, removals, writes
 from redraft.stores.worker import Worker
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from sqlite3 import Connection
 
-    from redraft.stores.base import Question, Record, Where
+    from redraft.stores.base import Record, Where
     from redraft.stores.run_index import RunIndex
     from redraft.stores.worker import Job
 
@@ -61,40 +61,42 @@ class SqliteStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
-        return (await self._write(partial(_put, self._space, NewRow.of(record)))).record()
+        new = NewRow.of(record)
+        return (await self._write(lambda tables: tables.put(new))).record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all or none; return them as stored."""
         if not (rows := [NewRow.of(record) for record in records]):
             return []
-        return [row.record() for row in await self._write(partial(_put_all, self._space, rows))]
+        return [row.record() for row in await self._write(lambda tables: tables.put_all(rows))]
 
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
         """Store records as `put_all` does if another record has these fields, else return None."""
         check_name("key", key)
-        asked = question(kind, where=where)
+        query = Query.of(kind, where=where)
         rows = [NewRow.of(record) for record in records]
-        stored = await self._write(partial(_put_all_if, self._space, asked, key, rows))
+        stored = await self._write(lambda tables: tables.put_all_if(query, key, rows))
         return None if stored is None else [row.record() for row in stored]
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
-        return await self._write(partial(_put_if_absent, self._space, NewRow.of(record)))
+        new = NewRow.of(record)
+        return await self._write(lambda tables: tables.put_if_absent(new))
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
+        new, revision = NewRow.of(record), record.revision
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
-        steps = partial(_replace, self._space, NewRow.of(record), record.revision, created_at)
-        stored = await self._write(steps)
+        stored = await self._write(lambda tables: tables.replace(new, revision, created_at))
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key, None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._read(partial(_get, self._space, kind, key))
+        return await self._read(lambda tables: tables.get(kind, key))
 
     async def find(
         self,
@@ -108,29 +110,29 @@ class SqliteStore:
         limit: int | None = None,
     ) -> list[Record]:
         """Return the records of a kind, ordered by key or newest first."""
-        asked = question(
+        query = Query.of(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-        return await self._read(partial(_find, self._space, asked))
+        return await self._read(lambda tables: tables.find(query))
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Delete a record; return whether there was one."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._write(partial(_delete, self._space, kind, key))
+        return await self._write(lambda tables: tables.delete(kind, key))
 
     async def near(
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        asked = question(kind, where=where, limit=limit)
-        return await self._read(partial(_near, self._space, asked, tuple(vector), limit))
+        query, wanted = Query.of(kind, where=where, limit=limit), tuple(vector)
+        return await self._read(lambda tables: tables.near(query, wanted, limit))
 
     def run_index(self) -> RunIndex:
         """Return the index of the runs in this store."""
 
         async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-            return await self._read(lambda connection: connection.execute(sql, values).fetchall())
+            return await self._read(lambda tables: tables.connection.execute(sql, values).fetchall())
 
         return SqlRunIndex(self._space, ask)
 
@@ -139,15 +141,16 @@ class SqliteStore:
         await self._writer.stop()
         await self._reader.stop()
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def _read(self, work: Callable[[Tables], T]) -> T:
         return await self._do(self._reader, work)
 
-    async def _write(self, work: Callable[[Connection], T]) -> T:
+    async def _write(self, work: Callable[[Tables], T]) -> T:
         return await self._do(self._writer, work)
 
-    async def _do(self, worker: Worker, work: Callable[[Connection], T]) -> T:
+    async def _do(self, worker: Worker, work: Callable[[Tables], T]) -> T:
+        space = self._space
         try:
-            return await worker.do(work)
+            return await worker.do(lambda connection: work(Tables(space, connection)))
         except (StoreError, sqlite3.Error, OSError) as error:
             raise explained(error, self._path, self._wait) from error
 
@@ -169,170 +172,162 @@ SET data = ?, schema_version = ?, vector = ?, checksum = ?, revision = revision 
 WHERE {_ONE} AND revision = ? AND ? IN (0, created_at) {_STORED}"""  # noqa: S608 (made of constants)
 _GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
-
-
-def _put(space: str, new: NewRow, connection: Connection) -> NewRow:
-    with _with_index(new.row.kind, connection):
-        return _upsert(space, new, _now(), connection)
-
-
-def _put_all(space: str, rows: Sequence[NewRow], connection: Connection) -> list[NewRow]:
-    with _atomic(connection):
-        now = _now()
-        return [_upsert(space, row, now, connection) for row in rows]
-
-
-def _put_all_if(
-    space: str, asked: Question, key: str, rows: Sequence[NewRow], connection: Connection
-) -> list[NewRow] | None:
-    condition, values = _condition(space, asked)
-    found = connection.execute(f"SELECT 1 FROM records WHERE {condition} AND key = ?", (*values, key))  # noqa: S608 (made of constants)
-    return _put_all(space, rows, connection) if found.fetchone() else None
-
-
-def _put_if_absent(space: str, new: NewRow, connection: Connection) -> tuple[Record, bool]:
-    with _with_index(new.row.kind, connection):
-        now = _now()
-        while not connection.execute(_PUT_IF_ABSENT, (space, *new.row[:6], now, now)).rowcount:
-            if found := _rows(connection, _GET, (space, new.row.kind, new.row.key)):
-                return found[0].intact(), False  # otherwise, another process has deleted it in between
-        stored = new.stored(1, now, now)
-        _index(space, stored, connection)
-    return stored.record(), True
-
-
-def _replace(
-    space: str, new: NewRow, revision: int, created_at: int, connection: Connection
-) -> NewRow | None:
-    """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
-    kind, key, *given = new.row[:6]
-    now = _now()
-    with _with_index(kind, connection):
-        values = (*given, now, space, kind, key, revision, created_at)
-        found = connection.execute(_REPLACE, values).fetchall()
-        if not found:
-            return None
-        stored = new.stored(*found[0], updated_at=now)
-        _index(space, stored, connection)
-    return stored
-
-
-def _get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
-    rows = _rows(connection, _GET, (space, kind, key))
-    return rows[0].intact() if rows else None
-
-
-def _delete(space: str, kind: str, key: str, connection: Connection) -> bool:
-    with _with_index(kind, connection):
-        if kind in INDEXED:
-            for sql, values in removals(space, kind, key):
-                connection.execute(sql, values)
-        return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
-
-
-def _find(space: str, asked: Question, connection: Connection) -> list[Record]:
-    condition, values = _condition(space, asked)
-    if asked.after is not None:
-        condition += " AND (created_at, key) < (?, ?)" if asked.newest_first else " AND key > ?"
-        values += asked.after if asked.newest_first else asked.after[1:]
-    order = "created_at DESC, key DESC" if asked.newest_first else "key"
-    limit = -1 if asked.limit is None else asked.limit
-    sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
-    return [row.record() for row in _rows(connection, sql, (*values, limit))]
-
-
-def _near(
-    space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
-) -> list[tuple[Record, float]]:
-    condition, values = _condition(space, asked, "0")
-    sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
-    connection.execute("BEGIN")  # both queries see the same state
-    try:
-        vectors = connection.execute(sql, values).fetchall()
-        whole = _of_same_length(space, asked.kind, vectors, 4 * len(vector), connection)
-        found = nearest(whole, vector, limit)
-        rows = [row for key, _ in found for row in _rows(connection, _GET, (space, asked.kind, key))]
-    finally:
-        connection.execute("ROLLBACK")
-    records = {record.key: record for record in intact([row.record() for row in rows])}
-    return [(records[key], similarity) for key, similarity in found if key in records]
-
-
-def _of_same_length(
-    space: str, kind: str, vectors: Sequence[tuple[str, bytes]], size: int, connection: Connection
-) -> list[tuple[str, bytes]]:
-    """Leave out damaged vectors of another length, which can't be compared."""
-    odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
-    rows = [row for key in odd for row in _rows(connection, _GET, (space, kind, key))]
-    damaged = {row.key for row in rows} - {record.key for record in intact([row.record() for row in rows])}
-    return [(key, blob) for key, blob in vectors if key not in damaged]
-
-
-def _upsert(space: str, new: NewRow, now: int, connection: Connection) -> NewRow:
-    """Insert or replace a row; return it as stored."""
-    ((revision, created_at),) = connection.execute(_PUT, (space, *new.row[:6], now, now)).fetchall()
-    stored = new.stored(revision, created_at, now)
-    _index(space, stored, connection)
-    return stored
-
-
-def _index(space: str, stored: NewRow, connection: Connection) -> None:
-    """Write the columns of an indexed record."""
-    if stored.row.kind in INDEXED:
-        for sql, values in writes(space, stored.row, stored.data):
-            connection.execute(sql, values)
-
-
-def _with_index(kind: str, connection: Connection) -> AbstractContextManager[None]:
-    """Write an indexed record together with its columns; a single statement is a transaction by itself."""
-    return _atomic(connection) if kind in INDEXED else nullcontext()
-
-
-@contextmanager
-def _atomic(connection: Connection) -> Generator[None]:
-    """Execute all statements or none, even in a transaction shared with others."""
-    connection.execute("SAVEPOINT together")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:  # otherwise, SQLite has rolled back everything
-            connection.execute("ROLLBACK TO together")
-            connection.execute("RELEASE together")
-        raise
-    connection.execute("RELEASE together")
-
-
-def _now() -> int:
-    return time_ns() // 1000
-
-
-def _rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[Row]:
-    return [Row(*row) for row in connection.execute(sql, values).fetchall()]
-
-
 # As BLOBs: text that is not UTF-8 would fail the whole statement.
 _IS_DAMAGED = """NOT redraft_is_whole(
     checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version, vector)"""
 
 
-def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tuple[str, tuple[Any, ...]]:
-    """Return the SQL condition of a question, without paging, and its parameters.
+class Tables:
+    """The records of one space on a connection, in the thread of a worker."""
 
-    `otherwise` decides about records without the wanted fields: a damaged one may have had them.
-    """
-    parts, values = ["space = ? AND kind = ?"], [space, asked.kind]
-    if asked.prefix:
-        parts.append("key >= ? AND key < ?")
-        values += [asked.prefix, after_all_with(asked.prefix)]
-    fields: list[str] = []
-    for field, texts in asked.fields.items():
-        # Given two paths, SQLite returns a JSON array of any values, with null for absent ones.
-        fields.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
-        path = f'$."{field}"'
-        values += [path, path, *(f"[{text},{text}]" for text in texts)]
-    if fields:
-        parts.append(f"CASE WHEN json_valid(data) AND {' AND '.join(fields)} THEN 1 ELSE {otherwise} END")
-    return " AND ".join(parts), tuple(values)
+    def __init__(self, space: str, connection: Connection) -> None:
+        self.connection = connection
+        self._space = space
+
+    def put(self, new: NewRow) -> NewRow:
+        """Insert or replace a row; return it as stored."""
+        with self._with_index(new.row.kind):
+            return self._upsert(new, _now())
+
+    def put_all(self, rows: Sequence[NewRow]) -> list[NewRow]:
+        """Insert or replace rows, all or none; return them as stored."""
+        with self._atomic():
+            now = _now()
+            return [self._upsert(row, now) for row in rows]
+
+    def put_all_if(self, query: Query, key: str, rows: Sequence[NewRow]) -> list[NewRow] | None:
+        """Insert or replace rows if the record with a key matches the query."""
+        condition, values = self._condition(query)
+        sql = f"SELECT 1 FROM records WHERE {condition} AND key = ?"  # noqa: S608 (made of constants)
+        return self.put_all(rows) if self.connection.execute(sql, (*values, key)).fetchone() else None
+
+    def put_if_absent(self, new: NewRow) -> tuple[Record, bool]:
+        """Insert a row unless its key is taken; return the stored record, and whether it is the new one."""
+        with self._with_index(new.row.kind):
+            now = _now()
+            values = (self._space, *new.row[:6], now, now)
+            while not self.connection.execute(_PUT_IF_ABSENT, values).rowcount:
+                if found := self._rows(_GET, (self._space, new.row.kind, new.row.key)):
+                    return found[0].intact(), False  # otherwise, another process has deleted it in between
+            stored = new.stored(1, now, now)
+            self._index(stored)
+        return stored.record(), True
+
+    def replace(self, new: NewRow, revision: int, created_at: int) -> NewRow | None:
+        """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
+        kind, key, *others = new.row[:6]
+        now = _now()
+        with self._with_index(kind):
+            values = (*others, now, self._space, kind, key, revision, created_at)
+            found = self.connection.execute(_REPLACE, values).fetchall()
+            if not found:
+                return None
+            stored = new.stored(*found[0], updated_at=now)
+            self._index(stored)
+        return stored
+
+    def get(self, kind: str, key: str) -> Record | None:
+        """Return the record with a key, None if there is none."""
+        rows = self._rows(_GET, (self._space, kind, key))
+        return rows[0].intact() if rows else None
+
+    def delete(self, kind: str, key: str) -> bool:
+        """Delete a row; return whether there was one."""
+        with self._with_index(kind):
+            if kind in INDEXED:
+                for sql, values in removals(self._space, kind, key):
+                    self.connection.execute(sql, values)
+            return bool(self.connection.execute(_DELETE, (self._space, kind, key)).fetchall())
+
+    def find(self, query: Query) -> list[Record]:
+        """Return the records that match a query."""
+        condition, values = self._condition(query)
+        if query.after is not None:
+            condition += " AND (created_at, key) < (?, ?)" if query.newest_first else " AND key > ?"
+            values += query.after if query.newest_first else query.after[1:]
+        order = "created_at DESC, key DESC" if query.newest_first else "key"
+        limit = -1 if query.limit is None else query.limit
+        sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
+        return [row.record() for row in self._rows(sql, (*values, limit))]
+
+    def near(self, query: Query, vector: Sequence[float], limit: int) -> list[tuple[Record, float]]:
+        """Return the records whose vectors are nearest, nearest first, with their similarity."""
+        condition, values = self._condition(query, "0")
+        sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
+        self.connection.execute("BEGIN")  # all queries see the same state
+        try:
+            vectors = self.connection.execute(sql, values).fetchall()
+            found = nearest(self._comparable(query.kind, vectors, 4 * len(vector)), vector, limit)
+            rows = [row for key, _ in found for row in self._rows(_GET, (self._space, query.kind, key))]
+        finally:
+            self.connection.execute("ROLLBACK")
+        records = {record.key: record for record in intact([row.record() for row in rows])}
+        return [(records[key], similarity) for key, similarity in found if key in records]
+
+    def _comparable(
+        self, kind: str, vectors: Sequence[tuple[str, bytes]], size: int
+    ) -> list[tuple[str, bytes]]:
+        """Leave out damaged vectors of another length, which can't be compared."""
+        odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
+        records = [row.record() for key in odd for row in self._rows(_GET, (self._space, kind, key))]
+        damaged = {record.key for record in records} - {record.key for record in intact(records)}
+        return [(key, blob) for key, blob in vectors if key not in damaged]
+
+    def _upsert(self, new: NewRow, now: int) -> NewRow:
+        values = (self._space, *new.row[:6], now, now)
+        ((revision, created_at),) = self.connection.execute(_PUT, values).fetchall()
+        stored = new.stored(revision, created_at, now)
+        self._index(stored)
+        return stored
+
+    def _index(self, stored: NewRow) -> None:
+        """Write the columns of an indexed record."""
+        if stored.row.kind in INDEXED:
+            for sql, values in writes(self._space, stored.row, stored.data):
+                self.connection.execute(sql, values)
+
+    def _with_index(self, kind: str) -> AbstractContextManager[None]:
+        """Write an indexed record and its columns together; a single statement is a transaction by itself."""
+        return self._atomic() if kind in INDEXED else nullcontext()
+
+    @contextmanager
+    def _atomic(self) -> Generator[None]:
+        """Execute all statements or none, even in a transaction shared with others."""
+        self.connection.execute("SAVEPOINT together")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # otherwise, SQLite has rolled back everything
+                self.connection.execute("ROLLBACK TO together")
+                self.connection.execute("RELEASE together")
+            raise
+        self.connection.execute("RELEASE together")
+
+    def _rows(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        return [Row(*row) for row in self.connection.execute(sql, values).fetchall()]
+
+    def _condition(self, query: Query, otherwise: str = _IS_DAMAGED) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL condition of a query, without paging, and its parameters.
+
+        `otherwise` decides about records without the wanted fields: a damaged one may have had them.
+        """
+        parts, values = ["space = ? AND kind = ?"], [self._space, query.kind]
+        if query.prefix:
+            parts.append("key >= ? AND key < ?")
+            values += [query.prefix, after_all_with(query.prefix)]
+        fields: list[str] = []
+        for field, texts in query.fields.items():
+            # Given two paths, SQLite returns a JSON array of any values, with null for absent ones.
+            fields.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
+            path = f'$."{field}"'
+            values += [path, path, *(f"[{text},{text}]" for text in texts)]
+        if fields:
+            parts.append(f"CASE WHEN json_valid(data) AND {' AND '.join(fields)} THEN 1 ELSE {otherwise} END")
+        return " AND ".join(parts), tuple(values)
+
+
+def _now() -> int:
+    return time_ns() // 1000
 
 
 class Reader:
