@@ -28,11 +28,6 @@ NAVIGATION = {
 }
 
 
-def slices() -> list[Slice]:
-    """Return what the features add to the dashboard; their pages are loaded by this call."""
-    return [import_module(f"redraft.{feature}.web").SLICE for feature in FEATURES]
-
-
 def dashboard(project: Project) -> Starlette:
     """Return the pages of all features without the guard: for a test, or for an app that has its own."""
     from redraft.web.app import app
@@ -40,10 +35,15 @@ def dashboard(project: Project) -> Starlette:
     return app(project, slices(), NAVIGATION)
 
 
+def slices() -> list[Slice]:
+    """Import and return what each feature adds to the dashboard."""
+    return [import_module(f"redraft.{feature}.web").SLICE for feature in FEATURES]
+
+
 def ui(
     host: Annotated[
         str,
-        typer.Option(metavar="HOST", help="Where to listen; all but loopback can be reached by others."),
+        typer.Option(metavar="HOST", help="The address to listen on; others can reach any but loopback."),
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")
@@ -72,23 +72,24 @@ def ui(
 
         if find_spec("starlette") is None or find_spec("uvicorn") is None:
             raise MissingExtraError("The dashboard", "ui")
-        from redraft.web.guard import Door, Keys
+        from redraft.web.guard import Address, Keys
         from redraft.web.project import Project
-        from redraft.web.server import address, serve
+        from redraft.web.server import login_url, serve
 
         keys, console = Keys(token), CalmConsole(stderr=True)
 
-        def began(door: Door) -> None:
+        def announce(address: Address) -> None:
+            url = login_url(keys, address)
             console.say(f"The dashboard of {project.place} is at")
-            console.say(f"  {address(keys, door)}")
+            console.say(f"  {url}")
             console.say("  (works for one browser, once). Ctrl-C stops it.")
-            if not door.is_local:
+            if not address.is_local:
                 console.say(
                     "WARNING: other machines can reach it, and the traffic is not encrypted. Anybody with an "
                     "address or the token can read and change everything that is stored here."
                 )
             if not no_open:
-                webbrowser.open(address(keys, door))
+                webbrowser.open(url)
 
         project = Project.here()
-        serve(dashboard(project), project, keys, Door(host, port), began)
+        serve(dashboard(project), project, keys, Address(host, port), announce)

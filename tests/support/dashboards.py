@@ -18,7 +18,7 @@ from redraft import Advice, Issue, Task, TokenUsage
 from redraft.dashboard import dashboard
 from redraft.loop.record import Origin
 from redraft.types import Reflection
-from redraft.web.guard import Door, Guard, Keys
+from redraft.web.guard import Address, Guard, Keys
 from redraft.web.project import Project
 from support.kept_runs import CALL, START, record
 from support.versions import gained, version
@@ -91,7 +91,7 @@ def pages(store):
 def guarded(store, host="127.0.0.1", port=8765):
     """A client of the whole dashboard, and its keys."""
     keys = Keys(TOKEN)
-    app = Guard(dashboard(project_of(store)), keys, Door(host, port))
+    app = Guard(dashboard(project_of(store)), keys, Address(host, port))
     client = TestClient(
         app, base_url=f"http://127.0.0.1:{port}", raise_server_exceptions=False, follow_redirects=False
     )

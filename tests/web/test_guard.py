@@ -5,7 +5,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
-from redraft.web.guard import HEADERS, LARGEST_BODY, MIN_TOKEN_LENGTH, Door, Guard, Keys
+from redraft.web.guard import HEADERS, LARGEST_BODY, MIN_TOKEN_LENGTH, Address, Guard, Keys
 from support.dashboards import TOKEN, guarded
 
 HOST = "127.0.0.1:8765"
@@ -31,7 +31,7 @@ def ask(
     query="",
     body=(b"",),
     host=HOST,
-    door=None,
+    address=None,
     kind="http",
     keys=None,
 ):
@@ -55,7 +55,7 @@ def ask(
     async def send(message):
         sent.append(message)
 
-    asyncio.run(Guard(echo, keys, door or Door("127.0.0.1", 8765))(scope, receive, send))
+    asyncio.run(Guard(echo, keys, address or Address("127.0.0.1", 8765))(scope, receive, send))
     if kind == "websocket":
         return sent
     answer = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -192,12 +192,12 @@ def test_each_response_has_a_new_nonce():
     ],
 )
 def test_allowed_hosts(host, given, admitted):
-    assert Door(host, 8765).admits(given) is admitted
+    assert Address(host, 8765).admits(given) is admitted
 
 
 def test_the_default_port_is_left_out_of_the_host():
-    assert Door("127.0.0.1", 80).admits("127.0.0.1")
-    assert not Door("127.0.0.1", 80).admits("evil.example")
+    assert Address("127.0.0.1", 80).admits("127.0.0.1")
+    assert not Address("127.0.0.1", 80).admits("evil.example")
 
 
 @pytest.mark.parametrize("token", ["", "x" * (MIN_TOKEN_LENGTH - 1), "é" * 20, "line\nbreak" * 4])

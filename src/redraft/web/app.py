@@ -41,7 +41,7 @@ KEEPALIVE = 15
 
 
 def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]) -> Starlette:
-    """Return the app of a project, unguarded; `navigation` maps words to paths, the first one in front."""
+    """Return the app of a project, unguarded; `navigation` maps labels to paths, `/` leads to the first."""
     site = Site(project, navigation)
     routes = [Route("/", site.front), Route("/static/{name}", site.static)]
     for page in (page for one in slices for page in one.pages):
@@ -55,9 +55,9 @@ def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]
     return Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, site.failure))
 
 
-def interval(took: float) -> float:
-    """Return the seconds between two looks at a page that took so many seconds to make."""
-    return min(LONGEST_INTERVAL, max(INTERVAL, took / BUSY_SHARE))
+def interval(seconds: float) -> float:
+    """Return the seconds to wait between two looks at a page that takes so many to make."""
+    return min(LONGEST_INTERVAL, max(INTERVAL, seconds / BUSY_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class Site:
 
     project: Project
     navigation: Mapping[str, str]
-    took: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds that each kind of page took when it was last made."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """How long each kind of page took when it was last made."""
 
     async def front(self, _: Request) -> Response:
-        """Lead to the first page."""
+        """Redirect to the first page."""
         return RedirectResponse(next(iter(self.navigation.values())), 303)
 
     async def static(self, request: Request) -> Response:
-        """Serve a static file; a browser may keep it for good, since its address changes when it does."""
+        """Serve a static file; browsers may cache it forever, since its address changes when it does."""
         name = request.path_params["name"]
         if name not in STATIC:
             raise NotFoundError(f"There is no file {name!r}.")
@@ -85,13 +85,13 @@ class Site:
         """Return an endpoint that serves a page."""
 
         async def serve(request: Request) -> Response:
-            asked, began = self._asked(request), perf_counter()
+            page_request, started = self._page_request(request), perf_counter()
             # First, so that what changes while the page is made is not missed.
-            fingerprint = None if page.fingerprint is None else await page.fingerprint(asked)
-            view = await page.read(asked)
+            fingerprint = None if page.fingerprint is None else await page.fingerprint(page_request)
+            view = await page.read(page_request)
             site = self._site(request, page, fingerprint)
             text = await asyncio.to_thread(_html, page, view, site)
-            self.took[page.path] = perf_counter() - began
+            self.seconds[page.path] = perf_counter() - started
             return HTMLResponse(text)
 
         return serve
@@ -100,7 +100,7 @@ class Site:
         """Return an endpoint that serves a page as JSON."""
 
         async def serve(request: Request) -> Response:
-            view = await page.read(self._asked(request, full=True))
+            view = await page.read(self._page_request(request, full=True))
             return Response(await asyncio.to_thread(_json, page, view), media_type="application/json")
 
         return serve
@@ -109,8 +109,8 @@ class Site:
         """Return an endpoint that serves a text, uncut, as nothing but text."""
 
         async def serve(request: Request) -> Response:
-            said = await self.project.redacted_text(await text.read(self._asked(request)))
-            return Response(said.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
+            shown = await self.project.redacted_text(await text.read(self._page_request(request)))
+            return Response(shown.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
 
         return serve
 
@@ -118,15 +118,17 @@ class Site:
         """Return an endpoint that streams an event whenever a page has changed."""
 
         async def serve(request: Request) -> Response:
-            return StreamingResponse(self._events(page, self._asked(request)), media_type="text/event-stream")
+            return StreamingResponse(
+                self._events(page, self._page_request(request)), media_type="text/event-stream"
+            )
 
         return serve
 
-    async def _events(self, page: Page, asked: PageRequest) -> AsyncIterator[str]:
-        known, quiet = asked.query.get("since"), 0
+    async def _events(self, page: Page, request: PageRequest) -> AsyncIterator[str]:
+        known, quiet = request.query.get("since"), 0
         while page.fingerprint is not None and not self.project.closing.is_set():
             try:
-                found = await page.fingerprint(asked)
+                found = await page.fingerprint(request)
             except (RedraftError, NotFoundError) as error:
                 found = f"error: {type(error).__name__}"  # the page, fetched again, shows which
             if found != known:
@@ -136,7 +138,7 @@ class Site:
                 yield ": no change\n\n"
             quiet += 1
             try:
-                wait = interval(self.took.get(page.path, 0.0))
+                wait = interval(self.seconds.get(page.path, 0.0))
                 await asyncio.wait_for(self.project.closing.wait(), wait)
             except TimeoutError:
                 continue
@@ -171,8 +173,8 @@ class Site:
             title = "Not found" if error.status_code == NOT_FOUND else "Request refused"
             return error.status_code, title, error.detail
         # str() of a LookupError would quote its message.
-        said = str(error.args[0] if isinstance(error, NotFoundError) else error)
-        message = await self.project.redacted_text(said)
+        text = str(error.args[0] if isinstance(error, NotFoundError) else error)
+        message = await self.project.redacted_text(text)
         if isinstance(error, NotFoundError):
             return NOT_FOUND, "Not found", message
         if isinstance(error, StoreError):
@@ -181,7 +183,7 @@ class Site:
             return 400, "Bad request", message
         return 500, "A bug in Redraft", f"{type(error).__name__}: {message}"
 
-    def _asked(self, request: Request, *, full: bool = False) -> PageRequest:
+    def _page_request(self, request: Request, *, full: bool = False) -> PageRequest:
         return PageRequest(self.project, request.path_params, dict(request.query_params), full=full)
 
     def _site(self, request: Request, page: Page | None, fingerprint: str | None) -> dict[str, Any]:

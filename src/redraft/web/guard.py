@@ -47,7 +47,7 @@ POLICY = (
 
 
 class Keys:
-    """Hold the credentials of one running dashboard: tickets, a cookie, and perhaps a token.
+    """The credentials of one running dashboard: tickets, a cookie, and perhaps a token.
 
     A ticket is part of a printed address, so it works once: it is exchanged for the cookie. The token was
     chosen by whoever started the dashboard, and works as long as that runs. Raises `ConfigError` for a token
@@ -95,8 +95,8 @@ def _same(given: str, known: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Hold where the dashboard listens, and decide which Host headers it answers.
+class Address:
+    """Where the dashboard listens, and which Host headers it answers.
 
     It answers to the names of loopback and to the host it was given. If it listens on every interface, it
     answers to any IP address, too: DNS rebinding needs a name.
@@ -149,16 +149,16 @@ class RefusedError(HTTPException):
 class Guard:
     """Reject requests without a token, and cross-site requests, before they reach an app.
 
-    A request must name a host of the door exactly. `?token=` is exchanged for a cookie that scripts can't
+    A request must name a host that the address admits. `?token=` is exchanged for a cookie that scripts can't
     read and other sites can't send; programs send `Authorization: Bearer`. A change must be JSON and come
     from a page of this origin, or with a bearer token. No body may be larger than 1 MiB, however it is sent.
     Headers on every answer keep the browser from running or loading anything but the app's own; the nonce
     for its script and style is in `scope["state"]["nonce"]`.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keys, door: Door) -> None:
-        self._app, self._keys, self._door = app, keys, door
-        self._cookie = f"redraft_{door.port}"
+    def __init__(self, app: ASGIApp, keys: Keys, address: Address) -> None:
+        self._app, self._keys, self._address = app, keys, address
+        self._cookie = f"redraft_{address.port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
@@ -170,22 +170,22 @@ class Guard:
             return
         nonce = secrets.token_urlsafe(16)
         scope.setdefault("state", {})["nonce"] = nonce
-        answering = _Answering(send, nonce)
+        secured = _SecuredSend(send, nonce)
         try:
-            if await self._let_in(scope, receive, answering):
-                await self._app(scope, _bounded(receive), answering)
+            if await self._let_in(scope, receive, secured):
+                await self._app(scope, _bounded(receive), secured)
         except RefusedError as refused:
-            if answering.began:
+            if secured.started:
                 raise
             answer = PlainTextResponse(f"{refused.detail}\n", refused.status_code, {"connection": "close"})
-            await answer(scope, receive, answering)
+            await answer(scope, receive, secured)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Say whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
         headers, method = Headers(scope=scope), scope["method"]
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._door.admits(hosts[0]):
-            raise RefusedError(421, f"Unknown host: this dashboard answers at {self._door.url} only.")
+        if len(hosts) != 1 or not self._address.admits(hosts[0]):
+            raise RefusedError(421, f"Unknown host: this dashboard answers at {self._address.url} only.")
         if method not in READING | CHANGING:
             raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)
@@ -219,7 +219,7 @@ class Guard:
 
     def _is_ours(self, origin: str) -> bool:
         scheme, _, host = origin.partition("://")
-        return scheme == "http" and self._door.admits(host)
+        return scheme == "http" and self._address.admits(host)
 
     def _check_change(self, headers: Headers, *, is_program: bool) -> None:
         if not is_program and "origin" not in headers:
@@ -242,16 +242,16 @@ class Guard:
         await answer(scope, receive, send)
 
 
-class _Answering:
+class _SecuredSend:
     """Send an answer with the security headers added."""
 
     def __init__(self, send: Send, nonce: str) -> None:
         self._send, self._nonce = send, nonce
-        self.began = False
+        self.started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.began = True
+            self.started = True
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)

@@ -13,14 +13,14 @@ from redraft.web.project import Project
 
 
 class NotFoundError(LookupError):
-    """Say what was asked for and does not exist: the dashboard answers 404."""
+    """The requested thing does not exist: the dashboard answers 404."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Hold what a browser asks a page for: path parameters, and the last value of each query parameter.
+    """What a browser asks a page for: path parameters, and the last value of each query parameter.
 
-    `full` is set where long texts are wanted uncut: for data, not for a page.
+    `full` is set where long texts are wanted uncut: for JSON, not for HTML.
     """
 
     project: Project
@@ -42,7 +42,7 @@ def _unchanged(view: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Describe a page: HTML at `path`, the same view as JSON at `path` with `.json` behind it.
+    """A page: HTML at `path`, and the same view as JSON at `path` with `.json` appended.
 
     `read` gets the view. All of it must have gone through `Project.redacted` before anything is computed from
     its texts. It raises `NotFoundError` for what does not exist, and `ConfigError` for a bad request.
@@ -66,7 +66,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Hold what a person submits: the parameters of the path, and the fields of the form."""
+    """What a person submits: the parameters of the path, and the fields of the form."""
 
     project: Project
     path: Mapping[str, str]
@@ -82,7 +82,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Describe a change: a POST of JSON to `path` makes it, and answers `{"message": ...}`.
+    """A change: a POST of JSON to `path` makes it, and answers `{"message": ...}`.
 
     `make` returns that message: a sentence on what has happened. If it raises `ConfigError` (400),
     `NotFoundError` (404) or `StoreError` (503), nothing has changed, and the answer is `{"error": ...}`. In a
@@ -95,7 +95,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Describe a text that a page shows only the beginning of: `read` returns all of it, served at `path`.
+    """A text of which a page shows only the beginning: `read` returns all of it, served at `path`.
 
     Secrets in it are withheld. `read` raises `NotFoundError` for what does not exist.
     """

@@ -30,7 +30,7 @@ REMEMBERED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Hold the store of a project, where it is (for people), and the redactor of this process.
+    """The store of a project, where it is (for people), and the redactor of this process.
 
     What a page shows goes through `redacted` before anything is computed from it: a text taken apart first,
     word by word, would hide its secrets from the redactor.
@@ -62,10 +62,7 @@ class Project:
         return cls(place.open(), str(place))
 
     def shared(self, make: Callable[[Project], T]) -> T:
-        """Return what `make` made of this project when it was first asked for.
-
-        It is what the pages of a feature remember from one request to the next.
-        """
+        """Return `make(project)`, made once: what a feature remembers from one request to the next."""
         if make not in self._shared:
             self._shared[make] = make(self)
         return cast("T", self._shared[make])

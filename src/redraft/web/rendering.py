@@ -155,7 +155,7 @@ def is_cut(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """Hold how two texts differ: as `hunks` of lines, or as both texts where they have little in common.
+    """How two texts differ: as `hunks` of lines, or as both texts where they have little in common.
 
     A number among the hunks counts unchanged lines that are left out.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from redraft.errors import ConfigError
-from redraft.web.guard import TOKEN, Door, Guard
+from redraft.web.guard import TOKEN, Address, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,19 +28,20 @@ def serve(
     app: ASGIApp,
     project: Project,
     keys: Keys,
-    door: Door,
-    began: Callable[[Door], None],
+    address: Address,
+    started: Callable[[Address], None],
 ) -> None:
-    """Serve a guarded app until it is interrupted; `began` is called with the door, its port filled in.
+    """Serve a guarded app until it is interrupted.
 
-    Port 0 takes a free one. Raises `ConfigError` if it can't listen there.
+    Port 0 takes a free one; `started` is called with the address that it listens at. Raises `ConfigError` if
+    it can't listen there.
     """
-    with _listening(door) as listener:
-        door = Door(door.host, listener.getsockname()[1])
-        began(door)
+    with _listening(address) as listener:
+        address = Address(address.host, listener.getsockname()[1])
+        started(address)
         # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(Guard(app, keys, door), project, listener))
+            asyncio.run(_serve(Guard(app, keys, address), project, listener))
 
 
 async def _serve(app: ASGIApp, project: Project, listener: socket.socket) -> None:
@@ -72,23 +73,23 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listening(door: Door) -> socket.socket:
-    host = door.host.strip("[]")
+def _listening(address: Address) -> socket.socket:
+    host = address.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, door.port))
+        listener.bind((host, address.port))
         listener.listen()
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"Can't listen on {door.host!r}, port {door.port}: {error.strerror or error}. "
+            f"Can't listen on {address.host!r}, port {address.port}: {error.strerror or error}. "
             "Choose another port with --port (0 takes any that is free)."
         ) from error
     return listener
 
 
-def address(keys: Keys, door: Door) -> str:
-    """Return an address that lets one browser in, once."""
-    return f"{door.url}?{TOKEN}={keys.ticket()}"
+def login_url(keys: Keys, address: Address) -> str:
+    """Return a URL that lets one browser in, once."""
+    return f"{address.url}?{TOKEN}={keys.ticket()}"
