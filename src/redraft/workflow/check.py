@@ -102,34 +102,36 @@ class _FileCheck:
             self.node(node, ("nodes", at))
         self.cycles()
 
-    def fail(self, way: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
-        self.source.fail(way, what, within=within)
+    def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
+        self.source.fail(path, what, within=within)
 
-    def node(self, node: Node, way: KeyPath) -> None:
-        if self.first[node.name] != way[1]:
-            self.fail((*way, "name"), f"there are two nodes named {node.name!r}; give each a name of its own")
+    def node(self, node: Node, path: KeyPath) -> None:
+        if self.first[node.name] != path[1]:
+            self.fail(
+                (*path, "name"), f"there are two nodes named {node.name!r}; give each a name of its own"
+            )
         if node.name == END:
-            self.fail((*way, "name"), f"{END!r} is what ends a workflow; give the node another name")
+            self.fail((*path, "name"), f"{END!r} is what ends a workflow; give the node another name")
         if (node.uses is None) == (node.run is None):
-            self.fail(way, "a node has either 'uses' (an action) or 'run' (code)")
+            self.fail(path, "a node has either 'uses' (an action) or 'run' (code)")
         if node.run is not None and node.with_:
-            self.fail((*way, "with"), "'with' holds the parameters of 'uses'; code sees the state")
+            self.fail((*path, "with"), "'with' holds the parameters of 'uses'; code sees the state")
         if isinstance(node.when, str):
-            self.template(braced(node.when), (*way, "when"))
-        self.code(node, way)
-        self.jumps(node, way)
+            self.template(braced(node.when), (*path, "when"))
+        self.code(node, path)
+        self.jumps(node, path)
         if node.uses is not None:
-            self.action(node.uses, node.with_, way)
+            self.action(node.uses, node.with_, path)
 
-    def code(self, code: Code, way: KeyPath) -> None:
+    def code(self, code: Code, path: KeyPath) -> None:
         """Check that the language has a sandbox here, and that Python parses."""
         if code.run is None:
             return
-        self.uses.code.append((code, (*way, "run")))
+        self.uses.code.append((code, (*path, "run")))
         try:
             self.resources.code(code)
         except ConfigError as error:
-            self.fail((*way, "sandbox" if code.sandbox != "inline" else "language"), str(error))
+            self.fail((*path, "sandbox" if code.sandbox != "inline" else "language"), str(error))
         if code.language == "python":
             try:
                 ast.parse(code.run)
@@ -137,33 +139,33 @@ class _FileCheck:
                 line = error.lineno if isinstance(error, SyntaxError) else None
                 at = f" in line {line}" if line else ""
                 said = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
-                self.fail((*way, "run"), f"the code does not parse{at}: {said}", within=line)
+                self.fail((*path, "run"), f"the code does not parse{at}: {said}", within=line)
 
-    def jumps(self, node: Node, way: KeyPath) -> None:
+    def jumps(self, node: Node, path: KeyPath) -> None:
         if isinstance(node.goto, str):
-            self.target(node.goto, (*way, "goto"))
+            self.target(node.goto, (*path, "goto"))
         for at, jump in enumerate(node.goto if isinstance(node.goto, list) else ()):
-            self.target(jump.to, (*way, "goto", at, "to"))
+            self.target(jump.to, (*path, "goto", at, "to"))
             if isinstance(jump.if_, str):
-                self.template(braced(jump.if_), (*way, "goto", at, "if"))
+                self.template(braced(jump.if_), (*path, "goto", at, "if"))
         if node.on_error not in (RAISE, CONTINUE):
-            self.target(node.on_error, (*way, "on_error"), (RAISE, CONTINUE))
+            self.target(node.on_error, (*path, "on_error"), (RAISE, CONTINUE))
 
-    def target(self, name: str, way: KeyPath, others: tuple[str, ...] = ()) -> None:
+    def target(self, name: str, path: KeyPath, others: tuple[str, ...] = ()) -> None:
         if name != END and name not in self.first:
             known = [*others, *self.names, END]
-            self.fail(way, f"there is no node {name!r} to go to; {nearest(name, known)}")
+            self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
 
-    def action(self, name: str, params: Mapping[str, Any], way: KeyPath) -> None:
+    def action(self, name: str, params: Mapping[str, Any], path: KeyPath) -> None:
         known = plain_name(name)
-        own = self.own_action(name, (*way, "uses"))
+        own = self.own_action(name, (*path, "uses"))
         if own is None and known not in BUILT_IN:
             self.fail(
-                (*way, "uses"),
+                (*path, "uses"),
                 f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.resources.actions])}",
             )
         self.note_action(known)
-        inside = (*way, "with")
+        inside = (*path, "with")
         for text, place in templates_in(params, inside):
             self.template(text, place)
         if own is not None:
@@ -186,110 +188,110 @@ class _FileCheck:
         if name not in self.uses.actions:
             self.uses.actions.append(name)
 
-    def own_action(self, name: str, way: KeyPath) -> Callable[..., Any] | None:
+    def own_action(self, name: str, path: KeyPath) -> Callable[..., Any] | None:
         """Return the user's own action of a name, if there is one; from a package it is imported now."""
         try:
             return self.resources.own_action(name)
         except ConfigError as error:
-            self.fail(way, str(error))
+            self.fail(path, str(error))
 
-    def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: KeyPath) -> None:
-        for text, place in templates_in(params, way, without=()):  # it gets all of them rendered
+    def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], path: KeyPath) -> None:
+        for text, place in templates_in(params, path, without=()):  # it gets all of them rendered
             self.template(text, place)
         try:
             _check_signature(own, name, params)
         except ConfigError as error:
-            self.fail(way, str(error))
+            self.fail(path, str(error))
 
-    def loop(self, given: LoopParams, way: KeyPath) -> None:
+    def loop(self, given: LoopParams, path: KeyPath) -> None:
         if isinstance(given.max_iterations, str) and not _is_template(given.max_iterations):
             self.fail(
-                (*way, "max_iterations"),
+                (*path, "max_iterations"),
                 f"expected a whole number of at least 1, or a template, got {given.max_iterations!r}",
             )
-        self.call(given.generator, (*way, "generator"))
-        self.evaluator(given.evaluator, (*way, "evaluator"))
+        self.call(given.generator, (*path, "generator"))
+        self.evaluator(given.evaluator, (*path, "evaluator"))
         if given.corrector is not None:
-            self.call(given.corrector, (*way, "corrector"))
+            self.call(given.corrector, (*path, "corrector"))
 
-    def call(self, call: Call, way: KeyPath, key: str = "action") -> None:
+    def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if call.action is None and "uses" in call.params:
-            self.fail((*way, "uses"), "inside of an action, another one stands under 'action'")
+            self.fail((*path, "uses"), "inside of an action, another one stands under 'action'")
         if (call.action is None) == (call.run is None):
-            self.fail(way, "give either 'action' or 'run'")
+            self.fail(path, "give either 'action' or 'run'")
         if call.run is not None and call.params:
             unknown = next(iter(call.params))
-            self.fail((*way, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
-        self.code(call, way)
+            self.fail((*path, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
+        self.code(call, path)
         if call.action is None:
             return
         name = plain_name(call.action)
         self.note_action(name)
-        if (own := self.own_action(call.action, (*way, key))) is not None:
-            self.own_call(own, call.action, call.params, way)
+        if (own := self.own_action(call.action, (*path, key))) is not None:
+            self.own_call(own, call.action, call.params, path)
         elif name == LLM_CALL:
-            self.llm(call.params, way)
+            self.llm(call.params, path)
         elif name in BUILT_IN:
-            self.fail((*way, key), f"{call.action!r} can't stand inside of another; use a node")
+            self.fail((*path, key), f"{call.action!r} can't stand inside of another; use a node")
         else:
             known = nearest(call.action, [LLM_CALL, *self.resources.actions])
-            self.fail((*way, key), f"there is no action {call.action!r}; {known}")
+            self.fail((*path, key), f"there is no action {call.action!r}; {known}")
 
-    def llm(self, params: Mapping[str, Any], way: KeyPath) -> None:
+    def llm(self, params: Mapping[str, Any], path: KeyPath) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
         plain = {key: value for key, value in params.items() if key == SCHEMA or not _is_template(value)}
-        given = self.source.parse(LlmParams, plain, way)
+        given = self.source.parse(LlmParams, plain, path)
         if (params.get("prompt") is None) == (params.get("messages") is None):
-            self.fail(way, "llm.call: give either 'prompt' or 'messages'")
+            self.fail(path, "llm.call: give either 'prompt' or 'messages'")
         if isinstance(given.messages, str):
             self.fail(
-                (*way, "messages"), f"expected a list of messages, or a template, got {given.messages!r}"
+                (*path, "messages"), f"expected a list of messages, or a template, got {given.messages!r}"
             )
         if given.schema_ is not None:
-            self.schema(given.schema_, way)
-        self.model(params.get("model"), way)
+            self.schema(given.schema_, path)
+        self.model(params.get("model"), path)
 
-    def evaluator(self, evaluator: Evaluator, way: KeyPath) -> None:
+    def evaluator(self, evaluator: Evaluator, path: KeyPath) -> None:
         try:
             evaluator.check()
         except ConfigError as error:
-            self.fail(way, str(error))
-        self.code(evaluator, way)
+            self.fail(path, str(error))
+        self.code(evaluator, path)
         if evaluator.type == "schema":
-            self.schema(evaluator.schema_, way)
+            self.schema(evaluator.schema_, path)
         if evaluator.type == "llm":
-            self.model(evaluator.model, way)
+            self.model(evaluator.model, path)
 
-    def schema(self, given: Any, way: KeyPath) -> None:
+    def schema(self, given: Any, path: KeyPath) -> None:
         try:
             self.resources.schema(given)
         except ConfigError as error:
-            self.fail((*way, "schema"), str(error))
+            self.fail((*path, "schema"), str(error))
 
-    def model(self, name: str | None, way: KeyPath) -> None:
+    def model(self, name: str | None, path: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
         if _is_template(name):
             return
-        self.uses.models.setdefault(name, way)
+        self.uses.models.setdefault(name, path)
         if name is None:
             return
         try:
             self.resources.model_for(name, Scope({}))
         except ConfigError as error:
-            self.fail((*way, "model"), f"{error} What a name stands for is said under 'models'")
+            self.fail((*path, "model"), f"{error} What a name stands for is said under 'models'")
 
-    def template(self, text: str, way: KeyPath) -> None:
+    def template(self, text: str, path: KeyPath) -> None:
         try:
             found = template(text)
         except TemplateError as error:
-            self.fail(way, f"the template is wrong: {error}", within=error.line)
-        for path in found.paths:
-            if path[0] == "env" and len(path) > 1 and path[1] not in self.spec.env:
-                self.fail(way, f"the variable {path[1]!r} is not listed under 'env'")
-        for name in sorted(str(path[0]) for path in found.required):
+            self.fail(path, f"the template is wrong: {error}", within=error.line)
+        for read in found.paths:
+            if read[0] == "env" and len(read) > 1 and read[1] not in self.spec.env:
+                self.fail(path, f"the variable {read[1]!r} is not listed under 'env'")
+        for name in sorted(str(read[0]) for read in found.required):
             if name not in SCOPES:
                 known = nearest(name, SCOPES)
-                self.fail(way, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
+                self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
 
     def cycles(self) -> None:
         """Reject a cycle of gotos none of whose targets has a `max_visits`."""
@@ -308,8 +310,8 @@ class _FileCheck:
                     seen[to] = True
                     stack.append((to, iter(follows[to])))
                 elif seen[to]:
-                    way = [one for one, _ in stack]
-                    self.endless([*way[way.index(to) :], to])
+                    visited = [one for one, _ in stack]
+                    self.endless([*visited[visited.index(to) :], to])
 
     def endless(self, cycle: list[int]) -> NoReturn:
         at, to = next((one, after) for one, after in pairwise(cycle) if after <= one)
@@ -357,11 +359,11 @@ def check_values(spec: WorkflowSpec, source: Source, given: Mapping[str, Any]) -
     state = {*given, *RESULT_KEYS, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *given}}
     for at, node in enumerate(spec.nodes):
-        for text, way in _read_first(node, ("nodes", at)):
+        for text, path in _read_first(node, ("nodes", at)):
             for scope, *rest in template(text).required:
                 if scope in known and rest and rest[0] not in known[str(scope)]:
                     source.fail(
-                        way,
+                        path,
                         f"{scope}.{rest[0]} is read here, and nothing gives it: pass it to run(), on the "
                         f"command line use -v {rest[0]}=TEXT",
                     )
@@ -371,13 +373,13 @@ def check_values(spec: WorkflowSpec, source: Source, given: Mapping[str, Any]) -
         state.add(node.output or node.name)
 
 
-def _read_first(node: Node, way: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     """Yield the templates of a node that are rendered in any case."""
     if node.when is not None:
         if isinstance(node.when, str):
-            yield braced(node.when), (*way, "when")
+            yield braced(node.when), (*path, "when")
         return
-    params, inside = node.with_, (*way, "with")
+    params, inside = node.with_, (*path, "with")
     if node.action == LOOP:
         params, inside = params["generator"], (*inside, "generator")
     yield from templates_in(params, inside)
@@ -396,22 +398,22 @@ def check_models(
     Raises `WorkflowError` for a model that can't be used here.
     """
     scope, model_names = Scope(dict(state)), set[str]()
-    for name, way in uses.models.items():
+    for name, path in uses.models.items():
         full = resources.full_name(name, scope)
-        if full is None and _may_set_model_before(spec, way):
+        if full is None and _may_set_model_before(spec, path):
             continue
         try:
             resources.model_for(name, scope)
         except ConfigError as error:
-            raise source.error(way if name is None else (*way, "model"), str(error)) from error
+            raise source.error(path if name is None else (*path, "model"), str(error)) from error
         if full is not None:
             model_names.add(full)
     return replace(uses, model_names=frozenset(model_names))
 
 
-def _may_set_model_before(spec: WorkflowSpec, way: KeyPath) -> bool:
-    """Return whether a node may put the name of a model into the state before the node at `way` reads it."""
-    at = int(way[1])
+def _may_set_model_before(spec: WorkflowSpec, path: KeyPath) -> bool:
+    """Return whether a node may put the name of a model into the state before the node at `path` reads it."""
+    at = int(path[1])
     order = {node.name: number for number, node in enumerate(spec.nodes)}
 
     def goes_back(node: Node) -> bool:
@@ -462,7 +464,7 @@ async def check_code(uses: Requirements, source: Source, *, allow_unsandboxed: b
 
     Raises `WorkflowError` for what can't be parsed or imported, and if the sandbox does not work here.
     """
-    for code, way in uses.code:
+    for code, path in uses.code:
         text, lines = _parsed_only(code)
         script = Script(code.language, text, sandbox=code.sandbox)
         try:
@@ -472,7 +474,7 @@ async def check_code(uses: Requirements, source: Source, *, allow_unsandboxed: b
             if isinstance(error, ScriptError) and error.line is not None:
                 line = lines[error.line - 1] if error.line <= len(lines) else error.line - len(lines)
                 said = said.replace(f", line {error.line},", f", line {line},", 1)
-            raise source.error(way, said, within=line) from error
+            raise source.error(path, said, within=line) from error
 
 
 _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}

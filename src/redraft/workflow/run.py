@@ -193,12 +193,12 @@ class WorkflowRun:
 
 def located(error: Exception, node: Node, at: int, source: Source) -> Exception:
     """Add its place in the file to an error: a mistake in the file becomes a `WorkflowError`, else a note."""
-    way, within = ("nodes", at), None
+    path, within = ("nodes", at), None
     if isinstance(error, ScriptError) and node.run is not None:
-        way, within = (*way, "run"), error.line
+        path, within = (*path, "run"), error.line
     elif isinstance(error, TemplateError):
-        way, within = _way_of_template(error.source, node, way), error.line
-    placed = source.error(way, str(error), within=within)
+        path, within = _path_of_template(error.source, node, path), error.line
+    placed = source.error(path, str(error), within=within)
     if isinstance(error, ConfigError | SandboxError):
         placed.__cause__ = error
         return placed
@@ -206,17 +206,17 @@ def located(error: Exception, node: Node, at: int, source: Source) -> Exception:
     return error
 
 
-def _way_of_template(text: str, node: Node, way: KeyPath) -> KeyPath:
-    """Find the template in its node, even if text was appended to it; the way to the node if unknown."""
-    conditions = [(node.when, (*way, "when"))]
+def _path_of_template(text: str, node: Node, path: KeyPath) -> KeyPath:
+    """Find the template in its node, even if text was appended to it; the path to the node if unknown."""
+    conditions = [(node.when, (*path, "when"))]
     if not isinstance(node.goto, str):
-        conditions += [(jump.if_, (*way, "goto", at, "if")) for at, jump in enumerate(node.jumps)]
+        conditions += [(jump.if_, (*path, "goto", at, "if")) for at, jump in enumerate(node.jumps)]
     for condition, place in conditions:
         if isinstance(condition, str) and braced(condition) == text:
             return place
     begins = [
         (len(template), place)
-        for template, place in templates_in(node.with_, (*way, "with"))
+        for template, place in templates_in(node.with_, (*path, "with"))
         if text.startswith(template) and "{" in template
     ]
-    return max(begins)[1] if begins else way
+    return max(begins)[1] if begins else path

@@ -210,18 +210,18 @@ NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
 
 
 def templates_in(
-    value: object, way: KeyPath, without: Collection[str] = NO_TEMPLATES
+    value: object, path: KeyPath, without: Collection[str] = NO_TEMPLATES
 ) -> Iterator[tuple[str, KeyPath]]:
     """Yield the texts in parameters that may be templates, each with its place."""
     if isinstance(value, str):
-        yield value, way
+        yield value, path
     elif isinstance(value, Mapping):
         for key, item in cast("Mapping[str, Any]", value).items():
             if key not in without:
-                yield from templates_in(item, (*way, key), without)
+                yield from templates_in(item, (*path, key), without)
     elif isinstance(value, list):
         for at, item in enumerate(cast("list[Any]", value)):
-            yield from templates_in(item, (*way, at), without)
+            yield from templates_in(item, (*path, at), without)
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -32,19 +32,21 @@ class Strict(BaseModel):
 class Limits(Strict):
     """What code and templates of the file may use; a file can only lower the defaults."""
 
-    seconds: float = Field(2.0, gt=0, le=2.0, description="Of running time, for each piece of code.")
-    memory_mb: int = Field(64, ge=32, le=64, description="Of what a piece of code takes.")
-    output_chars: int = Field(65_536, ge=1, le=65_536, description="Of what a piece of code prints.")
-    result_chars: int = Field(1_048_576, ge=1, le=1_048_576, description="Of its result as JSON.")
+    seconds: float = Field(2.0, gt=0, le=2.0, description="Running time of a piece of code.")
+    memory_mb: int = Field(64, ge=32, le=64, description="Memory of a piece of code.")
+    output_chars: int = Field(
+        65_536, ge=1, le=65_536, description="Characters that a piece of code may print."
+    )
+    result_chars: int = Field(1_048_576, ge=1, le=1_048_576, description="Characters of its result, as JSON.")
 
     @cached_property
     def of_scripts(self) -> ScriptLimits:
-        """The limits of each piece of code, as its runner takes them."""
+        """The limits of each piece of code."""
         return ScriptLimits(self.seconds, self.memory_mb, self.output_chars, self.result_chars)
 
 
 class Code(Strict):
-    """A piece of code, if there is one, and how it is run."""
+    """A piece of code, if there is one, and how to run it."""
 
     run: str | None = Field(None, description="Code; its value is what it returns, or `result`.")
     language: Language = "python"
@@ -52,7 +54,7 @@ class Code(Strict):
 
 
 class Call(Code):
-    """Makes an output: by an action, whose parameters stand beside it, or by code."""
+    """Calls an action, whose parameters stand beside it, or runs code."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -68,8 +70,7 @@ class Corrector(Call):
     """Corrects an output that is not valid, or says what to improve.
 
     With `apply: replace` its value is the next candidate; with `feedback` it is merged into the loop's state
-    and the generator runs again. `auto` takes an object as feedback, whether code, an action or a model gave
-    it, and anything else as the candidate.
+    and the generator runs again. `auto` takes any object as feedback, and anything else as the candidate.
     """
 
     apply: Literal["auto", "replace", "feedback"] = "auto"
@@ -92,16 +93,18 @@ class Evaluator(Code):
     )
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
-    threshold: float = Field(0.8, ge=0, le=1, description="From which a score alone counts as valid.")
+    threshold: float = Field(
+        0.8, ge=0, le=1, description="The lowest valid score, where only a score decides."
+    )
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
 
     def check(self) -> None:
-        """Raise `ConfigError` if it lacks what its type needs, or has what is for another type."""
-        given = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
+        """Raise `ConfigError` if it lacks the key that its type needs, or has that of another type."""
+        values = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
         needed = NEEDED_BY_EVALUATOR[self.type]
-        if given[needed] is None:
+        if values[needed] is None:
             raise ConfigError(f"an evaluator of the type {self.type!r} needs {needed!r}")
-        for key, value in given.items():
+        for key, value in values.items():
             if key != needed and value is not None:
                 raise ConfigError(f"{key!r} is not for an evaluator of the type {self.type!r}")
 
@@ -158,12 +161,15 @@ class CorrectParams(Code):
     model: str | None = None
 
     def call(self) -> Call:
-        """Return what corrects; raises `ConfigError` unless exactly one of the ways is given."""
-        ways = [way for way in (self.corrector_action, self.run) if way is not None]
-        is_mixed = self.run is not None and self.prompt is not None
-        if len(ways) > 1 or is_mixed or not (ways or self.prompt):
+        """Return the corrector; raises `ConfigError` unless one of prompt, action and code is given.
+
+        A prompt may go with an action, which gets it.
+        """
+        has_code, has_action = self.run is not None, self.corrector_action is not None
+        is_mixed = has_code and (has_action or self.prompt is not None)
+        if is_mixed or not (has_code or has_action or self.prompt):
             raise ConfigError(f"{CORRECT}: give one of 'prompt', 'corrector_action' and 'run'")
-        if self.run is not None:
+        if has_code:
             return Call.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
         params = {"prompt": self.prompt, "model": self.model}
         chosen = {key: value for key, value in params.items() if value is not None}
@@ -184,13 +190,13 @@ class LlmParams(Strict):
     messages: Annotated[list[Turn], Field(min_length=1)] | Template | None = None
     system: Template | None = None
     model: str | None = None
-    schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply has to follow.")
+    schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
     temperature: float | None = Field(None, ge=0, le=2)
     max_tokens: int | None = Field(None, ge=1)
 
 
 class Jump(Strict):
-    """Goes to a node if a condition holds; without one, always."""
+    """Goes to a node, if its condition holds."""
 
     if_: Template | bool | None = Field(None, alias="if")
     to: str
@@ -203,16 +209,14 @@ class Node(Code):
     description: str = ""
     uses: str | None = None
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
-    output: str | None = Field(
-        None, min_length=1, description="The key of the state under which the result goes."
-    )
+    output: str | None = Field(None, min_length=1, description="The key of the state for the result.")
     when: Template | bool | None = Field(None, description="The node is skipped unless this is true.")
     goto: str | list[Jump] | None = Field(None, description="The next node, instead of the one below.")
     max_visits: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description="A goto is not taken to a node that was come to so often: the bound of a cycle.",
+        description="How often the node may be visited; no goto leads to it after that. Bounds a cycle.",
     )
     on_error: str = Field(
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
@@ -220,12 +224,12 @@ class Node(Code):
 
     @property
     def action(self) -> str | None:
-        """The name of its action in one spelling; None for code."""
+        """The name of its action, a built-in one spelt with a dot; None for code."""
         return None if self.uses is None else plain_name(self.uses)
 
     @property
     def jumps(self) -> list[Jump]:
-        """The gotos in their order; one that is just a name has no condition."""
+        """The gotos, in order; a mere name has no condition."""
         return [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
 
 
@@ -252,15 +256,15 @@ EVALUATE = "reflection.evaluate"
 CORRECT = "reflection.correct"
 
 END = "end"
-"""What a goto names to end the workflow."""
+"""The name that a goto uses to end the workflow."""
 RAISE, CONTINUE = "raise", "continue"
-"""What `on_error` says besides the names of nodes."""
+"""The values of `on_error` besides the names of nodes."""
 
 _UNDERSCORED = {name.replace(".", "_"): name for name in (LLM_CALL, LOOP, EVALUATE, CORRECT)}
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a built-in action in its one spelling; other names are returned as they are."""
+    """Return the name of a built-in action spelt with a dot; any other name unchanged."""
     return _UNDERSCORED.get(name, name)
 
 
@@ -270,17 +274,17 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Source(SpecFile):
-    """The text of a workflow file and its name; says where in it something is wrong."""
+    """The text and the name of a workflow file; its errors name the line, the node and the key."""
 
     file: str = "workflow"
 
     expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 
-    def error(self, way: KeyPath, what: str, *, within: int | None = None) -> WorkflowError:
-        """Return a `WorkflowError` that says what is wrong where; `within` is a line of the code there."""
-        line = self.line(way, within)
-        node = self._node(way)
-        key = ".".join(map(str, way[2:] if node else way))
+    def error(self, path: KeyPath, what: str, *, within: int | None = None) -> WorkflowError:
+        """Return the `WorkflowError` for a mistake at `path`; `within` is a line of the code there."""
+        line = self.line(path, within)
+        node = self._node(path)
+        key = ".".join(map(str, path[2:] if node else path))
         message = self.message(line, (f"node {node!r}" if node else "", key), what)
         return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
 
@@ -288,17 +292,17 @@ class Source(SpecFile):
         """Return the `WorkflowError` for a text that is not YAML."""
         return WorkflowError(message, file=self.file, line=line)
 
-    def _node(self, way: KeyPath) -> str | None:
-        if len(way) < 2 or way[0] != "nodes" or not isinstance(way[1], int):  # noqa: PLR2004 (`nodes`, a number)
+    def _node(self, path: KeyPath) -> str | None:
+        if len(path) < 2 or path[0] != "nodes" or not isinstance(path[1], int):  # noqa: PLR2004 (`nodes`, a number)
             return None
         nodes: Any = load_yaml(self.text, self.file).get("nodes")
-        node: Any = cast("list[Any]", nodes)[way[1]] if isinstance(nodes, list) else None
+        node: Any = cast("list[Any]", nodes)[path[1]] if isinstance(nodes, list) else None
         name = cast("dict[str, Any]", node).get("name") if isinstance(node, dict) else None
-        return str(name) if name else f"number {way[1] + 1}"
+        return str(name) if name else f"number {path[1] + 1}"
 
 
 def read(source: Source) -> WorkflowSpec:
-    """Return the spec of a workflow file; raises `WorkflowError` if it does not follow the format."""
+    """Parse a workflow file; raises `WorkflowError` if it does not follow the format."""
     spec = source.parse(WorkflowSpec, source.document())
     if spec.name:
         return spec
@@ -322,53 +326,53 @@ def _spellings(names: Iterable[str]) -> list[str]:
 
 
 NOT_INSIDE = {"not": {"enum": _spellings(name for name in PARAMS if name != LLM_CALL)}}
-"""Actions that can't stand inside another."""
+"""Actions that can't be called by another action."""
 
 LONE = {"type": "string", "pattern": r"\{\{"}
-"""A template whose value is not a text."""
+"""A template in place of a value that is not a text."""
 
 JAILED = {
     "properties": {"language": {"enum": ["lua", "prolog"]}, "sandbox": {"const": "process"}},
     "required": ["language", "sandbox"],
 }
-"""Not allowed: other languages in the sandbox of the whole Python."""
+"""Not allowed: the `process` sandbox, which is for Python, with another language."""
 
-SAYS = {
+KEY_DESCRIPTIONS = {
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
-    "apply": "Whether what the corrector gives is the next candidate, or feedback for the generator.",
-    "content": "What is said.",
-    "corrector": "What mends an output that is not valid; without it the generator runs again.",
+    "apply": "Whether the corrector's value is the next candidate, or feedback for the generator.",
+    "content": "The text of the message.",
+    "corrector": "What corrects an output that is not valid; without it, the generator runs again.",
     "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
     "description": "For readers.",
-    "evaluator": "What says whether an output is valid, and how good it is.",
+    "evaluator": "What decides whether an output is valid, and how good it is.",
     "evaluator_type": "What judges the data.",
-    "examples": "Judgements that are shown to the judge before it judges.",
+    "examples": "Example judgements to show the judge.",
     "generator": "What makes an output.",
     "if": "The condition, such as `state.score < 0.5`.",
     "input": "What was judged.",
     "language": "The language of `run`.",
     "limits": "Bounds on the code of this file.",
-    "max_iterations": "How many attempts at most.",
-    "max_tokens": "Of the reply, at most.",
+    "max_iterations": "The most attempts to make.",
+    "max_tokens": "The most tokens that the reply may have.",
     "messages": "A conversation, each message with a `role` and a `content`.",
     "model": "`provider:model`, `local:NAME`, or a name of `models`.",
     "name": "Its name.",
     "nodes": "The steps, in the order in which they run.",
-    "on_failure": "What a loop without a valid output gives; `raise` ends the workflow.",
+    "on_failure": "What a loop without a valid output returns; `raise` ends the workflow.",
     "output": "The judgement.",
     "prompt": "What the model is asked.",
-    "role": "Who says it.",
+    "role": "Who wrote the message.",
     "run": "Code; its value is what it returns, or `result`. It sees `state`.",
     "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
-    "schema": "JSON Schema that the output has to follow.",
-    "system": "What the model is told before everything else.",
-    "temperature": "0: the most likely words; more: more surprise.",
-    "threshold": "From which a score alone counts as valid.",
-    "score_max": "The best score, where numbers do not go up to 1.",
+    "schema": "JSON Schema that the output must follow.",
+    "system": "The system prompt.",
+    "temperature": "How random the reply is; 0 is the least.",
+    "threshold": "The lowest valid score, where only a score decides.",
+    "score_max": "The highest score, if scores do not end at 1.",
     "to": "The node to go to, or `end`.",
     "type": "What judges the output: a JSON Schema, a model, or code.",
     "uses": "The action.",
-    "variables": "Values for templates and code; what a run is given goes before them.",
+    "variables": "Values for templates and code; the inputs of a run override them.",
     "with": "The parameters of the action.",
 }
 """Descriptions of keys, unless the field has its own."""
@@ -377,33 +381,33 @@ SAYS = {
 def workflow_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of workflow files.
 
-    What `with` may hold depends on `uses`. It rejects less than `Workflow`, which also compiles schemas and
-    templates and follows gotos, and one thing more: an empty key, which can be left out.
+    What `with` may hold depends on `uses`. It accepts some files that `Workflow` rejects, which also compiles
+    schemas and templates and follows gotos; and it rejects an empty key, which can be left out.
     """
     kinds = (WorkflowSpec, *PARAMS.values())
-    parts = parts_of(kinds, SAYS)
-    _depend(parts)
+    parts = parts_of(kinds, KEY_DESCRIPTIONS)
+    _add_conditions(parts)
     return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
 
 
-def _depend(parts: dict[str, Any]) -> None:
-    """Add which keys go with which values of other keys."""
+def _add_conditions(parts: dict[str, Any]) -> None:
+    """Add the conditions between keys, such as the parameters that each action takes."""
     for name in ("Evaluator", "EvaluateParams", "LlmParams"):
         parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
     for name in ("Evaluator", "EvaluateParams"):
         key = "type" if name == "Evaluator" else "evaluator_type"
         default = parts[name]["properties"][key].get("default")
-        parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED_BY_EVALUATOR]
+        parts[name]["allOf"] = [_evaluator_keys(key, kind, kind == default) for kind in NEEDED_BY_EVALUATOR]
     parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE
     parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
     parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
     parts["CorrectParams"] |= {
-        "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
+        "anyOf": [{"required": [key]} for key in ("prompt", "corrector_action", "run")],
         "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
     }
     for kind in (Call, Corrector):
         own = frozenset(field.alias or name for name, field in kind.model_fields.items())
-        parts[kind.__name__] |= _making(own, parts["LlmParams"])
+        parts[kind.__name__] |= _call_condition(own, parts["LlmParams"])
     parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
     parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
     parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
@@ -417,10 +421,10 @@ def _depend(parts: dict[str, Any]) -> None:
         {"required": ["uses"], "properties": {"run": False}},
         {"required": ["run"], "properties": {"uses": False, "with": False}},
     ]
-    node["allOf"] = [_using(name) for name in PARAMS]
+    node["allOf"] = [_params_condition(name) for name in PARAMS]
 
 
-def _judging(key: str, kind: str, is_default: bool) -> dict[str, Any]:
+def _evaluator_keys(key: str, kind: str, is_default: bool) -> dict[str, Any]:
     others: dict[str, Any] = {other: False for one, other in NEEDED_BY_EVALUATOR.items() if one != kind}
     return {
         "if": {"properties": {key: {"const": kind}}} | ({} if is_default else {"required": [key]}),
@@ -428,8 +432,8 @@ def _judging(key: str, kind: str, is_default: bool) -> dict[str, Any]:
     }
 
 
-def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what goes beside an action or code: with `llm.call` its parameters, with code nothing."""
+def _call_condition(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that go with an action or code: with `llm.call` its parameters, with code none."""
     params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
     only_llm = {
         "properties": params,
@@ -446,7 +450,7 @@ def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _using(name: str) -> dict[str, Any]:
+def _params_condition(name: str) -> dict[str, Any]:
     params = {"$ref": f"#/$defs/{PARAMS[name].__name__}"}
     return {
         "if": {"required": ["uses"], "properties": {"uses": {"enum": _spellings([name])}}},
@@ -457,7 +461,7 @@ def _using(name: str) -> dict[str, Any]:
 def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Allow a template in place of each value."""
     return {
-        key: value if key == "schema" or _takes_text(value) else _with_branch(value)
+        key: value if key == "schema" or _takes_text(value) else _or_lone_template(value)
         for key, value in properties.items()
     }
 
@@ -466,7 +470,7 @@ def _takes_text(value: Mapping[str, Any]) -> bool:
     return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
 
 
-def _with_branch(value: Mapping[str, Any]) -> dict[str, Any]:
-    said = {key: value[key] for key in ("description", "default") if key in value}
-    rest = {key: item for key, item in value.items() if key not in said}
-    return {**said, "anyOf": [rest, dict(LONE)]}
+def _or_lone_template(value: Mapping[str, Any]) -> dict[str, Any]:
+    outer = {key: value[key] for key in ("description", "default") if key in value}
+    inner = {key: item for key, item in value.items() if key not in outer}
+    return {**outer, "anyOf": [inner, dict(LONE)]}
