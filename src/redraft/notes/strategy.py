@@ -1,4 +1,4 @@
-"""The default strategy: ask a model how a task could be put better, read its reply, and bound the note."""
+"""The default strategy: ask a model for better instructions, read its reply, and bound the note."""
 
 from __future__ import annotations
 
@@ -24,10 +24,92 @@ if TYPE_CHECKING:
     from redraft.notes.task import ReflectionInput
     from redraft.types import ReflectionEvaluation, Task
 
+
+# Compared by identity: so are models.
+@dataclass(frozen=True, slots=True, eq=False)
+class LlmReflectionStrategy:
+    """Asks a model for better instructions; the default strategy.
+
+    If the reply is too long, the model is asked once to shorten it; what is still too long is cut
+    (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one of which
+    `bounded` leaves nothing. Specification: Default Reflection Prompt.
+    """
+
+    model: ChatModel
+
+    async def __call__(self, given: ReflectionInput, /) -> TaskReflection:
+        """Return the improved instructions; a section missing from the reply stays as in the task."""
+        reflection = without_losses(await self._asked(meta_prompt(given), given), given)
+        size = size_of(reflection, given.task)
+        if size > given.max_tokens:
+            reflection = await self._shortened(reflection, given, size)
+        return bounded(reflection, given)
+
+    async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
+        """Return the model's reflection, at whatever length."""
+        reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
+        return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
+
+    async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
+        """Return a shorter reflection, else the long one, which can still be cut."""
+        try:
+            short = await self._asked(shorten_prompt(given, long, size), given)
+        except (ModelError, OutputError):
+            return long
+        return short if size_of(short, given.task) < size and not losses(short, given) else long
+
+
+def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskReflection:
+    found = sections_of(reply, output=given.task_output, cut_off=cut_off)
+    return TaskReflection(
+        found.description,
+        found.expected_output,
+        found.observations,
+        found.suggestions,
+        run_count=1 if given.prior_reflection is None else given.prior_reflection.run_count + 1,
+    )
+
+
+def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Redact and bound the reflection of any strategy, so that it may be stored.
+
+    Secrets are withheld first, so that no cut leaves half of one, and again at the end, because the task's
+    own text may have replaced a refined one. Raises `OutputError` for anything but a `TaskReflection`, and
+    what `bounded` and `redacted` raise.
+    """
+    if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
+        raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
+    return redacted(bounded(redacted(reflection), given))
+
+
+def redacted(reflection: TaskReflection) -> TaskReflection:
+    """Withhold secrets and personal data of every category; idempotent.
+
+    Raises `OutputError` if something could not be withheld.
+    """
+    redactor = redactor_of_environment(also=EVERY_CATEGORY)
+
+    def clean(text: str) -> str:
+        kept = redactor.redact(text).text
+        if not redactor.is_clean(kept):
+            raise OutputError("A text of the reflection holds a secret that could not be withheld.")
+        return kept
+
+    return replace(
+        reflection,
+        refined_description=clean(reflection.refined_description),
+        refined_expected_output=clean(reflection.refined_expected_output),
+        observations=tuple(map(clean, reflection.observations)),
+        suggestions=tuple(map(clean, reflection.suggestions)),
+    )
+
+
+# The prompts.
+
 MOST_OUTPUT = 24_000
-"""Characters of an output that are shown: two thirds from the beginning, the rest from the end."""
+"""The most characters of an output to show: two thirds from the beginning, the rest from the end."""
 MOST_SAID = 6_000
-"""Characters of an evaluation or a note that are shown; a note that a person wrote may be longer."""
+"""The most characters of an evaluation or a note to show; a note that a person wrote may be longer."""
 
 NOT_GIVEN = "(none was given)"
 
@@ -63,10 +145,10 @@ SUGGESTIONS:
 
 
 def meta_prompt(given: ReflectionInput) -> str:
-    """Return the prompt that asks how the instructions of a task could be better.
+    """Return the prompt that asks for better instructions.
 
-    The words are the specification's (Default Reflection Prompt), with the note in force, what the criteria
-    said, and the limits in between. Everything that a run produced is fenced as data.
+    The text is the specification's (Default Reflection Prompt), with the note in force, the evaluation and
+    the limits in between. Everything that a run produced is fenced as data.
     """
     task = given.task
     parts = [
@@ -84,18 +166,18 @@ def meta_prompt(given: ReflectionInput) -> str:
 
 
 def shorten_prompt(given: ReflectionInput, reflection: TaskReflection, size: int) -> str:
-    """Return the prompt that asks for a shorter note; `size` is its tokens now."""
+    """Return the prompt that asks for a shorter note; `size` is its present length in tokens."""
     now = (
         f"You wrote a note on a task that is too long: about {size:,} tokens, and at most "
         f"{given.max_tokens:,} tokens altogether are allowed{_in_characters(given.max_tokens)}."
     )
-    asked = (
+    request = (
         "Shorten it. Keep what helps most the next time the task is carried out, merge what says the same, "
         "and leave out what the definition says already."
     )
     note = fenced(without_middle(_rendered(reflection), MOST_OUTPUT), "note")
-    kept = _placeholder_rule(given.task)
-    return "\n\n".join(part for part in (now, note, asked, kept, FORM) if part)
+    rule = _placeholder_rule(given.task)
+    return "\n\n".join(part for part in (now, note, request, rule, FORM) if part)
 
 
 def _prior(prior: TaskReflection) -> str:
@@ -147,8 +229,8 @@ def _limits(given: ReflectionInput) -> str:
             "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid "
             "what they ask for, say it in the refined expected output, by the very names that they use."
         )
-    if kept := _placeholder_rule(given.task):
-        rules.append(kept)
+    if rule := _placeholder_rule(given.task):
+        rules.append(rule)
     return "Limits:\n" + "\n".join(f"- {rule}" for rule in rules)
 
 
@@ -160,6 +242,8 @@ def _placeholder_rule(task: Task) -> str:
 def _in_characters(tokens: int) -> str:
     return f" (about {round(tokens * BYTES_PER_TOKEN, -2):,.0f} characters)"
 
+
+# Reading a reply.
 
 MARKERS = ("REFINED_DESCRIPTION", "REFINED_EXPECTED_OUTPUT", "OBSERVATIONS", "SUGGESTIONS")
 """The sections of a reply, in their order."""
@@ -191,12 +275,11 @@ class Sections:
 def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Sections:
     """Read a reply to the reflection prompt about an `output`.
 
-    A section begins with its marker at the beginning of a line. Of the markers that stand there, those count
-    with which most sections are found in their documented order, the earliest of them; any other is content
-    of the section in which it stands. So is one of several of a name that the output has, too, with the same
-    line after it: the reply quotes it. A fence around all of it and what stands before the first marker are
-    left out. Of a reply that was `cut_off` within a list, the last item is left out. Raises `OutputError`
-    where there is no marker at all, and where a refined text was cut off.
+    A section begins with its marker at the start of a line. If markers repeat, those count that yield the
+    most sections in their documented order, the earliest first; any other is content of its section. A marker
+    that the output has too, with the same line after it, is a quotation, unless its name occurs only so. A
+    fence around the reply, and text before the first marker, are left out. If the reply was `cut_off` within
+    a list, so is its last item. Raises `OutputError` if there is no marker, or a refined text was cut off.
     """
     lines = plain(reply).split("\n")
     places = _places(lines, _quotable(output))
@@ -224,7 +307,7 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
 
 
 def _places(lines: list[str], quotable: set[str]) -> dict[str, int]:
-    """Return the line of each marker that counts, in their order."""
+    """Return the line of each marker that counts, in order."""
     marked = _marked(lines)
     own = [mark for mark in marked if _with_what_follows(lines, mark[0]) not in quotable]
     known = {name for _, name in own}
@@ -249,7 +332,7 @@ def _quotable(output: str) -> set[str]:
 
 
 def _with_what_follows(lines: list[str], number: int) -> str:
-    """Return a marker with the first text behind it, in its line or below; nothing where there is none."""
+    """Return a marker with the first text after it, in its line or below; empty if there is none."""
     marker = lines[number].strip()
     if _MARKER.sub("", marker, count=1).strip():
         return marker
@@ -259,7 +342,7 @@ def _with_what_follows(lines: list[str], number: int) -> str:
 
 
 def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> dict[str, int]:
-    """Return the first lines on which these markers follow each other; nothing if they don't."""
+    """Return the first lines on which these markers follow each other; empty if they don't."""
     found: dict[str, int] = {}
     for number, name in marked:
         if len(found) < len(names) and name == names[len(found)]:
@@ -268,7 +351,7 @@ def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> di
 
 
 def _end(lines: list[str], places: dict[str, int]) -> int:
-    """Say where the reply ends: at the fence that closes one opened above the first marker, if any."""
+    """Return the line where the reply ends: at the fence that closes one opened above the first marker."""
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
     above = sum(number < min(places.values()) for number in fences)
     # Fences come in pairs: an odd number above leaves one open, and then an even number in all closes it.
@@ -290,7 +373,7 @@ def _text(lines: list[str]) -> str:
 
 
 def _items(lines: list[str]) -> tuple[str, ...]:
-    """Read a list: bullets or numbers, else lines; what is deeper below an item, or at once, is its own."""
+    """Read a list of bullets or numbers, else of lines; lines that continue an item belong to it."""
     bullets = [found for line in lines if not _RULE.fullmatch(line) and (found := _BULLET.match(line))]
     outermost = len(bullets[0][1]) + 1 if bullets else 0
     items: list[list[str]] = []
@@ -316,29 +399,30 @@ def _says_nothing(text: str) -> bool:
     return not bare or _NOTHING.fullmatch(bare) is not None or _FORM.fullmatch(text) is not None
 
 
+# Bounding a note.
+
 FEWEST_WORDS = 30
-"""How many words a text must have for the loss of some to count."""
+"""A shorter text can't lose most of its content."""
 LEAST_KEPT = 1 / 3
 DESCRIPTION = "description"
 
-# Scripts that don't part their words: there each sign counts as one.
+# In scripts without spaces between words, each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 def bounded(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Return what any strategy made of `given` as a note that may be kept.
+    """Bound the reflection of any strategy on `given`.
 
-    A blank refined text becomes the task's own, blank items go. What is longer than `given.max_tokens` is
-    cut: observations from the end, then suggestions, then the refined texts at their lines; one that has
-    nothing left then, or no longer what it needs, is the task's own. So is a refined text that lost most of
-    its content or a placeholder of the description. Changes nothing that is within its bounds. Raises
-    `OutputError` where such a loss leaves nothing to keep.
+    A blank refined text is replaced by the task's own, and blank items are dropped. Beyond `given.max_tokens`
+    the note is cut: observations from the end, then suggestions, then whole lines of the refined texts. A
+    refined text that has lost most of its content, or a placeholder of the description, is replaced by the
+    task's own. Leaves a reflection within its bounds unchanged. Raises `OutputError` if nothing remains.
     """
     return _cut(without_losses(settled(reflection, given), given), given)
 
 
 def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Return a reflection with nothing blank in it: what is not said is as the task has it."""
+    """Replace blank refined texts by the task's own, and drop blank items."""
     return replace(
         reflection,
         refined_description=_own(reflection.refined_description, given.task.description),
@@ -351,7 +435,7 @@ def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflectio
 def size_of(reflection: TaskReflection, task: Task) -> int:
     """Estimate the tokens of a note's own words.
 
-    A refined text that is the task's own counts nothing, and neither do the fixed lines of the block.
+    A refined text that equals the task's own does not count, nor do the fixed lines of the block.
     """
     return _size(
         _counted(reflection.refined_description, task.description),
@@ -362,9 +446,9 @@ def size_of(reflection: TaskReflection, task: Task) -> int:
 
 
 def without_losses(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Return a reflection whose refined texts lost nothing: one that did is refused for the task's own.
+    """Replace refined texts that lost content (see `losses`) by the task's own.
 
-    What else was noticed is kept, for it was paid for. Raises `OutputError` where there is nothing else.
+    The rest of the reflection stays. Raises `OutputError` if there is nothing else in it.
     """
     lost = losses(reflection, given)
     if not lost:
@@ -379,12 +463,12 @@ def without_losses(reflection: TaskReflection, given: ReflectionInput) -> TaskRe
 
 
 def losses(reflection: TaskReflection, given: ReflectionInput) -> dict[str, str]:
-    """Say of each refined text that lost most of its content, or a placeholder, what it lost."""
+    """Describe, by its name, the loss of each refined text that lost most of its content or a placeholder."""
     return {part.name: why for part, text in _compared(reflection, given) if (why := _loss(part, text))}
 
 
 class _Part(NamedTuple):
-    """Hold what a refined text is compared with: the task's own, and the one in force."""
+    """What a refined text is compared with: the task's own text, and the one in force."""
 
     name: str
     original: str
@@ -408,7 +492,7 @@ def _texts(reflection: TaskReflection) -> tuple[str, str]:
 
 
 def _loss(part: _Part, text: str) -> str:
-    """Say what a refined text lost that it may not lose; the task's own lost nothing."""
+    """Describe what a refined text lost that it must keep; empty if nothing."""
     if text == part.original:
         return ""
     kept = placeholders_of(text)
@@ -429,7 +513,7 @@ def _loss(part: _Part, text: str) -> str:
 
 
 def _own(refined: str, original: str) -> str:
-    """Return a refined text, made plain, or the task's own where it says nothing else."""
+    """Return a refined text as plain text, or the task's own if they say the same."""
     text = plain(refined).strip()
     return original if not text or text == plain(original).strip() else text
 
@@ -460,9 +544,9 @@ def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
 
 
 def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
-    """Return the refined texts so that both together fit: the longer one first, to half or more.
+    """Cut the refined texts until both together fit: the longer one first, to half the room or more.
 
-    Where they don't fit, they leave the lists their place, up to half of all.
+    If they don't fit, up to half the room is left for the lists.
     """
     parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
 
@@ -500,89 +584,10 @@ def _first_lines(text: str, room: int) -> str:
 
 
 def _fitting(parts: list[str], room: int) -> int:
-    """Say how many of the parts, from the first, fit into so many tokens together."""
+    """Return how many parts, from the first, fit into `room` tokens together."""
     used = 0.0
     for count, part in enumerate(parts):
         used += len(part.encode("utf-8", "replace")) / BYTES_PER_TOKEN
-        if used >= room:  # less than that, since what is beside it may have been rounded down by half a token
+        if used >= room:  # not equal, since estimates of the other parts round down by up to half a token
             return count
     return len(parts)
-
-
-# Compared by identity: so are models.
-@dataclass(frozen=True, slots=True, eq=False)
-class LlmReflectionStrategy:
-    """Asks a model how the instructions of a task could be better; the default strategy.
-
-    If the reply is too long, the model is asked to shorten it, once; what is still too long is cut
-    (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one with
-    nothing but what `bounded` rejects. Specification: Default Reflection Prompt.
-    """
-
-    model: ChatModel
-
-    async def __call__(self, given: ReflectionInput, /) -> TaskReflection:
-        """Return the improved instructions; a section missing from the reply stays as in the task."""
-        reflection = without_losses(await self._asked(meta_prompt(given), given), given)
-        size = size_of(reflection, given.task)
-        if size > given.max_tokens:
-            reflection = await self._shortened(reflection, given, size)
-        return bounded(reflection, given)
-
-    async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
-        """Return the model's answer, however long."""
-        reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
-        return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
-
-    async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
-        """Return a shorter reflection, else the long one, which is paid for and can still be cut."""
-        try:
-            short = await self._asked(shorten_prompt(given, long, size), given)
-        except (ModelError, OutputError):
-            return long
-        return short if size_of(short, given.task) < size and not losses(short, given) else long
-
-
-def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskReflection:
-    found = sections_of(reply, output=given.task_output, cut_off=cut_off)
-    return TaskReflection(
-        found.description,
-        found.expected_output,
-        found.observations,
-        found.suggestions,
-        run_count=1 if given.prior_reflection is None else given.prior_reflection.run_count + 1,
-    )
-
-
-def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Return the reflection of any strategy in the form in which it may be stored.
-
-    Secrets are withheld first, so that no cut leaves half of one, and again at the end, since a text that was
-    replaced by the task's own has not been checked yet. Raises `OutputError` for anything but a
-    `TaskReflection`, and what `bounded` and `redacted` raise.
-    """
-    if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
-        raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
-    return redacted(bounded(redacted(reflection), given))
-
-
-def redacted(reflection: TaskReflection) -> TaskReflection:
-    """Return a reflection with secrets and personal data of every category withheld; idempotent.
-
-    Raises `OutputError` if something could not be withheld.
-    """
-    redactor = redactor_of_environment(also=EVERY_CATEGORY)
-
-    def clean(text: str) -> str:
-        kept = redactor.redact(text).text
-        if not redactor.is_clean(kept):
-            raise OutputError("A text of the reflection holds a secret that could not be withheld.")
-        return kept
-
-    return replace(
-        reflection,
-        refined_description=clean(reflection.refined_description),
-        refined_expected_output=clean(reflection.refined_expected_output),
-        observations=tuple(map(clean, reflection.observations)),
-        suggestions=tuple(map(clean, reflection.suggestions)),
-    )
