@@ -68,7 +68,13 @@ if TYPE_CHECKING:
     from redraft.models.testing import Cassette as Cassette
     from redraft.models.testing import ScriptedModel as ScriptedModel
     from redraft.notes.ensemble import Ensemble as Ensemble
+    from redraft.notes.ensemble import EnsembleEvent as EnsembleEvent
+    from redraft.notes.ensemble import EnsembleFinished as EnsembleFinished
+    from redraft.notes.ensemble import EnsembleResult as EnsembleResult
     from redraft.notes.ensemble import EnsembleStream as EnsembleStream
+    from redraft.notes.ensemble import TaskFailed as TaskFailed
+    from redraft.notes.ensemble import TaskFinished as TaskFinished
+    from redraft.notes.ensemble import TaskStarted as TaskStarted
     from redraft.notes.note import TaskReflectedEvent as TaskReflectedEvent
     from redraft.notes.note import TaskReflection as TaskReflection
     from redraft.notes.notes import Notes as Notes
@@ -83,13 +89,7 @@ if TYPE_CHECKING:
     from redraft.notes.task import Task as Task
     from redraft.notes.task import TaskContext as TaskContext
     from redraft.notes.task import TaskIdentity as TaskIdentity
-    from redraft.notes.task_run import EnsembleEvent as EnsembleEvent
-    from redraft.notes.task_run import EnsembleFinished as EnsembleFinished
-    from redraft.notes.task_run import EnsembleResult as EnsembleResult
-    from redraft.notes.task_run import TaskFailed as TaskFailed
-    from redraft.notes.task_run import TaskFinished as TaskFinished
     from redraft.notes.task_run import TaskResult as TaskResult
-    from redraft.notes.task_run import TaskStarted as TaskStarted
     from redraft.notes.trial import Trial as Trial
     from redraft.protocols import AgentPattern as AgentPattern
     from redraft.protocols import Attempt as Attempt
@@ -171,7 +171,16 @@ _PLACES = {
     "loop.stream": ("RunStream",),
     "models.embed": ("ScriptedEmbedder",),
     "models.testing": ("Cassette", "ScriptedModel"),
-    "notes.ensemble": ("Ensemble", "EnsembleStream"),
+    "notes.ensemble": (
+        "Ensemble",
+        "EnsembleEvent",
+        "EnsembleFinished",
+        "EnsembleResult",
+        "EnsembleStream",
+        "TaskFailed",
+        "TaskFinished",
+        "TaskStarted",
+    ),
     "notes.note": ("TaskReflectedEvent", "TaskReflection"),
     "notes.notes": ("Notes",),
     "notes.store": (
@@ -190,15 +199,7 @@ _PLACES = {
         "TaskIdentity",
     ),
     "notes.trial": ("Trial",),
-    "notes.task_run": (
-        "EnsembleEvent",
-        "EnsembleFinished",
-        "EnsembleResult",
-        "TaskFailed",
-        "TaskFinished",
-        "TaskResult",
-        "TaskStarted",
-    ),
+    "notes.task_run": ("TaskResult",),
     "protocols": (
         "AgentPattern",
         "Attempt",

@@ -12,7 +12,7 @@ from redraft.history.spend import MOST, OtherSpend, Tally, _day_rows
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin, task_digest
-from redraft.notes.learning import Learned
+from redraft.notes.learner import Learned
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from redraft.web.project import Project

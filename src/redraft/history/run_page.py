@@ -26,7 +26,7 @@ from redraft.loop.runs import (
     Why,
     state_of,
 )
-from redraft.notes.learning import Learned
+from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED
 from redraft.web.charts import HeatRow, ScoreCurve, Scored, heat_row, score_curve

@@ -20,7 +20,7 @@ from redraft.errors import ConfigError
 from redraft.loop.keeper import NOTED
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
-from redraft.notes.learning import Learned
+from redraft.notes.learner import Learned
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.run_index import RunQuery, Totals, run_index
 from redraft.web.charts import Period, PeriodBars, period_bars

@@ -8,40 +8,30 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._steps import direct, inner_step
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
+from redraft.events import Event
 from redraft.loop.keeper import RunKey, check_keep
 from redraft.loop.stream import EventStream
 from redraft.models.names import model_of
 from redraft.notes.background import background
-from redraft.notes.learning import AcceptedRun, Learner
+from redraft.notes.learner import AcceptedRun, Learner
 from redraft.notes.note import (
     ReflectedListener,
+    TaskReflectedEvent,
     fill,
     placeholders_of,
 )
-from redraft.notes.store import Notebook, note_for_run, notebook_of, project_notes
+from redraft.notes.store import Notebook, notebook_of, project_notes
 from redraft.notes.task import ReflectionConfig, Task
-from redraft.notes.task_run import (
-    IN_BACKGROUND,
-    EnsembleEvent,
-    EnsembleFinished,
-    EnsembleResult,
-    TaskFailed,
-    TaskFinished,
-    TaskResult,
-    TaskRun,
-    TaskRunner,
-    TaskStarted,
-    runner_of,
-)
+from redraft.notes.task_run import TaskResult, TaskRun, TaskRunner, note_for_run, runner_of
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, Output, TokenUsage, render_usage
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -251,6 +241,115 @@ def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> d
         if name not in known:
             raise ConfigError(f"No task has a placeholder for the input {name!r}; {nearest(name, known)}")
     return given
+
+
+# Results and events.
+
+IN_BACKGROUND = "reflected on in the background"
+"""Why a result has no reflection yet if the run did not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleResult:
+    """What an ensemble made, task by task in the order of its list.
+
+    `errors` has what each failed task raised, `not_run` the tasks that needed its output. `execution_time` is
+    in seconds.
+    """
+
+    results: tuple[TaskResult, ...]
+    run_id: str = ""
+    usage: TokenUsage = NOTHING_USED
+    execution_time: float = 0.0
+    errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
+    not_run: tuple[Task, ...] = ()
+
+    @property
+    def outputs(self) -> dict[Task, Output]:
+        """The accepted outputs, by task."""
+        return {one.task: one.output for one in self.results}
+
+    @property
+    def output(self) -> Output:
+        """The output of the last task that has one; None if none has."""
+        return self.results[-1].output if self.results else None
+
+    def __getitem__(self, task: Task) -> TaskResult:
+        for one in self.results:
+            if one.task is task:
+                return one
+        raise KeyError(f"The task {task.title!r} has no result.")
+
+    def summary(self) -> str:
+        """Summarize the run in a few lines: each task with its score and note, what failed, the cost."""
+        lines = [_line(one) for one in self.results]
+        lines += [
+            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
+        ]
+        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
+        lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
+        return "\n".join(lines)
+
+
+def _line(one: TaskResult) -> str:
+    score = one.result.history.best_version.evaluation.overall_score
+    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
+    if one.attempts > 1:
+        said.append(f"at attempt {one.attempts}")
+    if one.note is not None:
+        said.append(f"given note v{one.note}")
+    if one.reflection is not None:
+        said.append(f"reflected (run {one.reflection.run_count})")
+    elif one.no_reflection and one.task.config is not None:
+        said.append(
+            one.no_reflection if one.no_reflection == IN_BACKGROUND else f"not reflected: {one.no_reflection}"
+        )
+    return f"{one.task.title}: {', '.join(said)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A task has started."""
+
+    run_id: str
+    task: Task
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """A task's output was accepted; its reflection, if there is to be one, comes later."""
+
+    run_id: str
+    result: TaskResult
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task has failed, after all its retries."""
+
+    run_id: str
+    task: Task
+    error: Exception
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleFinished:
+    """An ensemble has finished, perhaps with failed tasks."""
+
+    run_id: str
+    result: EnsembleResult
+    schema_version: int = 1
+
+
+EnsembleEvent: TypeAlias = (
+    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
+)
+
+
+# One run.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

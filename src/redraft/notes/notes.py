@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LISTED_RUNS, SHOWN_RUNS = 200, 2000
-"""The latest runs of a task that are read to list it, and to show it."""
+"""How many of a task's latest runs are read to list it, and to show it."""
 SHOWN_REVISIONS = 20
 MIN_SCORES = 2
 """Scores with and without the note that an effect needs."""
@@ -295,8 +295,8 @@ async def read_notes(
         uses = [*(use for use in bare if use.run_id not in seen), *uses]
     notes = [] if revisions == 0 else await store.revisions(identity, latest=revisions)
     if notes and noted.in_force is not None and noted.in_force < notes[0].version:
-        current = await store.revision(identity, noted.in_force)
-        notes = notes if current is None else [current, *notes]
+        in_force = await store.revision(identity, noted.in_force)
+        notes = notes if in_force is None else [in_force, *notes]
     return TaskNotes(noted, tuple(notes), tuple(uses))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -14,28 +14,25 @@ from redraft.errors import ConfigError, StoreError
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import LATEST_USES, Trial, arm_of, may_replace, verdict, why_of
-from redraft.redact.log import logger
+from redraft.notes.trial import LATEST_USES, Trial, may_replace, verdict, why_of
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
-from redraft.types import Advice, Task
+from redraft.types import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
     from types import TracebackType
-    from typing import NoReturn, Self
+    from typing import Self
 
-    from redraft.notes.task import ReflectionConfig
-    from redraft.notes.task import Task as TaskDefinition
     from redraft.stores.base import Store
 
 NOTED_TASK, NOTE = "noted_task", "note"
 """The kinds of the records."""
 CURRENT = "note"
-"""Under which name the record of a task also holds its note in force, so that a run reads but this."""
+"""The key of a task's record that also holds its note in force, so that a run reads only one record."""
 
 
 class ReflectionStore(Protocol):
@@ -83,7 +80,7 @@ class NoteStore:
 
     async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
         """Store a reflection as the next revision, with its own run count, and put it in force."""
-        note = await self._written(task_identity, partial(_note, reflection), "")
+        note = await self._write(task_identity, partial(_note, reflection), "")
 
         def changed(noted: NotedTask) -> NotedTask:
             # Stored by hand, it follows whatever note is in force.
@@ -110,7 +107,7 @@ class NoteStore:
 
     async def revisions(self, identity: str, /, *, latest: int | None = None) -> list[Note]:
         """Return the revisions, the first one first; `latest` (from 1) bounds how many."""
-        noted = None if latest is None else await self._stored_standing(identity)
+        noted = None if latest is None else await self._stored(identity)
         before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
         # By number: sorting 100,000 revisions by time would take a store long.
         after = await listed(self._store, NOTE, _note_key(identity, before)) if before else None
@@ -141,7 +138,7 @@ class NoteStore:
         identity = TaskIdentity.of(task)
         counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
         async with fair_lock(identity):  # or each run of this process would try the numbers of all others
-            note = await self._written(identity, counted, run_id)
+            note = await self._write(identity, counted, run_id)
             free = None if trial is None else await self._replaceable(identity, trial)
 
             def changed(noted: NotedTask) -> NotedTask:
@@ -176,8 +173,8 @@ class NoteStore:
 
     async def noted(self, identity: str, /) -> NotedTask | None:
         """Return the state of the notes on a task; None if there are none."""
-        noted = await self._stored_standing(identity)
-        return None if noted is None else _shown(noted)
+        noted = await self._stored(identity)
+        return None if noted is None else _effective(noted)
 
     async def tasks(self) -> list[NotedTask]:
         """Return all tasks with notes, the latest change first.
@@ -211,14 +208,14 @@ class NoteStore:
             chosen = None if version is None else checked_version(noted, version)
             return rolled_back(noted, chosen, why)
 
-        return _shown(await self._change(identity, changed))
+        return _effective(await self._change(identity, changed))
 
     async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
         """Switch the notes on a task off, or on again as they were; return the new state.
 
         While they are off, revisions are added, but none is in force. Raises `ConfigError` if there are none.
         """
-        return _shown(await self._change(identity, partial(switched, off=off, why=why)))
+        return _effective(await self._change(identity, partial(switched, off=off, why=why)))
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
         """Roll the note in force back if the trial shows that it hurts; only one caller gets the rollback.
@@ -255,14 +252,14 @@ class NoteStore:
         note = await self.revision(identity, version)
         return None if note is None else note.based_on
 
-    async def _written(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
+    async def _write(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
         """Write a note under the first free number, unless its run has one already.
 
         Numbers up to the count are searched at once, those above one by one, so that a run resumed by two
         processes at once makes only one note.
         """
-        standing = await self._stored_standing(identity)
-        version = 0 if standing is None else standing.run_count
+        noted = await self._stored(identity)
+        version = 0 if noted is None else noted.run_count
         if run_id:
             prefix = f"{_key(identity)}/"
             if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id})):
@@ -277,7 +274,7 @@ class NoteStore:
             if run_id and stored.data.get("run_id") == run_id:
                 return from_record(Note, stored.data)
 
-    async def _stored_standing(self, identity: str) -> NotedTask | None:
+    async def _stored(self, identity: str) -> NotedTask | None:
         record = await self._store.get(NOTED_TASK, _key(identity))
         return None if record is None else from_record(NotedTask, record.data)
 
@@ -311,12 +308,12 @@ class NoteStore:
                 return changed
 
     async def _of_version(self, identity: str, version: int | None, written: Note | None) -> Note | None:
-        if version is None or (written is not None and written.version == version):
-            return None if version is None else written
-        return await self.revision(identity, version)
+        if written is not None and written.version == version:
+            return written
+        return None if version is None else await self.revision(identity, version)
 
 
-# How a change moves the state of the notes.
+# Changes to the state of the notes.
 
 
 def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
@@ -384,8 +381,8 @@ def _note(
     run_id: str = "",
     based_on: int | None = None,
 ) -> Note:
-    kept = reflection if task is None else replace(reflection, run_count=version)
-    return Note(version, kept, run_id, based_on, note_tokens(reflection, task))
+    counted = reflection if task is None else replace(reflection, run_count=version)
+    return Note(version, counted, run_id, based_on, note_tokens(reflection, task))
 
 
 def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
@@ -398,11 +395,11 @@ def _listed(record: Record) -> NotedTask:
         return NotedTask(
             unquote(record.key, errors="surrogatepass"), record.damage, name="(a damaged record)"
         )
-    return _shown(from_record(NotedTask, record.data))
+    return _effective(from_record(NotedTask, record.data))
 
 
-def _shown(noted: NotedTask) -> NotedTask:
-    # While notes are off, the record remembers what was in force.
+def _effective(noted: NotedTask) -> NotedTask:
+    # While notes are off, the record remembers what was in force before.
     return replace(noted, in_force=None) if noted.off else noted
 
 
@@ -449,11 +446,11 @@ def project_notes() -> NoteStore:
 
 
 Notebook: TypeAlias = "NoteStore | LatestNoteStore"
-"""Where an ensemble keeps its notes."""
+"""The store of an ensemble's notes."""
 
 
 def notebook_of(store: ReflectionStore) -> Notebook:
-    """Return a store as an ensemble uses it.
+    """Adapt a store for an ensemble.
 
     Raises `ConfigError` for a class, and for an object without `store` and `retrieve`.
     """
@@ -492,11 +489,6 @@ class LatestNoteStore:
         note = await self.current(identity)
         return note if note is not None and note.version == version else None
 
-    async def revisions(self, identity: str, /) -> list[Note]:
-        """Return the stored note."""
-        note = await self.current(identity)
-        return [] if note is None else [note]
-
     async def append(
         self,
         task: Task,
@@ -510,7 +502,7 @@ class LatestNoteStore:
     ) -> tuple[Note, bool]:
         """Store a note in place of the previous one; return it, and whether it is the first."""
         if trial is not None:
-            _refuse("A trial")
+            raise _needs_revisions()
         identity = TaskIdentity.of(task)
         async with fair_lock(identity):
             before = await self.current(identity)
@@ -520,31 +512,16 @@ class LatestNoteStore:
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
 
     async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Record nothing: there is no place for it."""
-
-    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:  # noqa: ARG002 (none are kept)
-        """Return an empty list: uses are not recorded."""
-        return []
-
-    async def noted(self, identity: str, /) -> NotedTask | None:
-        """Return what is known: the run count."""
-        note = await self.current(identity)
-        if note is None:
-            return None
-        return NotedTask(identity, "", run_count=note.version, in_force=note.version)
-
-    async def rollback(self, identity: str, version: int | None, /) -> NotedTask:  # noqa: ARG002 (a notebook's)
-        """Raise `ConfigError`: no older versions are kept."""
-        _refuse("A rollback")
+        """Do nothing: there is no place for the record."""
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (a notebook's)
         """Raise `ConfigError`: scores are not kept."""
-        _refuse("A trial")
+        raise _needs_revisions()
 
 
-def _refuse(what: str) -> NoReturn:
-    raise ConfigError(
-        f"{what} needs a store that keeps every revision: SqliteReflectionStore, PostgresReflectionStore or "
+def _needs_revisions() -> ConfigError:
+    return ConfigError(
+        "A trial needs a store that keeps every revision: SqliteReflectionStore, PostgresReflectionStore or "
         "InMemoryReflectionStore."
     )
 
@@ -557,60 +534,3 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
             f"retrieve(task_identity); {store!r} has no {name!r}."
         )
     return method
-
-
-# What a run is given.
-
-
-@dataclass(frozen=True, slots=True)
-class InjectedNote:
-    """The note that a run is given, as it stands in the prompt, or why there is none.
-
-    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
-    `unread` says that the notes could not be read, which was logged.
-    """
-
-    arm: Arm = "none"
-    version: int | None = None
-    in_force: int | None = None
-    text: str = ""
-    tokens: int = 0
-    why: str = ""
-    unread: bool = False
-
-    def advice(self) -> tuple[Advice, ...]:
-        """Return the note, if any, as advice for drafts and revisions."""
-        if not self.text:
-            return ()
-        source = "note" if self.version is None else f"note v{self.version}"
-        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
-
-
-NO_NOTE = InjectedNote()
-
-
-async def note_for_run(
-    task: TaskDefinition, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
-) -> InjectedNote:
-    """Choose the note for a run: the one in force, or what a trial puts in its place.
-
-    If the notes can't be read, the run goes without, with one warning.
-    """
-    identity = TaskIdentity.of(task)
-    try:
-        current = await notebook.current(identity)
-        note, arm, why = current, "note", "the note in force on this task"
-        if current is None:
-            return NO_NOTE
-        if config.trial is not None and arm_of(config.trial, run_id, identity) == "control":
-            arm, why = "control", "a control run of the trial: the note before the one in force"
-            against = current.based_on if config.trial.against == "previous" else None
-            note = None if against is None else await notebook.revision(identity, against)
-    except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
-        logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
-        return InjectedNote(unread=True)
-    if note is None:
-        return InjectedNote("control", in_force=current.version, why="a control run of the trial: no note")
-    text = note_block(note.reflection, task.plain(), inputs)
-    version = note.version if notebook.keeps_revisions else None
-    return InjectedNote(arm, version, current.version, text, tokens_of(text), why)

@@ -13,7 +13,7 @@ from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
 from redraft.protocols import ChatModel
 from redraft.types import Output, QualityCriterion, ReflectionEvaluation
-from redraft.types import Task as Asked
+from redraft.types import Task as PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -25,7 +25,7 @@ MAX_TOKENS = 600
 
 # Compared by identity: two tasks may say the same and be two steps of an ensemble.
 @dataclass(frozen=True, slots=True, eq=False)
-class Task(Asked):
+class Task(PlainTask):
     """A task, defined once in code; what its runs teach is kept beside it and never changes it.
 
     `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
@@ -43,8 +43,8 @@ class Task(Asked):
     before them the next time. `name` is for people; the default is the beginning of the description.
     """
 
-    tools: Sequence[Callable[..., Any] | str] = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`asked` gives their names)
-    context: Sequence[Task] | str = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`asked` gives a text)
+    tools: Sequence[Callable[..., Any] | str] = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`plain` gives their names)
+    context: Sequence[Task] | str = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`plain` gives a text)
     _: KW_ONLY
     name: str = ""
     reflect: bool | ReflectionConfig = False
@@ -108,11 +108,11 @@ class Task(Asked):
             return self.reflect
         return DEFAULT_CONFIG if self.reflect else None
 
-    def plain(self) -> Asked:
+    def plain(self) -> PlainTask:
         """Return what is asked as plain data: tools by name, without the outputs of other tasks."""
         names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""
-        return Asked(self.description, self.expected_output, self.task_type, names, context)
+        return PlainTask(self.description, self.expected_output, self.task_type, names, context)
 
 
 def _name_of(tool: Callable[..., Any]) -> str:
@@ -129,7 +129,7 @@ class TaskContext:
     named in `context`, in that order. `feedback` says why the previous output was refused; empty at first.
     """
 
-    task: Asked
+    task: PlainTask
     prompt: str
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: tuple[Output, ...] = ()
@@ -140,7 +140,7 @@ class TaskIdentity:
     """Identifies a task by its description, the same in every process and on every machine."""
 
     @staticmethod
-    def of(task: Asked | str) -> str:
+    def of(task: PlainTask | str) -> str:
         """Return the SHA-256 of a task's description, in lowercase hexadecimal.
 
         The description is taken as written, before inputs are filled in, so that all runs of a template share
@@ -185,7 +185,7 @@ class ReflectionInput:
     criteria said about the output, if it has any. `max_tokens` bounds the note.
     """
 
-    task: Asked
+    task: PlainTask
     task_output: str
     prior_reflection: TaskReflection | None = None
     evaluation: ReflectionEvaluation | None = None

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from redraft import _calls as adapt
 from redraft._calls import awaited, evaluation_of, render_feedback, render_issue
@@ -32,30 +32,267 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.models.names import model_of
-from redraft.notes.note import Arm, TaskReflectedEvent, TaskReflection, fill
-from redraft.notes.store import NO_NOTE, InjectedNote
-from redraft.notes.task import Task, TaskContext
+from redraft.notes.note import Arm, TaskReflection, fill, note_block, tokens_of
+from redraft.notes.task import Task, TaskContext, TaskIdentity
+from redraft.notes.trial import arm_of
 from redraft.protocols import ChatModel, Evaluator
+from redraft.redact.log import logger
 from redraft.text.replies import fenced
 from redraft.types import (
     NOTHING_USED,
+    Advice,
     Draft,
     Issue,
     Output,
     ReflectionEvaluation,
     ReflectionResult,
     TokenUsage,
-    render_usage,
 )
-from redraft.types import Task as Asked
+from redraft.types import Task as PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.loop.tool_agent import ToolAgent  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
+    from redraft.notes.store import Notebook
+    from redraft.notes.task import ReflectionConfig
     from redraft.protocols import RunContext
     from redraft.settings import Settings
     from redraft.types import ConvergenceReason, ReflectionVersion
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The accepted output of a task, and how it came about.
+
+    `result` is the run that made the output, the last of `attempts`; `run_id` is that of the first. `note` is
+    the version of the note that the run was given (None: no note), and `arm` says why (see `NoteUse`).
+    `reflection` is what was stored for the next time; if there is none, `no_reflection` says why. `usage`
+    covers all attempts, and the reflection if the run waited for it.
+    """
+
+    task: Task
+    output: Output
+    result: ReflectionResult
+    run_id: str
+    attempts: int = 1
+    note: int | None = None
+    arm: Arm = "none"
+    reflection: TaskReflection | None = None
+    no_reflection: str = ""
+    usage: TokenUsage = NOTHING_USED
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedNote:
+    """The note that a run is given, as it stands in the prompt, or why there is none.
+
+    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
+    `unread` says that the notes could not be read, which was logged.
+    """
+
+    arm: Arm = "none"
+    version: int | None = None
+    in_force: int | None = None
+    text: str = ""
+    tokens: int = 0
+    why: str = ""
+    unread: bool = False
+
+    def advice(self) -> tuple[Advice, ...]:
+        """Return the note, if any, as advice for drafts and revisions."""
+        if not self.text:
+            return ()
+        source = "note" if self.version is None else f"note v{self.version}"
+        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
+
+
+NO_NOTE = InjectedNote()
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """One run of a task, up to an accepted output.
+
+    `outputs` are those of the tasks that it needs. `choose_note` says which note it is given. `used` is what
+    it has cost so far, even if it fails.
+    """
+
+    runner: TaskRunner
+    inputs: Mapping[str, Any]
+    outputs: Mapping[Task, Output]
+    key: RunKey
+    choose_note: Callable[[], Awaitable[InjectedNote]] | None = None
+    emit: Listener | None = None
+    used: TokenUsage = NOTHING_USED
+    note: InjectedNote = NO_NOTE
+    first_score: float | None = field(default=None, init=False)
+
+    async def run(self) -> TaskResult:
+        """Return the result with the first output that guardrails and review accept.
+
+        A refused output is revised for the reasons given, in a run of its own. Raises `RejectedOutputError`
+        if the last attempt is refused, too, and whatever the guardrails and the task's own run raise.
+        """
+        task = self.runner.task
+        await check_inputs(task, self.inputs)
+        writing = await self._choose_note()
+        try:
+            result = await self._attempt(1, None, ACCEPTED)
+        finally:
+            if writing is not None:
+                await writing
+        self.first_score = result.history.versions[0].evaluation.comparable_score
+        refusal = await self._judged(result.best_output)
+        attempt = 1
+        while not refusal.satisfactory:
+            if attempt > task.retries:
+                raise self._rejected(result.best_output, attempt, why(refusal))
+            attempt += 1
+            best = result.history.best_version
+            refused = Draft(
+                copy_of(best.output),
+                NOTHING_USED,
+                (),
+                "given",
+                conversation=best.conversation,
+                memo=best.memo,
+            )
+            result = await self._attempt(attempt, refused, refusal)
+            refusal = await self._judged(result.best_output)
+        return TaskResult(
+            task,
+            result.best_output,
+            result,
+            self.key.run_id,
+            attempt,
+            self.note.version,
+            self.note.arm,
+            usage=self.used,
+        )
+
+    async def _choose_note(self) -> asyncio.Future[None] | None:
+        """Choose the note, or the recorded one if the run is resumed; return the task that records it.
+
+        The run does not wait for it, so that it is written in one batch with the run's own first record.
+        """
+        if self.choose_note is None:
+            return None
+        if (done := await self.key.noted("note", InjectedNote)) is not None:
+            self.note = done
+            return None
+        self.note = await self.choose_note()
+        return asyncio.ensure_future(self.key.note("note", self.note))
+
+    async def _attempt(
+        self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
+    ) -> ReflectionResult:
+        runner = self.runner
+        verbs = runner.verbs(self.inputs, tuple(self.outputs.values()))
+        pattern, key = runner.pattern, self.key
+        if refused is not None:
+            # The refused output counts as the first version, and still gets all its revisions.
+            pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
+            judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
+            verbs = replace(verbs, judges=judges)
+            key = key.derived(f"-{attempt}")
+        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
+        if self.emit is not None:
+            options = replace(options, on_event=_both(self.emit, options.on_event))
+        try:
+            result = await run_kept(self._filled_in(), verbs, options, key.step(), refused, runner.origin)
+        except RedraftError as error:
+            self.used += error.usage or NOTHING_USED
+            raise
+        self.used += result.token_usage
+        return result
+
+    def _filled_in(self) -> PlainTask:
+        """Return the definition with its inputs filled in, and the outputs that it needs as context."""
+        task = self.runner.task
+        plain = task.plain()
+        outputs = [
+            fenced(as_text(output), f"output of the task {' '.join(other.title.split())!r}")
+            for other, output in self.outputs.items()
+        ]
+        return replace(
+            plain,
+            description=fill(task.description, self.inputs, task.title),
+            expected_output=fill(task.expected_output, self.inputs, task.title),
+            context="\n\n".join([plain.context, *outputs] if plain.context else outputs),
+        )
+
+    async def _judged(self, output: Output) -> ReflectionEvaluation:
+        """Ask guardrails and review, once per output: a person is not asked again when a run is resumed."""
+        task = self.runner.task
+        if not task.guardrails and task.review is None:
+            return ACCEPTED
+        code = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        asking = partial(accept, task, output, self.runner.pattern.quality_threshold)
+        return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
+
+    def _rejected(self, output: Output, attempts: int, said: str) -> RejectedOutputError:
+        times = "once" if attempts == 1 else f"{attempts} times"
+        return RejectedOutputError(
+            f"The output of the task {self.runner.task.title!r} was refused {times}, the last time because: "
+            f"{said}",
+            output=output,
+            why=said,
+            usage=self.used,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFirst:
+    """An `Evaluator` that gives the first version the refusal, and judges the others as usual."""
+
+    refusal: ReflectionEvaluation
+    judge: Evaluator
+
+    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        """Evaluate one version."""
+        return self.refusal if run.iteration == 1 else await self.judge(output, run)
+
+
+def _both(emit: Listener, listener: Listener | None) -> Listener:
+    if listener is None:
+        return emit
+
+    def tell(event: Event) -> None:
+        emit(event)
+        listener(event)
+
+    return tell
+
+
+async def note_for_run(
+    task: Task, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
+) -> InjectedNote:
+    """Choose the note for a run: the one in force, or what a trial puts in its place.
+
+    If the notes can't be read, the run goes without, with one warning.
+    """
+    identity = TaskIdentity.of(task)
+    try:
+        current = await notebook.current(identity)
+        note, arm, why = current, "note", "the note in force on this task"
+        if current is None:
+            return NO_NOTE
+        if config.trial is not None and arm_of(config.trial, run_id, identity) == "control":
+            arm, why = "control", "a control run of the trial: the note before the one in force"
+            against = current.based_on if config.trial.against == "previous" else None
+            note = None if against is None else await notebook.revision(identity, against)
+    except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
+        logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
+        return InjectedNote(unread=True)
+    if note is None:
+        return InjectedNote("control", in_force=current.version, why="a control run of the trial: no note")
+    text = note_block(note.reflection, task.plain(), inputs)
+    version = note.version if notebook.keeps_revisions else None
+    return InjectedNote(arm, version, current.version, text, tokens_of(text), why)
+
+
+# What runs a task.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,161 +412,6 @@ def _name_of(answers: ChatModel | None, named: str | ChatModel | None, settings:
     return named if isinstance(named, str) else type(named).__name__
 
 
-@dataclass(slots=True)
-class TaskRun:
-    """One run of a task, up to an accepted output.
-
-    `outputs` are those of the tasks that it needs. `choose_note` says which note it is given. `used` is what
-    it has cost so far, even if it fails.
-    """
-
-    runner: TaskRunner
-    inputs: Mapping[str, Any]
-    outputs: Mapping[Task, Output]
-    key: RunKey
-    choose_note: Callable[[], Awaitable[InjectedNote]] | None = None
-    emit: Listener | None = None
-    used: TokenUsage = NOTHING_USED
-    note: InjectedNote = NO_NOTE
-    first_score: float | None = field(default=None, init=False)
-
-    async def run(self) -> TaskResult:
-        """Return the result with the first output that guardrails and review accept.
-
-        A refused output is revised for the reasons given, in a run of its own. Raises `RejectedOutputError`
-        if the last attempt is refused, too, and whatever the guardrails and the task's own run raise.
-        """
-        task = self.runner.task
-        await check_inputs(task, self.inputs)
-        writing = await self._choose_note()
-        try:
-            result = await self._attempt(1, None, ACCEPTED)
-        finally:
-            if writing is not None:
-                await writing
-        self.first_score = result.history.versions[0].evaluation.comparable_score
-        refusal = await self._judged(result.best_output)
-        attempt = 1
-        while not refusal.satisfactory:
-            if attempt > task.retries:
-                raise self._rejected(result.best_output, attempt, why(refusal))
-            attempt += 1
-            best = result.history.best_version
-            refused = Draft(
-                copy_of(best.output),
-                NOTHING_USED,
-                (),
-                "given",
-                conversation=best.conversation,
-                memo=best.memo,
-            )
-            result = await self._attempt(attempt, refused, refusal)
-            refusal = await self._judged(result.best_output)
-        return TaskResult(
-            task,
-            result.best_output,
-            result,
-            self.key.run_id,
-            attempt,
-            self.note.version,
-            self.note.arm,
-            usage=self.used,
-        )
-
-    async def _choose_note(self) -> asyncio.Future[None] | None:
-        """Choose the note, or the recorded one if the run is resumed; return the task that records it.
-
-        The run does not wait for it, so that it is written in one batch with the run's own first record.
-        """
-        if self.choose_note is None:
-            return None
-        if (done := await self.key.noted("note", InjectedNote)) is not None:
-            self.note = done
-            return None
-        self.note = await self.choose_note()
-        return asyncio.ensure_future(self.key.note("note", self.note))
-
-    async def _attempt(
-        self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
-    ) -> ReflectionResult:
-        runner = self.runner
-        verbs = runner.verbs(self.inputs, tuple(self.outputs.values()))
-        pattern, key = runner.pattern, self.key
-        if refused is not None:
-            # The refused output counts as the first version, and still gets all its revisions.
-            pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
-            judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
-            verbs = replace(verbs, judges=judges)
-            key = key.derived(f"-{attempt}")
-        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
-        if self.emit is not None:
-            options = replace(options, on_event=_both(self.emit, options.on_event))
-        try:
-            result = await run_kept(self._asked(), verbs, options, key.step(), refused, runner.origin)
-        except RedraftError as error:
-            self.used += error.usage or NOTHING_USED
-            raise
-        self.used += result.token_usage
-        return result
-
-    def _asked(self) -> Asked:
-        """Return the definition with its inputs filled in, and the outputs that it needs as context."""
-        task = self.runner.task
-        asked = task.plain()
-        outputs = [
-            fenced(as_text(output), f"output of the task {' '.join(other.title.split())!r}")
-            for other, output in self.outputs.items()
-        ]
-        return replace(
-            asked,
-            description=fill(task.description, self.inputs, task.title),
-            expected_output=fill(task.expected_output, self.inputs, task.title),
-            context="\n\n".join([asked.context, *outputs] if asked.context else outputs),
-        )
-
-    async def _judged(self, output: Output) -> ReflectionEvaluation:
-        """Ask guardrails and review, once per output: a person is not asked again when a run is resumed."""
-        task = self.runner.task
-        if not task.guardrails and task.review is None:
-            return ACCEPTED
-        code = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        asking = partial(accept, task, output, self.runner.pattern.quality_threshold)
-        return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
-
-    def _rejected(self, output: Output, attempts: int, said: str) -> RejectedOutputError:
-        times = "once" if attempts == 1 else f"{attempts} times"
-        return RejectedOutputError(
-            f"The output of the task {self.runner.task.title!r} was refused {times}, the last time because: "
-            f"{said}",
-            output=output,
-            why=said,
-            usage=self.used,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedFirst:
-    """An `Evaluator` that gives the first version the refusal, and judges the others as usual."""
-
-    refusal: ReflectionEvaluation
-    judge: Evaluator
-
-    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        """Evaluate one version."""
-        return self.refusal if run.iteration == 1 else await self.judge(output, run)
-
-
-def _both(emit: Listener, listener: Listener | None) -> Listener:
-    if listener is None:
-        return emit
-
-    def tell(event: Event) -> None:
-        emit(event)
-        listener(event)
-
-    return tell
-
-
 # Guardrails and review.
 
 ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
@@ -393,131 +475,3 @@ async def _asked(
 def _name(guardrail: Callable[[Any], Any]) -> str:
     name: object = getattr(guardrail, "__name__", None)
     return str(name) if name and name != "<lambda>" else "a guardrail or the review"
-
-
-# Results and events.
-
-IN_BACKGROUND = "reflected on in the background"
-"""Why a result has no reflection yet if the run did not wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """The accepted output of a task, and how it came about.
-
-    `result` is the run that made the output, the last of `attempts`; `run_id` is that of the first. `note` is
-    the version of the note that the run was given (None: no note), and `arm` says why (see `NoteUse`).
-    `reflection` is what was stored for the next time; if there is none, `no_reflection` says why. `usage`
-    covers all attempts, and the reflection if the run waited for it.
-    """
-
-    task: Task
-    output: Output
-    result: ReflectionResult
-    run_id: str
-    attempts: int = 1
-    note: int | None = None
-    arm: Arm = "none"
-    reflection: TaskReflection | None = None
-    no_reflection: str = ""
-    usage: TokenUsage = NOTHING_USED
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleResult:
-    """What an ensemble made, task by task in the order of its list.
-
-    `errors` has what each failed task raised, `not_run` the tasks that needed its output. `execution_time` is
-    in seconds.
-    """
-
-    results: tuple[TaskResult, ...]
-    run_id: str = ""
-    usage: TokenUsage = NOTHING_USED
-    execution_time: float = 0.0
-    errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
-    not_run: tuple[Task, ...] = ()
-
-    @property
-    def outputs(self) -> dict[Task, Output]:
-        """The accepted outputs, by task."""
-        return {one.task: one.output for one in self.results}
-
-    @property
-    def output(self) -> Output:
-        """The output of the last task that has one; None if none has."""
-        return self.results[-1].output if self.results else None
-
-    def __getitem__(self, task: Task) -> TaskResult:
-        for one in self.results:
-            if one.task is task:
-                return one
-        raise KeyError(f"The task {task.title!r} has no result.")
-
-    def summary(self) -> str:
-        """Summarize the run in a few lines: each task with its score and note, what failed, the cost."""
-        lines = [_line(one) for one in self.results]
-        lines += [
-            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
-        ]
-        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
-        lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
-        return "\n".join(lines)
-
-
-def _line(one: TaskResult) -> str:
-    score = one.result.history.best_version.evaluation.overall_score
-    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
-    if one.attempts > 1:
-        said.append(f"at attempt {one.attempts}")
-    if one.note is not None:
-        said.append(f"given note v{one.note}")
-    if one.reflection is not None:
-        said.append(f"reflected (run {one.reflection.run_count})")
-    elif one.no_reflection and one.task.config is not None:
-        said.append(
-            one.no_reflection if one.no_reflection == IN_BACKGROUND else f"not reflected: {one.no_reflection}"
-        )
-    return f"{one.task.title}: {', '.join(said)}"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStarted:
-    """A task has started."""
-
-    run_id: str
-    task: Task
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFinished:
-    """A task's output was accepted; its reflection, if there is to be one, comes later."""
-
-    run_id: str
-    result: TaskResult
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
-    """A task has failed, after all its retries."""
-
-    run_id: str
-    task: Task
-    error: Exception
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleFinished:
-    """An ensemble has finished, perhaps with failed tasks."""
-
-    run_id: str
-    result: EnsembleResult
-    schema_version: int = 1
-
-
-EnsembleEvent: TypeAlias = (
-    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
-)

@@ -39,7 +39,7 @@ LATEST_RUNS = 20
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """Hold a task as the table shows it: its notes, how many runs it had, and how they scored."""
+    """A task in the table: its notes, how many runs it had, and how they scored."""
 
     task: TaskNotes
     runs: int
@@ -52,7 +52,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class TasksView:
-    """Hold one page of tasks; `older` is the identity of the last one if there is another page."""
+    """One page of tasks; `older` is the identity of the last one if there is another page."""
 
     rows: tuple[TaskRow, ...]
     older: str
@@ -92,7 +92,7 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """Hold the notes on a task, two versions to compare if there are two, and its latest runs.
+    """The notes on a task, two versions to compare if there are two, and its latest runs.
 
     `stored` are those of these runs that have a page.
     """
@@ -152,7 +152,7 @@ def _task_document(view: TaskView) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """Hold a version of the note as the table shows it: how many runs had it, and their mean score."""
+    """A version of the note in the table: how many runs had it, and their mean score."""
 
     note: Note
     runs: int
@@ -161,7 +161,7 @@ class NoteRow:
 
 @dataclass(frozen=True, slots=True)
 class NoteChange:
-    """Hold how two versions of a note differ, as prompts include them."""
+    """How two versions of a note differ, as they stand in prompts."""
 
     older: Note
     newer: Note
@@ -170,7 +170,7 @@ class NoteChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Hold what the page of a task shows, the latest versions and runs first.
+    """What the page of a task shows, the latest versions and runs first.
 
     Each of `runs` comes with whether it has a page. `earlier` versions are not listed. `control` are the
     scores of the runs that a trial left without a note. `block` is the note in force.
@@ -188,7 +188,7 @@ class TaskPage:
 
 
 def task_page(view: TaskView) -> TaskPage:
-    """Work out what the page of a task shows."""
+    """Prepare the page of a task."""
     task, note, older, newer = view.task, view.task.in_force, view.older, view.newer
     rows = tuple(
         NoteRow(one, sum(use.version == one.version for use in task.uses), mean_of(task.scores(one.version)))

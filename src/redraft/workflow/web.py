@@ -24,7 +24,7 @@ from redraft.workflow.history import (
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """Hold one visit of a node; `value` is its output as text."""
+    """One visit of a node; `value` is its output as text."""
 
     run: NodeRun
     outcome: NodeOutcome
@@ -33,7 +33,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowView:
-    """Hold what the page of a workflow shows: `given` are its inputs, `state` its values at the end."""
+    """What the page of a workflow shows; `state` is its final one."""
 
     row: WorkflowRow
     given: str
@@ -42,14 +42,14 @@ class WorkflowView:
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
-    """Read a workflow with its nodes, and of their runs what a table row says."""
+    """Read a workflow with its nodes, and the runs of its loops without their texts."""
     history = await Workflows(request.project.store).history(await _kept(request))
     nodes = tuple(replace(node, runs=tuple(map(_without_texts, node.runs))) for node in history.nodes)
     return await request.project.redacted(replace(history, nodes=nodes), full=request.full, spared=(Process,))
 
 
 def _without_texts(run: RunRecord) -> RunRecord:
-    """Return a run without the texts of its versions: searching megabytes for secrets would take long."""
+    """Remove the texts of a run's versions: searching megabytes for secrets would take long."""
     versions = tuple(replace(version, output="", conversation=None) for version in run.versions)
     return replace(run, versions=versions, draft=None)
 
@@ -66,7 +66,7 @@ async def _kept(request: PageRequest) -> KeptWorkflow:
 
 
 def workflow_page(history: WorkflowHistory) -> WorkflowView:
-    """Work out what the page of a workflow shows."""
+    """Prepare the page of a workflow."""
     record = history.kept.record
     nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
     return WorkflowView(history.row, _text(record.given), nodes, _text(record.state))
