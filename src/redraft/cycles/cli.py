@@ -60,9 +60,10 @@ Latest = Annotated[int, typer.Option("-n", metavar="N", min=1, help="Show only t
 
 cycle = typer.Typer(
     rich_markup_mode=None,
+    add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Run agents in cycles. Sense, Reason, Actuate, Reflect; they learn, and remember within bounds.",
+    help="Run agents in cycles. Each cycle senses, reasons, acts and reflects.",
 )
 
 
@@ -119,7 +120,7 @@ def run(
 
 @cycle.command()
 def status(
-    agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="Default: all agents.")] = None,
+    agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Default: all agents.")] = None,
     count: Latest = 10,
     as_json: options.Json = False,
     debug: options.Debug = False,

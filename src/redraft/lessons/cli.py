@@ -101,7 +101,7 @@ async def list_lessons(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """List lessons (the default). Says of each whether it is in use, and whether it helps."""
+    """List lessons (the default). Shows whether each is in use, and whether it helps."""
     async with _library(path, agent) as library:
         found = _redacted(await library.find(kind=kind, status=status, task_type=task_type))
     if as_json:
@@ -431,7 +431,7 @@ async def waive(
     agent: Agent = None,
     as_json: options.Json = False,
 ) -> None:
-    """Let a run go without a reflection. Its agent can run again, and the reason is kept."""
+    """Waive the reflection on a run. Its agent can run again, and the reason is kept."""
     async with _library(None, agent) as library:
         waived = _redacted(await library.waive(run, why))
     line = Text(visible(f"{waived.run_id}  waived: {why}"))

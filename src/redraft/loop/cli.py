@@ -90,7 +90,7 @@ def check(
       - Names the price.
       - {name: short, evaluator: regex, config: {pattern: '^.{1,200}$'}}
 
-    All of the format is in docs/criteria.md.
+    docs/criteria.md documents the format.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
         draft, wanted = read_material(file, criteria)

@@ -42,7 +42,7 @@ TaskName = Annotated[
     str,
     typer.Argument(
         metavar="TASK",
-        help="Its name, a part of its description, or how its id begins.",
+        help="The task's name, part of its description, or the beginning of its id.",
         show_default=False,
     ),
 ]
@@ -91,7 +91,7 @@ async def diff(
     database: Database = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare two versions of a note. Word by word."""
+    """Compare two versions of a note, word by word."""
     async with Notes(database) as opened:
         compared, before, after = await opened.compare(task, older, newer)
     if as_json:
@@ -139,7 +139,7 @@ async def on(task: TaskName, database: Database = None, as_json: options.Json = 
 @handles_errors
 async def export(
     task: Annotated[
-        str | None, typer.Argument(metavar="[TASK]", help="As for show; without it, all tasks.")
+        str | None, typer.Argument(metavar="TASK", help="As for show; without it, all tasks.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     database: Database = None,

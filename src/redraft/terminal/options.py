@@ -20,7 +20,8 @@ File: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="The draft; '-' reads it from standard input.")
 ]
 Criteria: TypeAlias = Annotated[
-    Path, typer.Option("--criteria", "-c", metavar="YAML", help="What the draft is judged by; see check -h.")
+    Path,
+    typer.Option("--criteria", "-c", metavar="YAML", help="The criteria, a YAML file; see redraft check -h."),
 ]
 Model: TypeAlias = Annotated[
     str | None,
@@ -28,27 +29,28 @@ Model: TypeAlias = Annotated[
         "--model",
         "-m",
         metavar="NAME",
-        help="provider:model, local:NAME or local:PATH.gguf; else REDRAFT_MODEL decides.",
+        help="provider:model, local:NAME or local:PATH.gguf. Default: REDRAFT_MODEL.",
     ),
 ]
 BudgetTokens: TypeAlias = Annotated[
     int | None,
-    typer.Option("--budget-tokens", metavar="N", help="Start no call that does not fit into N tokens."),
+    typer.Option("--budget-tokens", metavar="N", help="Start no model call that would exceed N tokens."),
 ]
 BudgetUsd: TypeAlias = Annotated[
-    float | None, typer.Option("--budget-usd", metavar="X", help="Start no call beyond X US dollars.")
+    float | None,
+    typer.Option("--budget-usd", metavar="X", help="Start no model call that would exceed X US dollars."),
 ]
 BudgetSeconds: TypeAlias = Annotated[
     float | None,
-    typer.Option("--budget-seconds", metavar="S", help="Cancel what is still under way after S seconds."),
+    typer.Option("--budget-seconds", metavar="S", help="Cancel whatever is still running after S seconds."),
 ]
 Events: TypeAlias = Annotated[
     str | None,
-    typer.Option("--events", metavar="FILE", help="Add what happens to FILE, as lines of JSON."),
+    typer.Option("--events", metavar="FILE", help="Append the events of the run to FILE, as JSON lines."),
 ]
-NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not keep the run.")]
+NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not store the run.")]
 Run: TypeAlias = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, how it begins, or 'last'.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of it, or 'last'.", show_default=False)
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]

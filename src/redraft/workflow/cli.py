@@ -87,21 +87,23 @@ Values: TypeAlias = Annotated[
         "--value",
         "-v",
         metavar="NAME=TEXT",
-        help="A value of the state: NAME=TEXT as it is, NAME=@FILE the text of a file (@- of stdin), "
-        "NAME:=JSON or NAME:=@FILE as JSON. As often as needed.",
+        help="A value of the initial state: NAME=TEXT, NAME=@FILE for the text of a file (@- for stdin), "
+        "NAME:=JSON or NAME:=@FILE for JSON. Repeatable.",
     ),
 ]
 Check: TypeAlias = Annotated[
-    bool, typer.Option("--check", help="Run nothing: say what is wrong, or ok and what it would use.")
+    bool, typer.Option("--check", help="Run nothing; report what is wrong, or what it would use.")
 ]
 Model: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="The model that answers, whatever the file names."),
+    typer.Option(
+        "--model", "-m", metavar="NAME", help="Use this model for everything, whatever the file names."
+    ),
 ]
 AllowUnsandboxed: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--allow-unsandboxed", help="Run `sandbox: process` code with limits only where no jail works."
+        "--allow-unsandboxed", help="If no jail works here, run `sandbox: process` code with limits only."
     ),
 ]
 
@@ -117,10 +119,10 @@ def run(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run a workflow. Prints the result of its last node, with --json the state at its end.
+    """Run a workflow. Prints the result of its last node, or with --json the final state.
 
-    Of a loop its output is printed, and of an object with one text that text. Exit code 1 says that a loop
-    with `on_failure: raise` failed.
+    The result of a loop is its output; an object with a single text prints that text. Exit code 1 means that
+    a loop with `on_failure: raise` failed.
     """
     with surface(debug=debug):
         again = taken_up.get()
