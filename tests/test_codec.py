@@ -62,7 +62,7 @@ def test_to_json(value, expected):
     assert to_json(value) == expected
 
 
-def test_a_version_from_json_has_its_types():
+def test_version_from_json():
     again = from_json(ReflectionVersion, to_json(version(1, 0.5)))
     assert again.timestamp.tzinfo is not None
 
@@ -95,7 +95,7 @@ def test_record_round_trip(output):
         ({"text": "x"}, "does not fit Draft any more"),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused(data, says):
+def test_invalid_record(data, says):
     with pytest.raises(StoreError, match=says):
         from_record(Draft, data)
 
@@ -113,5 +113,5 @@ class AwayError(RecordedError):
         (AwayError("gone"), "AwayError: gone"),
     ],
 )
-def test_a_foreign_error_is_described_with_its_class(error, said):
+def test_foreign_error_is_described_with_its_class(error, said):
     assert describe_error(error) == said

@@ -124,7 +124,7 @@ def test_public_names():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_can_be_imported(name):
+def test_every_name_can_be_imported(name):
     assert getattr(redraft, name) is not None
 
 

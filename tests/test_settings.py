@@ -15,7 +15,7 @@ def test_defaults(tmp_path):
     assert (settings.model, settings.home, settings.models) == (None, ".redraft", {})
 
 
-def test_the_file_then_the_environment(tmp_path, monkeypatch):
+def test_environment_overrides_the_file(tmp_path, monkeypatch):
     (tmp_path / "redraft.toml").write_text('model = "a:b"\nhome = "here"\n[models]\nfast = "c:d"\n')
     assert load_settings(tmp_path).model == "a:b"
     monkeypatch.setenv("REDRAFT_MODEL", "e:f")
@@ -33,13 +33,13 @@ def test_the_file_then_the_environment(tmp_path, monkeypatch):
         ("[models]\nfast = 3", "model name"),
     ],
 )
-def test_a_bad_file_is_named(tmp_path, text, message):
+def test_invalid_file(tmp_path, text, message):
     (tmp_path / "redraft.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_settings(tmp_path)
 
 
-def test_the_project_is_the_nearest_folder_with_a_file(tmp_path):
+def test_project_folder(tmp_path):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     assert project_folder(inner) == inner
@@ -49,7 +49,7 @@ def test_the_project_is_the_nearest_folder_with_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("home", "expected"), [(None, ".redraft"), ("", ""), ("/x", "/x")])
-def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected):
+def test_empty_home_stores_nothing(tmp_path, monkeypatch, home, expected):
     if home is not None:
         monkeypatch.setenv("REDRAFT_HOME", home)
     assert load_settings(tmp_path).home == expected
@@ -59,7 +59,7 @@ def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected)
 @pytest.mark.parametrize(
     ("url", "expected"), [(None, None), ("", ""), ("postgresql://h/d", "postgresql://h/d")]
 )
-def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, name, url, expected):
+def test_empty_database_url_is_kept(tmp_path, monkeypatch, name, url, expected):
     if url is not None:
         monkeypatch.setenv(f"REDRAFT_{name.upper()}", url)
     assert getattr(load_settings(tmp_path), name) == expected
@@ -78,10 +78,10 @@ def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, na
         ("", ""),
     ],
 )
-def test_a_url_is_shown_without_its_password(url, shown):
+def test_url_without_password(url, shown):
     assert without_password(url) == shown
 
 
-def test_the_repr_of_settings_has_no_database_url(tmp_path, monkeypatch):
+def test_repr_hides_the_database_url(tmp_path, monkeypatch):
     monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@host/db")
     assert "hush" not in repr(load_settings(tmp_path))

@@ -9,7 +9,7 @@ from redraft.errors import ConfigError
 from redraft.stats import Effect, effect_of, last_look
 
 
-def test_the_effect_is_the_difference_of_the_means_with_its_interval():
+def test_effect_and_interval():
     chance = Random(3)  # noqa: S311 (no secret)
     better, worse = ([chance.gauss(mean, 0.1) for _ in range(60)] for mean in (0.7, 0.5))
     effect = effect_of(better, worse)
@@ -27,7 +27,7 @@ def test_the_effect_is_the_difference_of_the_means_with_its_interval():
             effect_of(few, worse)
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says():
+def test_interval_coverage():
     chance, hits = Random(5), 0  # noqa: S311 (no secret)
     for _ in range(300):
         with_scores = [chance.gauss(0.5, 0.2) for _ in range(30)]
@@ -51,7 +51,7 @@ def test_an_effect_of_400_scores_is_fast():
     ("with_count", "without_count", "seen"),
     [(9, 30, None), (30, 9, None), (10, 10, 10), (39, 60, 10), (40, 60, 40), (159, 159, 40), (160, 170, 160)],
 )
-def test_the_next_look_needs_four_times_the_scores(with_count, without_count, seen):
+def test_looks_are_scheduled(with_count, without_count, seen):
     scores = [
         (is_with, 0.5)
         for number in range(max(with_count, without_count))

@@ -19,7 +19,7 @@ async def work(value):
     return value
 
 
-def test_runs_to_the_end_and_leaves_its_context():
+def test_context_changes_are_kept():
     assert run_sync(work("plain")) == "plain"
     assert variable.get() == "plain"
 
@@ -37,7 +37,7 @@ def test_errors_come_through():
     assert variable.get() == "error"
 
 
-def test_inside_a_callback_and_in_the_cleanup_of_a_cancelled_task():
+def test_in_a_callback_and_in_cleanup_after_cancellation():
     found = []
 
     async def main():
@@ -72,7 +72,7 @@ async def cell():  # what a notebook does: sync code inside a loop that runs
 @pytest.mark.parametrize(
     "begin", ["asyncio.new_event_loop().run_until_complete(cell())", "asyncio.run(cell())"]
 )
-def test_an_interrupt_reaches_the_run_in_the_other_thread(begin):
+def test_interrupt_reaches_the_other_thread(begin):
     with subprocess.Popen(
         [sys.executable, "-c", NESTED + begin], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:

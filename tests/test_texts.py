@@ -31,7 +31,7 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({(1, 2): 3}, "{(1, 2): 3}", "{(1, 2): 3}"),
     ],
 )
-def test_an_output_is_a_text_for_reading_or_in_one_line(output: Any, text: str, line: str):
+def test_as_text(output: Any, text: str, line: str):
     assert as_text(output) == text
     assert as_text(output, indent=None) == line
 
@@ -49,7 +49,7 @@ def test_an_output_is_a_text_for_reading_or_in_one_line(output: Any, text: str, 
         [Point(xs=[1])],
     ],
 )
-def test_a_copy_is_equal_and_shares_nothing_that_changes(output: Any):
+def test_copy_of(output: Any):
     copy = copy_of(output)
     assert copy == output
     assert copy.__class__ is output.__class__
@@ -66,7 +66,7 @@ def holders(value: Any) -> list[Any]:
     return [value, *(found for item in value for found in holders(item))] if isinstance(value, list) else []
 
 
-def test_a_value_that_contains_itself_is_copied():
+def test_copy_of_a_recursive_value():
     copy = copy_of(HOLDS_ITSELF)
     assert copy[0] is copy
     assert copy is not HOLDS_ITSELF

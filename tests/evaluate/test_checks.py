@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ({"pattern": "(?<=sky )blue"}, "sky blue", 1.0),
     ],
 )
-def test_a_pattern_decides(config, output, score):
+def test_regex(config, output, score):
     evaluation = evaluate(regex(criterion("regex", **config)), output)
     assert (evaluation.overall_score, evaluation.satisfactory) == (score, score == 1.0)
     assert bool(evaluation.issues) == (score == 0.0)
@@ -51,7 +51,7 @@ FENCED = "\n```python\nx = 1\ny = 2\n```\n"
 @pytest.mark.parametrize(
     ("raw", "seen"), [({}, "x = 1\ny = 2"), ({"raw": False}, "x = 1\ny = 2"), ({"raw": True}, FENCED)]
 )
-def test_checks_see_an_answer_without_its_fence(raw, seen):
+def test_checks_ignore_the_markdown_fence(raw, seen):
     given = []
     check = function(criterion("function", function=lambda output: not given.append(output), **raw))
     assert evaluate(check, FENCED).satisfactory
@@ -60,7 +60,7 @@ def test_checks_see_an_answer_without_its_fence(raw, seen):
     assert starts.satisfactory is (seen != FENCED)
 
 
-def test_lines_are_those_of_the_output_with_its_fence():
+def test_line_numbers_count_the_fence():
     found = evaluate(regex(criterion("regex", pattern="y", must_match=False)), FENCED)
     assert [issue.line for issue in found.issues] == [4]
     judged = ReflectionEvaluation(0.1, issues=(Issue("a", line=1), Issue("b")))
@@ -68,7 +68,7 @@ def test_lines_are_those_of_the_output_with_its_fence():
     assert [(issue.line, issue.criterion) for issue in found.issues] == [(3, "it"), (None, "it")]
 
 
-def test_raw_is_yes_or_no():
+def test_raw_must_be_a_boolean():
     for make, config in ((regex, {"pattern": "x"}), (function, {"function": is_blue})):
         with pytest.raises(ConfigError, match="raw must be true or false, got 'no'"):
             make(criterion(make.__name__, raw="no", **config))
@@ -84,13 +84,13 @@ def test_raw_is_yes_or_no():
         ({"pattern": "x", "max_matches": 1}, "x\n\nx", "Found more than 1 matches of 'x' ('x'): Has an x", 3),
     ],
 )
-def test_the_issue_says_what_and_where(config, output, message, line):
+def test_regex_issues(config, output, message, line):
     has_x = QualityCriterion("it", "Has an x", evaluator="regex", evaluator_config=config)
     (issue,) = evaluate(regex(has_x), output).issues
     assert issue == Issue(message, "it", line=line)
 
 
-def test_a_match_that_takes_too_long_leaves_the_criterion_unknown():
+def test_regex_timeout_is_unknown():
     started = time.monotonic()
     evaluation = evaluate(regex(criterion("regex", pattern="(?=a)(a+)+$")), "a" * 3_000 + "!")
     assert time.monotonic() - started < 60
@@ -116,7 +116,7 @@ def test_a_match_that_takes_too_long_leaves_the_criterion_unknown():
         ({"pattern": "a", "min_matches": 1, "must_match": True}, "not both"),
     ],
 )
-def test_a_wrong_configuration_of_a_pattern_is_refused(config, says):
+def test_invalid_regex_configuration(config, says):
     with pytest.raises(ConfigError, match=f"^Criterion 'it': (?!Criterion).*{says}"):
         regex(criterion("regex", **config))
 
@@ -152,7 +152,7 @@ def is_of_run(output, *, run):
         (lambda output: 1 / 0, None, ["the function raised ZeroDivisionError: division by zero"]),
     ],
 )
-def test_a_function_decides(fn, score, messages):
+def test_function(fn, score, messages):
     evaluation = evaluate(function(criterion("function", function=fn)), "blue")
     assert evaluation.overall_score == score
     assert len(evaluation.issues) == len(messages)
@@ -161,7 +161,7 @@ def test_a_function_decides(fn, score, messages):
         assert issue.criterion == "it"
 
 
-def test_the_threshold_of_the_criterion_decides_whether_a_number_is_good_enough():
+def test_function_score_is_held_against_the_threshold():
     strict = QualityCriterion("it", threshold=0.9, evaluator="function")
     for score, good in ((0.89, False), (0.9, True)):
         given = {"function": lambda _, score=score: score}
@@ -170,12 +170,12 @@ def test_the_threshold_of_the_criterion_decides_whether_a_number_is_good_enough(
 
 
 @pytest.mark.parametrize("said", [4, {"score": 4}, {"score": "4/5"}, {"score": 8, "score_max": 10}])
-def test_the_scale_of_a_functions_scores_may_be_declared(said):
+def test_function_score_max(said):
     found = evaluate(function(criterion("function", function=lambda _: said, score_max=5)), "x")
     assert found.overall_score == 0.8
 
 
-def test_the_provider_of_a_function_that_asks_a_model_may_fail():
+def test_model_error_in_a_function_is_raised():
     def ask(output):
         raise ModelError("overloaded", retryable=True)
 
@@ -183,7 +183,7 @@ def test_the_provider_of_a_function_that_asks_a_model_may_fail():
         evaluate(function(criterion("function", function=ask)), "x")
 
 
-def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
+def test_issue_keeps_the_criterion_set_by_a_function():
     issue = Issue("too long", "length")
     found = function(criterion("function", function=lambda _: ReflectionEvaluation(0.1, issues=(issue, "b"))))
     assert evaluate(found, "x", RUN).issues == (issue, Issue("b", "it"))
@@ -205,7 +205,7 @@ def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
         ({"function": len, "fn": len}, "no 'fn'"),
     ],
 )
-def test_a_wrong_configuration_of_a_function_is_refused(config, says):
+def test_invalid_function_configuration(config, says):
     with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
         function(criterion("function", **config))
 
@@ -233,7 +233,7 @@ LIST = "Three:\n- one\n  * two\n3) three\n-four\n• five\n"
         ("words", {"a": "b c"}, 3),
     ],
 )
-def test_what_is_counted(unit, output, found):
+def test_count(unit, output, found):
     for config, score in (
         ({"at_least": found, "at_most": found}, 1.0),
         ({"at_least": found + 1}, 0.0),
@@ -251,12 +251,12 @@ def test_what_is_counted(unit, output, found):
         ({"at_least": 4, "at_most": 4}, "Found 3 words, expected exactly 4: Be brief."),
     ],
 )
-def test_the_issue_says_how_many_there_are_and_may_be(config, message):
+def test_count_issues(config, message):
     brief = QualityCriterion("it", "Be brief.", evaluator="words", evaluator_config=config)
     assert evaluate(count(brief), "one two three").issues == (Issue(message, "it"),)
 
 
-def test_one_is_not_plural_and_a_fence_may_count():
+def test_singular_and_raw_counts():
     assert evaluate(count(criterion("words", at_least=2)), "one").issues == (
         Issue("Found 1 word, expected at least 2", "it"),
     )
@@ -277,12 +277,12 @@ def test_one_is_not_plural_and_a_fence_may_count():
         ({"atmost": 3}, "no 'atmost'; did you mean 'at_most'"),
     ],
 )
-def test_bounds_that_bound_nothing_are_refused(unit, config, says):
+def test_invalid_count_bounds(unit, config, says):
     with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
         panel([criterion(unit, **config)])
 
 
-def test_a_panel_counts():
+def test_panel_uses_counts():
     found = evaluate(panel([criterion("words", "a", at_most=1), criterion("lines", at_most=1)]), "a b")
     assert found.criteria_scores == {"a": 0.0, "it": 1.0}
 
@@ -331,25 +331,25 @@ PERSON = {
         ),
     ],
 )
-def test_every_error_is_an_issue_with_its_pointer(given, output, issues):
+def test_schema_errors_become_issues_with_pointers(given, output, issues):
     evaluation = evaluate(schema(criterion("schema", schema=given)), output)
     assert evaluation.overall_score == (0.0 if issues else 1.0)
     assert evaluation.satisfactory is not bool(issues)
     assert list(evaluation.issues) == [Issue(message, "it", path) for message, path in issues]
 
 
-def test_what_would_only_fit_after_coercion_does_not_fit():
+def test_schema_does_not_coerce():
     wants = {"properties": {"a": {"type": "integer"}}}
     assert evaluate(schema(criterion("schema", schema=wants)), {"a": "1"}).overall_score == 0.0
 
 
 @pytest.mark.parametrize("output", [{1: 2}, object(), {"a": object()}, {"a": "\ud800"}])
-def test_what_is_no_json_value_fails(output):
+def test_output_that_is_not_json_fails(output):
     (issue,) = evaluate(schema(criterion("schema", schema={"required": ["b"]})), output).issues
     assert issue.message.startswith("The output is not a JSON value")
 
 
-def test_no_more_than_twenty_errors_are_reported_and_long_ones_are_cut():
+def test_at_most_twenty_short_issues():
     evaluation = evaluate(schema(criterion("schema", schema={"items": {"type": "null"}})), ["x" * 1000] * 50)
     assert len(evaluation.issues) == 20
     assert all(len(issue.message) < 310 for issue in evaluation.issues)
@@ -371,13 +371,13 @@ def test_no_more_than_twenty_errors_are_reported_and_long_ones_are_cut():
         (None, "must be a dict"),
     ],
 )
-def test_a_schema_that_is_invalid_or_refers_elsewhere_is_refused(given, says):
+def test_invalid_or_remote_schema(given, says):
     with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
         schema(criterion("schema", schema=given))
 
 
 @pytest.mark.parametrize("config", [{}, {"schema": True, "strict": True}])
-def test_wrong_keys_are_refused(config):
+def test_unknown_keys(config):
     with pytest.raises(ConfigError, match="schema"):
         schema(criterion("schema", **config))
 
@@ -393,14 +393,14 @@ def test_wrong_keys_are_refused(config):
         ),
     ],
 )
-def test_bombs_do_not_hang(given, output):
+def test_expensive_values_are_rejected_quickly(given, output):
     check = schema(criterion("schema", schema=given))
     started = time.process_time()
     evaluate(check, output)
     assert time.process_time() - started < 2
 
 
-def test_the_schema_is_compiled_once(monkeypatch):
+def test_schema_is_compiled_once(monkeypatch):
     import jsonschema_rs
 
     check = schema(criterion("schema", schema=PERSON))
@@ -411,7 +411,7 @@ def test_the_schema_is_compiled_once(monkeypatch):
 @pytest.mark.parametrize(
     ("output", "score"), [('```json\n{"name": "Ada"}\n```', 0.0), ('{"name": "Ada"}', 1.0)]
 )
-def test_json_in_a_fence_may_be_refused(output, score):
+def test_raw_schema_rejects_a_fence(output, score):
     evaluation = evaluate(schema(criterion("schema", schema=PERSON, raw=True)), output)
     assert evaluation.overall_score == score
     assert [issue.message for issue in evaluation.issues] == (

@@ -144,7 +144,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-def test_values_compare_as_in_python_but_outside():
+def test_values_are_compared_as_in_python():
     evaluation = judge("", calls=[(call, expected) for call, expected, _ in VALUES])
     failing = [message.split(" returned ")[0] for message in messages(evaluation)][:20]
     wanted = [call for call, _, equal in VALUES if not equal]
@@ -154,12 +154,12 @@ def test_values_compare_as_in_python_but_outside():
 
 
 @pytest.mark.parametrize("setup", ["a = []; a.append(a)", "a = []\nfor _ in range(10**5): a = [a]"])
-def test_values_without_end_equal_nothing(setup):
+def test_recursive_values_equal_nothing(setup):
     evaluation = judge("", calls=[("a", [[]]), ("1", 1)], setup=setup)
     assert evaluation.overall_score == 0.5
 
 
-def test_lines_are_those_of_the_draft():
+def test_line_numbers_are_those_of_the_draft():
     fenced = f"Here:\n\n{F}python\ndef f(x):\n    return 1 / x\n{F}\n"
     assert [issue.line for issue in judge(fenced, calls=[("f(0)", 1)]).issues] == [5]
     assert [issue.line for issue in judge("x = 1\ny = (", calls=[("1", 1)]).issues] == [2]
@@ -194,7 +194,7 @@ LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
         ("x", {"command": ["cat", "/etc/hostname"]}, 0.0, "Permission denied"),
     ],
 )  # fmt: skip
-def test_programs_judge(draft, config, score, says):
+def test_programs(draft, config, score, says):
     evaluation = judge(draft, **config)
     assert evaluation.overall_score == score
     assert evaluation.satisfactory is (score == 1.0)
@@ -205,7 +205,7 @@ def test_programs_judge(draft, config, score, says):
         assert len(messages(evaluation)[0]) < 2500
 
 
-def test_a_draft_that_is_too_large_for_a_file_fails():
+def test_draft_too_large_for_a_file():
     evaluation = judge("x" * ((16 << 20) + 1), command=["true"], file="draft.txt")
     assert evaluation.overall_score == 0.0
     assert messages(evaluation) == [
@@ -273,7 +273,7 @@ def test_readable_paths(tmp_path):
         ({"command": ["ruff"], "readable": 3}, "readable must be"),
     ],
 )
-def test_bad_configuration(config, says):
+def test_invalid_configuration(config, says):
     with pytest.raises(ConfigError, match=says):
         command(criterion("command", **config), ProcessJail())
 
@@ -291,7 +291,7 @@ class Scripted:
         return self.answer
 
 
-def test_what_is_expected_never_enters_the_jail():
+def test_expected_values_never_enter_the_jail():
     runner = Scripted(CommandOutcome(0, completed=True, result={"outcomes": [{"value": 1}, {"value": 2}]}))
     calls = criterion("command", calls=[("f(3)", 123456789), ("f(4)", 987654321)])
     tests = criterion("command", tests="assert f(3) == 123456789\nassert 987654321 == f(4)")
@@ -303,7 +303,7 @@ def test_what_is_expected_never_enters_the_jail():
         assert "987654321" not in str(asked)
 
 
-def test_a_machine_without_a_jail_is_no_bad_draft():
+def test_missing_jail_is_an_error():
     given = criterion("command", calls=[("1", 1)])
     with pytest.raises(SandboxForbiddenError):
         evaluate(command(given, Scripted(SandboxForbiddenError("no Landlock"))), "x = 1")

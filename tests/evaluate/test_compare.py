@@ -32,7 +32,7 @@ def preferring(*winners):
         (("tie", "A"), 0.5, 1.0),
     ],
 )
-def test_the_order_is_swapped_so_that_it_cannot_decide(winners, score, confidence):
+def test_judge_sees_both_orders(winners, score, confidence):
     model = preferring(*winners)
     evaluation = evaluate(compare(criterion("compare", reference="old"), model), "new")
     assert (evaluation.overall_score, evaluation.confidence) == (score, confidence)
@@ -44,7 +44,7 @@ def test_the_order_is_swapped_so_that_it_cannot_decide(winners, score, confidenc
     assert second.content.index("\nold\n") < second.content.index("\nnew\n")
 
 
-def test_the_critique_says_why():
+def test_issues_give_the_reasons():
     evaluation = evaluate(compare(criterion("compare", reference="old"), preferring("B", "A")), "new")
     assert evaluation.issues == (
         Issue("Not better than the reference (this output is A): B it is", "it"),
@@ -61,14 +61,14 @@ VERSIONS = after(
 
 
 @pytest.mark.parametrize(("against", "other"), [("previous", "four"), ("best", "two"), ("first", "one")])
-def test_an_earlier_version_can_be_the_other_one(against, other):
+def test_compares_with_an_earlier_version(against, other):
     model = preferring("B", "A")
     evaluation = evaluate(compare(criterion("compare", against=against), model), "new", VERSIONS)
     assert f"\n{other}\n" in model.requests[0].messages[1].content
     assert f"Not better than the {against} version" in evaluation.issues[0].message
 
 
-def test_the_best_version_is_a_satisfactory_one_before_a_higher_score():
+def test_best_prefers_satisfactory_over_higher_score():
     run = after(("high", ReflectionEvaluation(0.9)), ("met", ReflectionEvaluation(0.8, satisfactory=True)))
     model = preferring("A", "B")
     evaluate(compare(criterion("compare", against="best"), model), "new", run)
@@ -76,13 +76,13 @@ def test_the_best_version_is_a_satisfactory_one_before_a_higher_score():
 
 
 @pytest.mark.parametrize("method", ["judge", "similarity"])
-def test_without_an_earlier_version_the_criterion_does_not_apply(method):
+def test_does_not_apply_to_the_first_version(method):
     model = ScriptedModel([])
     made = compare(criterion("compare", against="best", method=method), model)
     assert not applies(evaluate(made, "new"))
 
 
-def test_the_very_same_text_is_a_tie_that_costs_nothing():
+def test_identical_text_is_a_free_tie():
     model = ScriptedModel([])
     evaluation = evaluate(compare(criterion("compare", against="previous"), model), "one", after("one"))
     assert (evaluation.overall_score, model.requests) == (0.5, [])
@@ -101,7 +101,7 @@ def test_the_very_same_text_is_a_tie_that_costs_nothing():
         ChatReply('{"winner": "A"}', finish_reason="length"),
     ],
 )
-def test_a_reply_that_cannot_be_used_is_asked_for_again_once_then_the_score_is_unknown(bad):
+def test_unusable_reply_is_retried_once_then_unknown(bad):
     def stubborn(request):
         mine_first = request.messages[1].content.index("\nnew\n") < request.messages[1].content.index(
             "\nold\n"
@@ -116,7 +116,7 @@ def test_a_reply_that_cannot_be_used_is_asked_for_again_once_then_the_score_is_u
         assert "Not judged" in evaluation.issues[0].message
 
 
-def test_both_texts_are_fenced_and_structured_ones_shown_as_json():
+def test_texts_are_fenced_and_data_is_json():
     model = preferring("A", "B")
     evaluate(compare(criterion("compare", reference={"a": 1}), model), {"a": 2})
     text = model.requests[0].messages[1].content
@@ -126,7 +126,7 @@ def test_both_texts_are_fenced_and_structured_ones_shown_as_json():
     assert model.requests[0].schema["properties"]["winner"]["enum"] == ["A", "B", "tie"]
 
 
-def test_without_budget_no_model_is_asked():
+def test_no_budget_no_model_call():
     model = ScriptedModel([])
     evaluation = evaluate(
         compare(criterion("compare", reference="old"), model), "new", replace(RUN, free_only=True)
@@ -135,7 +135,7 @@ def test_without_budget_no_model_is_asked():
     assert applies(evaluation)
 
 
-def test_a_provider_that_fails_raises_with_what_both_calls_used():
+def test_provider_error_carries_the_usage_of_both_calls():
     replies = [
         ChatReply('{"winner": "A"}', usage=USED),
         ModelError("down", usage=TokenUsage(failed_requests=1)),
@@ -154,7 +154,7 @@ def test_a_provider_that_fails_raises_with_what_both_calls_used():
         ("a x y z", 0.25, "25% like the reference word for word, needs 70%"),
     ],
 )
-def test_similarity_is_free(output, score, message):
+def test_similarity(output, score, message):
     evaluation = evaluate(
         compare(criterion("compare", reference="a b c d", method="similarity")),
         output,
@@ -178,11 +178,11 @@ def test_similarity_is_free(output, score, message):
         ({"reference": "x", "model": "y"}, "no 'model'"),
     ],
 )
-def test_a_wrong_configuration_is_refused(config, says):
+def test_invalid_configuration(config, says):
     with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
         compare(criterion("compare", **config), ScriptedModel([]))
 
 
-def test_a_judge_is_needed_unless_similarity_decides():
+def test_judge_method_needs_a_model():
     with pytest.raises(ConfigError, match="needs a model, or method='similarity'"):
         compare(criterion("compare", reference="x"))

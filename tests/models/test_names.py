@@ -26,14 +26,14 @@ def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
 
 
-def test_a_name_becomes_a_model(weights):
+def test_model_by_name(weights):
     assert isinstance(model_named(weights), LocalModel)
     model = model_named("openai:a-model-of-next-year")
     assert isinstance(model, ProviderModel)
     assert model.name == "openai:a-model-of-next-year"
 
 
-def test_aliases_lead_to_names(weights):
+def test_aliases(weights):
     aliases = {"fast": weights, "judge": "fast", "gpt-4": "openai:gpt-4o"}
     assert isinstance(model_named("judge", aliases), LocalModel)
     assert model_named("gpt-4", aliases).name == "openai:gpt-4o"
@@ -56,12 +56,12 @@ def test_aliases_lead_to_names(weights):
         ("local:/nowhere/own.gguf", "'/nowhere/own.gguf' cannot be read"),
     ],
 )
-def test_a_name_that_is_none_is_refused(name, says):
+def test_invalid_name(name, says):
     with pytest.raises(ConfigError, match=says):
         model_named(name, {"a": "b", "b": "c", "c": "a", "self": "self"})
 
 
-def test_the_explicit_model_comes_before_the_settings(weights):
+def test_explicit_model_overrides_settings(weights):
     given = ScriptedModel([])
     settings = Settings(model=weights, models={"fast": "openai:gpt-4o"})
     assert model_of(given, settings) is given
@@ -71,7 +71,7 @@ def test_the_explicit_model_comes_before_the_settings(weights):
         model_of(None, Settings())
 
 
-def test_what_is_known_of_the_models_here(monkeypatch):
+def test_known_models(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setattr(redraft.models.names, "_is_installed", lambda module: module != "google.genai")
     known = {each.name: each for each in known_models()}
@@ -89,12 +89,12 @@ def test_what_is_known_of_the_models_here(monkeypatch):
     assert known_models()[0].why == "not installed: pip install 'redraft[local]'"
 
 
-def test_a_package_inside_of_one_that_is_missing_is_missing():
+def test_missing_parent_package():
     assert not redraft.models.names._is_installed("no_such_package.inside")
     assert redraft.models.names._is_installed("json.decoder")
 
 
-def test_importing_the_names_imports_no_provider_and_no_runtime():
+def test_imports_are_lazy():
     code = (
         "import sys, redraft.models.names\n"
         "assert not {'pydantic_ai', 'xllamacpp', 'openai', 'pydantic'} & set(sys.modules)"

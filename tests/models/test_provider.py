@@ -44,7 +44,7 @@ def function_model(answer, **profile):
     return ProviderModel(FunctionModel(respond, profile=profile or None)), told
 
 
-def test_messages_keep_their_roles():
+def test_message_roles():
     model, told = function_model("fine")
     turns = (Message("system", "S"), Message("user", "U"), Message("assistant", "A"), Message("user", "V"))
     assert run_sync(model(ChatRequest(turns))).text == "fine"
@@ -66,7 +66,7 @@ def test_messages_keep_their_roles():
         ({"temperature": 0.7, "max_tokens": 9}, {"temperature": 0.7, "max_tokens": 9}),
     ],
 )
-def test_settings_are_sent_only_when_asked(more, sent):
+def test_settings_are_sent_only_if_requested(more, sent):
     model, told = function_model("x")
     run_sync(model(asked(**more)))
     settings = {
@@ -76,7 +76,7 @@ def test_settings_are_sent_only_when_asked(more, sent):
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_schema_goes_out_natively_or_in_the_prompt(native):
+def test_schema_is_sent_natively_or_in_the_prompt(native):
     model, told = function_model('{"a": 1}', supports_json_schema_output=native)
     assert run_sync(model(asked(schema=SCHEMA))).parsed == {"a": 1}
     parameters = told[0][1].model_request_parameters
@@ -85,7 +85,7 @@ def test_a_schema_goes_out_natively_or_in_the_prompt(native):
     assert ("additionalProperties" in (told[0][1].instructions or "")) is not native
 
 
-def test_a_reply_that_does_not_follow_the_schema_is_parsed_to_none():
+def test_reply_without_json_is_parsed_to_none():
     model, _ = function_model("not valid at all")
     reply = run_sync(model(asked(schema=SCHEMA)))
     assert (reply.text, reply.parsed) == ("not valid at all", None)
@@ -94,24 +94,24 @@ def test_a_reply_that_does_not_follow_the_schema_is_parsed_to_none():
 @pytest.mark.parametrize(
     ("reason", "told"), [("stop", "stop"), (None, "stop"), ("length", "length"), ("content_filter", "other")]
 )
-def test_why_a_reply_ended(reason, told):
+def test_finish_reason(reason, told):
     model, _ = function_model(ModelResponse([TextPart("x")], finish_reason=reason))
     assert run_sync(model(asked())).finish_reason == told
 
 
-def test_log_probabilities_are_refused_before_the_call_where_there_are_none():
+def test_unsupported_logprobs_fail_before_the_call():
     model, told = function_model("yes")
     with pytest.raises(ModelError, match="gives no log probabilities"):
         run_sync(model(asked(logprobs=5)))
     assert not told
 
 
-def test_a_request_that_the_library_refuses_is_a_mistake_of_ours():
+def test_user_error_of_the_library_is_a_config_error():
     with pytest.raises(ConfigError, match="no such setting"):
         run_sync(function_model(UserError("no such setting"))[0](asked()))
 
 
-def test_pydantic_ais_own_fake_answers():
+def test_pydantic_ai_test_model():
     assert run_sync(ProviderModel(TestModel(custom_output_text="hello"))(asked())).text == "hello"
 
 
@@ -123,7 +123,7 @@ def test_pydantic_ais_own_fake_answers():
         ("zzz:x", ConfigError, r"no provider 'zzz'.* Providers are openai, anthropic, google, local"),
     ],
 )
-def test_a_name_that_cannot_work_is_refused_before_any_call(name, error, says, monkeypatch):
+def test_invalid_name(name, error, says, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(error, match=says):
         ProviderModel(name)
@@ -138,7 +138,7 @@ def test_a_name_that_cannot_work_is_refused_before_any_call(name, error, says, m
         ("groq", "groq:x", ConfigError, r"pip install 'pydantic-ai-slim\[groq\]'"),
     ],
 )
-def test_a_client_that_is_not_installed_names_the_command(missing, name, error, says, monkeypatch):
+def test_missing_client_names_the_extra(missing, name, error, says, monkeypatch):
     import sys
 
     for module in [each for each in sys.modules if each.startswith("pydantic_ai.providers.")]:
@@ -162,7 +162,7 @@ def server(monkeypatch):
     server.server_close()
 
 
-def test_a_call_over_http(server):
+def test_call_over_http(server):
     server.answers = [(200, {}, completion('{"a": 1}'))]
     reply = run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked(schema=SCHEMA, temperature=0.2)))
     assert (reply.parsed, reply.model) == ({"a": 1}, "openai-chat:gpt-4o-mini")
@@ -175,14 +175,14 @@ def test_a_call_over_http(server):
     assert "max_tokens" not in body
 
 
-def test_half_a_character_costs_nobody_a_run(server):
+def test_lone_surrogates_are_replaced(server):
     server.answers = [(200, {}, completion("tea \ud83c"))]
     assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked("\udf75?"))).text == "tea \ufffd"
     assert server.asked[0][1]["messages"] == [{"role": "user", "content": "\ufffd?"}]
 
 
 @pytest.mark.parametrize(("model", "cost"), [("gpt-4o", 0.0007), ("a-model-of-next-year", None)])
-def test_the_cost_comes_from_a_price_list_or_is_unknown(server, model, cost):
+def test_cost_from_the_price_list_or_unknown(server, model, cost):
     usage = {
         "prompt_tokens": 200,
         "completion_tokens": 30,
@@ -194,12 +194,12 @@ def test_the_cost_comes_from_a_price_list_or_is_unknown(server, model, cost):
     assert told is None if cost is None else told == pytest.approx(cost)
 
 
-def test_usage_that_is_not_told_has_no_cost(server):
+def test_unreported_usage_has_no_cost(server):
     server.answers = [(200, {}, {key: value for key, value in completion().items() if key != "usage"})]
     assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked())).usage.cost_usd is None
 
 
-def test_log_probabilities_over_http(server):
+def test_logprobs_over_http(server):
     tokens = [
         {
             "token": "Yes",
@@ -218,7 +218,7 @@ def test_log_probabilities_over_http(server):
     assert (body["logprobs"], body["top_logprobs"], body["max_completion_tokens"]) == (True, 2, 1)
 
 
-def test_the_responses_protocol_over_http(server):
+def test_responses_api_over_http(server):
     part = {
         "type": "output_text",
         "text": "Yes",
@@ -279,7 +279,7 @@ def in_(seconds):
         (404, {}, {"error": {"message": "No such model."}}, False, None),
     ],
 )
-def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
+def test_failure_is_one_attempt_and_says_whether_to_retry(
     server, status, headers, body, retryable, retry_after
 ):
     if headers.get("Retry-After") == FAR:
@@ -308,28 +308,28 @@ def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
         ),
     ],
 )
-def test_a_failed_call_says_what_the_provider_said(server, status, body, says):
+def test_failure_quotes_the_provider(server, status, body, says):
     server.answers = [(status, {}, body)]
     with pytest.raises(ModelError, match=re.escape(f"openai-chat:gpt-6-lunar{says}")):
         run_sync(ProviderModel("openai-chat:gpt-6-lunar")(asked()))
 
 
 @pytest.mark.parametrize("body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}])
-def test_an_answer_that_is_none_is_an_error(server, body):
+def test_invalid_http_reply(server, body):
     server.answers = [(200, {}, body)]
     with pytest.raises(ModelError) as caught:
         run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
     assert caught.value.retryable
 
 
-def test_a_connection_that_fails_may_be_tried_again(server, monkeypatch):
+def test_connection_failure_is_retryable(server, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(ModelError) as caught:
         run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
     assert (caught.value.status, caught.value.retryable) == (None, True)
 
 
-def test_a_slow_answer_is_cancelled_at_once(server):
+def test_slow_reply_is_cancelled_at_once(server):
     async def main():
         server.answers = [(None, {}, "")]
         model = ProviderModel("openai-chat:gpt-4o-mini")
@@ -341,7 +341,7 @@ def test_a_slow_answer_is_cancelled_at_once(server):
     run_sync(main())
 
 
-def test_one_model_serves_one_event_loop_after_the_other_and_many_calls(server):
+def test_model_is_shared_by_calls_and_event_loops(server):
     model = ProviderModel("openai-chat:gpt-4o-mini")
 
     async def many():

@@ -44,12 +44,12 @@ def recorded(path, *calls):
     return path
 
 
-def test_what_was_recorded_is_replayed_whole(path):
+def test_replay_includes_every_field(path):
     recorded(path, (asked(), FULL))
     assert ask(Cassette(path), asked()) == FULL
 
 
-def test_the_same_request_replays_in_order_and_then_no_more(path):
+def test_repeated_requests_replay_in_order(path):
     model = ScriptedModel(["one", "two"])
     recording = Cassette(path, record=model)
     assert [ask(recording, asked()).text for _ in range(2)] == ["one", "two"]
@@ -59,7 +59,7 @@ def test_the_same_request_replays_in_order_and_then_no_more(path):
         ask(replaying, asked())
 
 
-def test_a_recording_cassette_asks_the_model_only_for_what_it_lacks(path):
+def test_recording_calls_the_model_only_for_missing_replies(path):
     recorded(path, (asked("a"), "one"))
     model = ScriptedModel(["two"])
     cassette = Cassette(path, record=model)
@@ -84,7 +84,7 @@ def test_a_recording_cassette_asks_the_model_only_for_what_it_lacks(path):
         (ChatRequest((Message("system", "Be brief."),)), "has 2 messages, this one 1"),
     ],
 )
-def test_a_call_that_is_not_on_it_says_what_differs_and_how_to_record(path, request_, says):
+def test_missing_reply_names_the_difference(path, request_, says):
     recorded(path, (asked("Write a poem on snow."), "x"), (asked("Something else."), "y"))
     with pytest.raises(ModelError, match=says) as caught:
         ask(Cassette(path), request_)
@@ -99,13 +99,13 @@ def test_failed_calls_are_not_recorded(path):
     assert not path.exists()
 
 
-def test_the_file_is_the_owners_alone_and_says_its_version(path):
+def test_file_mode_and_schema_version(path):
     recorded(path, (asked(), "x"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(path.read_text())["schema_version"] == 1
 
 
-def test_many_writers_do_not_mix_their_lines(path):
+def test_concurrent_writers(path):
     def write(name):
         cassette = Cassette(path, record=ScriptedModel(lambda request: request.messages[1].content * 2000))
         for turn in range(5):
@@ -126,14 +126,14 @@ def test_many_writers_do_not_mix_their_lines(path):
     )
 
 
-def test_a_file_without_a_last_line_break_is_continued_on_a_new_line(path):
+def test_missing_final_line_break(path):
     recorded(path, (asked("a"), "one"))
     path.write_text(path.read_text().rstrip("\n"))
     recorded(path, (asked("b"), "two"))
     assert ask(Cassette(path), asked("a")).text == "one"
 
 
-def test_a_write_that_fails_leaves_no_half_line(path, monkeypatch):
+def test_failed_write_leaves_no_partial_line(path, monkeypatch):
     recorded(path, (asked("a"), "one"))
 
     def fail(_):
@@ -145,13 +145,13 @@ def test_a_write_that_fails_leaves_no_half_line(path, monkeypatch):
     assert len(path.read_text().splitlines()) == 1
 
 
-def test_a_place_that_cannot_be_written_to_is_refused_before_a_call(tmp_path, monkeypatch):
+def test_unwritable_path(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, _mode: place != tmp_path)
     with pytest.raises(ConfigError, match=f"can't be recorded: {tmp_path} is not writable"):
         Cassette(tmp_path / "tapes" / "calls.jsonl", record=ScriptedModel([]))
 
 
-def test_a_compressed_cassette_replays_and_does_not_record(path):
+def test_compressed_cassette_is_read_only(path):
     recorded(path, (asked(), FULL))
     packed = path.with_suffix(".jsonl.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -170,7 +170,7 @@ def test_a_compressed_cassette_replays_and_does_not_record(path):
         ('{"schema_version": 1, "request": {"messages": []}, "reply": {"text": 3}}', "jsonl:2: this is not"),
     ],
 )
-def test_a_broken_or_foreign_file_names_the_line(path, line, says):
+def test_invalid_file_names_the_line(path, line, says):
     recorded(path, (asked(), "x"))
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ConfigError, match=says):
@@ -186,7 +186,7 @@ def test_a_broken_or_foreign_file_names_the_line(path, line, says):
         ("damaged.jsonl.gz", gzip.compress(b"x" * 99)[:15], "cannot be read"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, says):
+def test_unreadable_file(tmp_path, name, content, says):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=says):
@@ -214,20 +214,20 @@ def chat_request(text="hi", **more):
         (ChatReply("x", parsed={"b": 2}), OBJECT, "x", {"b": 2}),
     ],
 )
-def test_a_reply_in_each_of_its_forms(reply, schema, text, parsed):
+def test_scripted_reply_types(reply, schema, text, parsed):
     for script in ([reply], lambda _: reply, lambda _: asyncio.sleep(0, reply)):
         answer = run_sync(ScriptedModel(script)(chat_request(schema=schema)))
         assert (answer.text, answer.parsed, answer.model) == (text, parsed, "scripted")
 
 
-def test_replies_come_in_order_and_requests_are_kept():
+def test_scripted_replies_in_order():
     model = ScriptedModel(["one", "two"])
     first, second = chat_request("a"), chat_request("b", role="evaluation")
     assert [run_sync(model(request)).text for request in (first, second)] == ["one", "two"]
     assert model.requests == [first, second]
 
 
-def test_the_end_of_the_script_says_which_call_and_what_it_asked():
+def test_end_of_the_script():
     model = ScriptedModel(["one"])
     run_sync(model(chat_request()))
     with pytest.raises(
@@ -237,14 +237,14 @@ def test_the_end_of_the_script_says_which_call_and_what_it_asked():
     assert not caught.value.retryable
 
 
-def test_an_exception_in_the_script_is_raised_and_the_script_goes_on():
+def test_scripted_exception_is_raised():
     model = ScriptedModel([ModelError("busy", status=429, retryable=True), "fine"])
     with pytest.raises(ModelError, match="busy"):
         run_sync(model(chat_request()))
     assert run_sync(model(chat_request())).text == "fine"
 
 
-def test_usage_is_estimated_unless_given():
+def test_usage_is_estimated_unless_specified():
     usage = run_sync(ScriptedModel(["a" * 36])(chat_request("b" * 72))).usage
     assert usage == TokenUsage(input_tokens=20, output_tokens=10, requests=1, cost_usd=0.0)
     given = TokenUsage(5, 6, requests=1, cost_usd=0.25)
@@ -252,11 +252,11 @@ def test_usage_is_estimated_unless_given():
 
 
 @pytest.mark.parametrize("script", ["a text", {"a": "dict"}])
-def test_a_script_that_is_no_list_is_refused(script):
+def test_invalid_script(script):
     with pytest.raises(ConfigError, match="a list of replies or a function"):
         ScriptedModel(script)
 
 
-def test_a_reply_of_another_kind_is_refused():
+def test_invalid_scripted_reply():
     with pytest.raises(ConfigError, match="A scripted reply must be a text"):
         run_sync(ScriptedModel([3.5])(chat_request()))

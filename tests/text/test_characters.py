@@ -11,7 +11,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("text", "most", "shown"), ROWS)
-def test_a_long_text_keeps_its_beginning_and_its_end(text, most, shown):
+def test_without_middle(text, most, shown):
     assert without_middle(text, most) == shown
 
 
@@ -28,7 +28,7 @@ def test_a_long_text_keeps_its_beginning_and_its_end(text, most, shown):
         ("\ud83d", "\\ud83d"),
     ],
 )
-def test_what_acts_is_spelt_out_and_the_rest_left_alone(text, shown):
+def test_visible(text, shown):
     assert visible(text) == shown
     assert visible(shown) == shown
     shown.encode()
@@ -45,7 +45,7 @@ def test_what_acts_is_spelt_out_and_the_rest_left_alone(text, shown):
         ("ü\ud83c\udf75\ud83c.", "ü🍵\ufffd."),
     ],
 )
-def test_what_no_encoding_holds_is_replaced(text, expected):
+def test_well_formed(text, expected):
     assert well_formed(text) == expected
     assert is_well_formed(text) == (text == expected)
     assert is_well_formed(well_formed(text))

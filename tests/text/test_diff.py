@@ -20,12 +20,12 @@ from redraft.text.diff import ABSENT, FieldChange, field_diff, hunks, similarity
         ("über alles", "über nichts", [("=", "über "), ("-", "alles"), ("+", "nichts")]),
     ],
 )
-def test_words_are_kept_removed_and_added(old, new, pieces):
+def test_word_diff(old, new, pieces):
     assert word_diff(old, new) == pieces
 
 
 @pytest.mark.parametrize("words", [10, 30_000, 400_000])
-def test_the_pieces_make_up_both_texts_however_large_they_are(words):
+def test_pieces_reassemble_both_texts(words):
     old = "\n".join(f"line {i}" for i in range(words // 2))
     new = old.replace("line 3\n", "another line\n") + "\nlast"
     started = time.process_time()
@@ -47,7 +47,7 @@ def test_the_pieces_make_up_both_texts_however_large_they_are(words):
         ("x " * 15_000, "x\n" * 15_000, 0.0),  # compared line by line
     ],
 )
-def test_similarity_is_the_share_of_words_in_common(old, new, share):
+def test_similarity(old, new, share):
     assert similarity(old, new) == share
 
 
@@ -67,13 +67,13 @@ def test_similarity_is_the_share_of_words_in_common(old, new, share):
         ("x", "x", []),
     ],
 )
-def test_fields_that_differ_are_named_by_their_pointer(old, new, changes):
+def test_field_diff(old, new, changes):
     assert field_diff(old, new) == [
         change if isinstance(change, FieldChange) else FieldChange(*change) for change in changes
     ]
 
 
-def test_fields_are_compared_however_deep_they_are():
+def test_field_diff_of_deep_values():
     old, new = 1, 2
     for _ in range(5_000):
         old, new = [old], [new]
@@ -99,5 +99,5 @@ def flat(parts):
         ("", "", [1]),
     ],
 )
-def test_only_what_is_near_a_difference_is_left_in(old, new, found):
+def test_hunks(old, new, found):
     assert flat(hunks(word_diff(old, new), 1)) == found

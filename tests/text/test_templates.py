@@ -109,13 +109,13 @@ def render(source):
         ("{{ (1, 2) }}", [1, 2]),
     ],
 )
-def test_a_lone_expression_keeps_its_type_and_the_rest_is_text(source, value):
+def test_render(source, value):
     result = render(source)
     assert result == value
     assert type(result) is type(value)
 
 
-def test_the_prompt_of_the_specification():
+def test_prompt_of_the_specification():
     source = (
         "Fix this JSON based on the validation errors:\n\n"
         "Original: {{ state.reflection_output | tojson }}\n\nErrors:\n"
@@ -145,7 +145,7 @@ def test_the_prompt_of_the_specification():
         ("{{ [-1e999] }}", 1, "a number is larger than numbers can be"),
     ],
 )
-def test_a_wrong_template_is_refused_with_its_line_when_it_is_made(source, line, says):
+def test_invalid_template_names_the_line(source, line, says):
     with pytest.raises(TemplateError) as caught:
         Template(source)
     assert caught.value.line == line
@@ -193,7 +193,7 @@ def test_a_wrong_template_is_refused_with_its_line_when_it_is_made(source, line,
         ("{{ state.items.append(1) }}", 1, "a list has no method 'append' that a template may call"),
     ],
 )
-def test_what_is_missing_or_cannot_be_done_is_named_with_its_line(source, line, says):
+def test_render_errors_name_the_line(source, line, says):
     with pytest.raises(TemplateError) as caught:
         render(source)
     assert says in caught.value.message
@@ -218,7 +218,7 @@ def test_what_is_missing_or_cannot_be_done_is_named_with_its_line(source, line, 
         ("{{ state.a[state.i:] }}", ["state.a", "state.i"], []),
     ],
 )
-def test_what_a_template_reads_is_known(source, paths, optional):
+def test_paths_and_required(source, paths, optional):
     template = Template(source)
     assert {".".join(map(str, path)) for path in template.paths} == set(paths)
     assert {".".join(map(str, path)) for path in template.paths - template.required} == set(optional)
@@ -239,11 +239,11 @@ def test_what_a_template_reads_is_known(source, paths, optional):
         ("{{ variables.reflection_output }}", False),
     ],
 )
-def test_a_template_says_whether_it_mentions_a_path(source, mentions):
+def test_mentions(source, mentions):
     assert Template(source).mentions("state.reflection_output") is mentions
 
 
-def test_a_template_may_render_while_another_one_does_and_any_number_of_times():
+def test_rendering_is_reentrant():
     import threading
 
     template = Template("{% for i in range(200) %}{{ i + state.n }},{% endfor %}")
@@ -261,7 +261,7 @@ def test_a_template_may_render_while_another_one_does_and_any_number_of_times():
         assert set(rendered) == {"".join(f"{i + n}," for i in range(200))}
 
 
-def test_a_small_template_renders_in_tens_of_microseconds():
+def test_small_template_is_fast():
     template = Template("Hello {{ state.user.name }}, {{ state.n }}!")
     template.render(SCOPES)
     best = float("inf")
@@ -273,13 +273,13 @@ def test_a_small_template_renders_in_tens_of_microseconds():
     assert best < 100e-6
 
 
-def test_a_text_without_marks_does_not_load_jinja():
+def test_plain_text_does_not_load_jinja():
     use = "from redraft.text.templates import Template; Template('x').render({})"
     code = f"import sys; {use}; print('jinja2' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 
-STATE_templates_attacks = {
+STATE_UNDER_ATTACK = {
     "name": "Ada",
     "list": [1, 2, 3],
     "user": {"name": "Ada", "tags": ["x"]},
@@ -288,7 +288,7 @@ STATE_templates_attacks = {
     "big": "y" * 900_000,
     "many": list(range(50_000)),
 }
-SCOPES_templates_attacks = {"state": STATE_templates_attacks, "variables": {}, "env": {"HOME": "/nowhere"}}
+SCOPES_UNDER_ATTACK = {"state": STATE_UNDER_ATTACK, "variables": {}, "env": {"HOME": "/nowhere"}}
 SECONDS = 0.2
 GRACE = 2.0  # the collector of a whole suite may look through all it holds meanwhile
 
@@ -473,15 +473,15 @@ BOMBS = [
 
 
 def attempt(source):
-    return Template(source).render(SCOPES_templates_attacks, TemplateLimits(seconds=SECONDS))
+    return Template(source).render(SCOPES_UNDER_ATTACK, TemplateLimits(seconds=SECONDS))
 
 
 @pytest.mark.parametrize("source", ESCAPES)
-def test_nothing_but_data_is_reached(source):
-    before = copy.deepcopy(STATE_templates_attacks)
+def test_only_data_is_reachable(source):
+    before = copy.deepcopy(STATE_UNDER_ATTACK)
     with pytest.raises(REFUSED):
         attempt(source)
-    assert before == STATE_templates_attacks
+    assert before == STATE_UNDER_ATTACK
 
 
 @pytest.mark.parametrize("source", BOMBS, ids=lambda source: source[:60])
@@ -512,12 +512,12 @@ def test_work_and_output_are_bounded(source):
         ("{{ range(11) }}", TemplateLimits(steps=10), "a range is too long; at most 10"),
     ],
 )
-def test_a_limit_names_itself(source, limits, says):
+def test_limits_are_named(source, limits, says):
     with pytest.raises(TemplateLimitError, match=says):
-        Template(source).render(SCOPES_templates_attacks, limits)
+        Template(source).render(SCOPES_UNDER_ATTACK, limits)
 
 
-def test_what_is_handed_out_is_a_copy():
+def test_values_are_copies():
     state = {"user": {"tags": ["x"]}}
     user = Template("{{ state.user }}").render({"state": state})
     user["tags"].append("y")
@@ -531,6 +531,6 @@ def test_what_is_handed_out_is_a_copy():
 @pytest.mark.parametrize(
     "source", ["{{ state.x }}", "a {{ state.x }}", "{{ state.x|tojson }}", "{{ state.x() }}"]
 )
-def test_what_is_no_data_is_never_used(source, value):
+def test_values_that_are_not_data(source, value):
     with pytest.raises(TemplateError):
         Template(source).render({"state": {"x": value}})

@@ -42,7 +42,7 @@ TWELVE_MERGES = "a0: &a0 {x: 1}\n" + "".join(
         ("text: |\n  one\n  two\n", {"text": "one\ntwo\n"}),
     ],
 )
-def test_plain_data_is_read_as_yaml_1_2_says(text, value):
+def test_yaml_1_2_core_schema(text, value):
     assert load_yaml(text) == value
 
 
@@ -95,7 +95,7 @@ def test_plain_data_is_read_as_yaml_1_2_says(text, value):
         ("a: 1\n<<: [1]", "line 2: expected a mapping, or a list of them, to merge"),
     ],
 )
-def test_what_is_no_plain_data_or_too_large_is_refused_at_once(text, says):
+def test_invalid_or_oversized_yaml(text, says):
     started = time.process_time()
     with pytest.raises(ConfigError, match=says) as caught:
         load_yaml(text, "criteria.yaml")
@@ -121,5 +121,5 @@ def test_what_is_no_plain_data_or_too_large_is_refused_at_once(text, says):
         ("y: one", 1, None),
     ],
 )
-def test_a_line_of_a_text_is_a_line_of_the_file_where_they_are_the_same(text, line, found):
+def test_line_within_a_block(text, line, found):
     assert line_within(text, ("x",), line) == found
