@@ -90,16 +90,6 @@ class Agent:
         self._tool_agent = tool_agent_with(self._model, system_prompt, tools) if tools else None
         self._set_pattern(pattern, lessons)
 
-    def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
-        if lessons is not None:
-            check_advisor("lessons", lessons)
-        if isinstance(lessons, Learner) and self._model is not None:
-            lessons = lessons.with_model(self._model)
-        self._lessons = lessons
-        self._pattern = pattern_or_default(pattern)
-        self._judges = judges_of(self._pattern, self._model)
-        self._live(self._pattern)  # raises the errors of its triggers now
-
     @staticmethod
     def from_pydantic_ai(
         agent: AbstractAgent[Any, Any],
@@ -221,13 +211,23 @@ class Agent:
         if step is None:
             step = kept_step(self._keep, run_id, task)
         elif run_id is not None:
-            raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
+            raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
         options = pattern.options_for(judges)
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
             options = replace(options, on_event=on_event)
         return await run_kept(task, verbs, options, step, starting_draft(draft), self._origin)
+
+    def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
+        if lessons is not None:
+            check_advisor("lessons", lessons)
+        if isinstance(lessons, Learner) and self._model is not None:
+            lessons = lessons.with_model(self._model)
+        self._lessons = lessons
+        self._pattern = pattern_or_default(pattern)
+        self._judges = judges_of(self._pattern, self._model)
+        self._live(self._pattern)  # raises the errors of its triggers now
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:
         if self._tool_agent is None:

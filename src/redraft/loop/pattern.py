@@ -170,12 +170,8 @@ class ReflectionPattern(AgentPattern):
         check_choice("on_failure", self.on_failure, ("return", "raise"))
         check_function("until", self.until)
         check_function("on_event", self.on_event)
-        check_flag("structured_reflection", self.structured_reflection)
-        check_flag("include_prior_versions", self.include_prior_versions)
-        check_flag("include_reflection_history", self.include_reflection_history)
-        check_flag("diversify", self.diversify)
-        check_flag("detect_oscillation", self.detect_oscillation)
-        check_flag("preserve_all_versions", self.preserve_all_versions)
+        for name in FLAGS:
+            check_flag(name, getattr(self, name))
         _check_callbacks(self.callbacks)
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
@@ -227,7 +223,7 @@ class ReflectionPattern(AgentPattern):
         )
 
     def options_for(self, judges: Judges) -> RunOptions:
-        """Return the options of a run with these judges, whose thresholds its stop reason then explains."""
+        """Return the options of a run with these judges; its stop reason will name their thresholds."""
         if self.until is not None or not judges.criteria:
             return self.run_options
         return replace(self.run_options, until=self._rules(judges.criteria))
@@ -341,7 +337,7 @@ async def run_functions(
 
 
 class JudgeHint(NamedTuple):
-    """What a caller could pass if nothing can judge: for want of criteria, or of a model that judges them."""
+    """What to pass if nothing can judge: in the absence of criteria, or of a model for them."""
 
     criteria: str
     model: str
@@ -553,6 +549,14 @@ def starting_draft(draft: Output | Draft | None) -> Draft | None:
     return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
 
 
+FLAGS = (
+    "structured_reflection",
+    "include_prior_versions",
+    "include_reflection_history",
+    "diversify",
+    "detect_oscillation",
+    "preserve_all_versions",
+)
 RECORDED = (
     "max_iterations",
     "quality_threshold",
