@@ -31,7 +31,7 @@ TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "t
 
 
 class Writer:
-    """Drafts get better each time; a judge that sees so."""
+    """Numbered drafts, and a judge that gives them these scores."""
 
     def __init__(self, *scores):
         self.scores = list(scores)

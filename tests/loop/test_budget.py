@@ -153,7 +153,7 @@ _skipped = [0.0]
 
 
 def skip():
-    """Let the time of a budget go by, once, on the clocks of the event loop and of journals."""
+    """Skip the time of a budget, once, on the clocks of the event loop and of journals."""
     loop = asyncio.get_running_loop()
     if "time" not in vars(loop):
         before = loop.time
@@ -163,13 +163,13 @@ def skip():
 
 @pytest.fixture(autouse=True)
 def _clocks(monkeypatch):
-    """Let journals follow what is skipped, and leave time to settle even on a machine that is busy."""
+    """Let journals follow skipped time, and give steps enough grace on a busy machine."""
     monkeypatch.setattr("redraft.loop.journal.monotonic", lambda: monotonic() + _skipped[0])
     monkeypatch.setattr("redraft.loop.budget.GRACE", 1_000)
 
 
 class Provider:
-    """A model whose replies use `reply` output tokens; it knows how many calls were under way at once.
+    """A model whose replies use `reply` output tokens, and which counts its concurrent calls.
 
     The calls of the role `hangs`, from `hangs_from` on, never end.
     """
@@ -321,7 +321,7 @@ GUARD = 60
 
 
 def in_time(run):
-    """Return what a run comes to; one that is not cancelled would hang here for a minute."""
+    """Return the result of a run; it takes a minute if the run is not cancelled."""
     return asyncio.run(asyncio.wait_for(run, TIME + GUARD))
 
 

@@ -210,7 +210,7 @@ def test_get_history_and_get_best_version():
 
 
 def plain(output, pattern, **options):
-    """A run of a pattern that makes one output."""
+    """Run a pattern whose generator returns this output."""
     return reflect("W.", generate=lambda p: output, evaluate=lambda o: 0.5, pattern=pattern, **options)
 
 
@@ -308,7 +308,7 @@ def test_execute_takes_an_agent_or_any_callable():
 
 
 class Twice(AgentPattern):
-    """Ask the agent again with its own answer."""
+    """Ask the agent again, with its first answer."""
 
     async def execute(self, agent, query, /):
         first = await agent.run(query)

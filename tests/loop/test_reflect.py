@@ -248,7 +248,7 @@ class Held:
 
 
 def anew(fn):
-    """Return the same function again, as a module that is loaded again has it."""
+    """Return a copy of a function that shares its code, as reloading a module makes one."""
     return FunctionType(fn.__code__, {})
 
 
@@ -401,19 +401,16 @@ def test_self_judging_is_diagnosed_without_an_agent(monkeypatch):
 
 
 def test_feedback_names_the_change_that_made_it_worse():
-    feedback = []
+    seen = []
 
-    def generate(prompt, feedback_seen=None, feedback: str = ""):
-        return told(feedback)
-
-    def told(text):
-        feedback.append(text)
-        return f"draft {len(feedback)}"
+    def generate(prompt, other=None, feedback: str = ""):
+        seen.append(feedback)
+        return f"draft {len(seen)}"
 
     scores = {"draft 1": (0.5, "dull"), "draft 2": (0.3, "rude"), "draft 3": (0.9, "")}
     reflect_sync("W.", generate=generate, evaluate=scores.get)
-    assert "made it worse" in feedback[2]
-    assert "rude" in feedback[2]
+    assert "made it worse" in seen[2]
+    assert "rude" in seen[2]
 
 
 @pytest.mark.parametrize("through", [pickle.dumps, copy.deepcopy, asdict])

@@ -38,7 +38,7 @@ AT_ONCE = Retry(attempts=3, first_wait=0)
 
 
 class Script:
-    """Outputs in order, and the scores that they get; remembers what it was called with."""
+    """Outputs with these scores, in order; records its calls."""
 
     def __init__(self, *scores, outputs=None, issues=None):
         self.scores = list(scores)
@@ -368,7 +368,7 @@ def test_only_temporary_failures_are_retried(error, attempts):
 
 @pytest.mark.parametrize("events", [None, lambda event: None])
 def test_a_retry_makes_the_same_attempt(events):
-    """Also after a regression, where each attempt has another strategy than the one before."""
+    """This holds after a regression, too, where each attempt has another strategy."""
     seen = []
 
     async def revise(output, evaluation, run):
@@ -599,7 +599,7 @@ def test_a_result_has_its_task():
 
 
 def clarity_of(*scores):
-    """A criterion that gives these scores in turn, and cannot judge where one is an exception."""
+    """A criterion that gives these scores in turn; an exception among them is raised instead."""
     left = list(scores)
 
     def clarity(output):
@@ -615,7 +615,7 @@ LETTERS = QualityCriterion("letters", evaluator="regex", evaluator_config={"patt
 
 
 def judging(*scores):
-    """A judge of `clarity` that gives these scores in turn; for None it replies twice with nothing of use."""
+    """A judge of `clarity` that gives these scores in turn; for None, two replies are unusable."""
     replies = []
     for score in scores:
         verdict = {"criteria": {"clarity": {"reason": "so", "score": score}}, "confidence": 1}
@@ -624,7 +624,7 @@ def judging(*scores):
 
 
 def redrafted(criteria, **options):
-    """A run whose every version is another text, and what its reviser was told."""
+    """Run with a new text in each version; return the result and the attempts of its reviser."""
     attempts = []
 
     def revise(output, evaluation, run):
@@ -645,7 +645,7 @@ def test_a_version_that_was_not_fully_judged_does_not_win():
     assert [v.gain for v in result.history.versions] == [None, None, pytest.approx(0.05)]
     assert "quality_regression" not in result.diagnostics
     assert result.diagnostics["unjudged"] == "Not fully judged: version 2 (clarity)."
-    # The second revision starts from the first version, and is not told that the second made it worse.
+    # The second revision starts from the first version; its prompt does not say that the second was worse.
     assert [(attempt.base, attempt.failed) for attempt in attempts] == [(1, None), (1, None)]
 
 

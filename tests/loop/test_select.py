@@ -27,7 +27,7 @@ BLIND = {"clarity": None, "regex": 1.0}  # whose mean, 1.0, is above that of HAL
         (history(0.5), "weighted_recency", 1),
         ([version(1, 0.2, accepted=True), version(2, 0.9)], "highest_score", 1),
         ([version(1, 0.2, accepted=True), version(2, 0.9)], "latest", 1),
-        # A version that was not fully judged never wins, whatever its score; nor does it lose to nothing.
+        # A version that was not fully judged loses to one that was, whatever its score.
         ([judged(1, HALF), judged(2, BLIND)], "highest_score", 1),
         ([judged(1, BLIND), judged(2, HALF)], "highest_score", 2),
         ([judged(1, HALF), judged(2, BLIND)], "first_satisfactory", 1),
@@ -45,7 +45,7 @@ BLIND = {"clarity": None, "regex": 1.0}  # whose mean, 1.0, is above that of HAL
             1,
         ),  # not alike
         ([judged(1, {"a": 0.3, "b": None}), judged(2, {"a": 0.4, "b": None})], "highest_score", 2),
-        # Gates before that; one that could not be judged has not passed.
+        # Gates come before that; a gate that could not be judged has not passed.
         ([judged(1, HALF, gates_passed=False), judged(2, BLIND)], "highest_score", 2),
         ([judged(1, HALF, gates_passed=None), judged(2, BLIND)], "highest_score", 2),
         ([judged(1, HALF), judged(2, {"clarity": 0.9, "regex": 1.0}, gates_passed=None)], "highest_score", 1),
@@ -81,7 +81,7 @@ NEW = {"clarity": 0.6, "regex": 1.0}
         ([judged(1, BLIND), judged(2, HALF), judged(3, NEW)], [None, None, 0.1]),
         ([judged(1, {"a": None, "b": 0.5}), judged(2, {"a": None, "b": 0.7})], [None, 0.2]),
         ([judged(1, {"a": 0.5}), judged(2, {"a": 0.5, "newer": 0.0})], [None, None]),  # one more applies
-        # A gate that is passed, or lost, is a gain or a drop of one, whatever else could be judged.
+        # Passing a gate adds 1 to the gain and failing it again subtracts 1, whatever else was judged.
         (
             [
                 judged(1, {"gate": 0.0, "clarity": None}, gates_passed=False),

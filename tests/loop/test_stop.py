@@ -92,7 +92,7 @@ def test_unjudged(scores, expected):
         ),
         ([version(1, 0.5, "a b"), version(2, 0.6, "A b"), version(3, 0.6, "a B")], None),
         ([version(1, 0.5, "a b"), version(2, 0.5, "a c"), version(3, 0.5, "a d")], None),
-        # Quotes are substance: a number is not a text.
+        # Quotes make a difference: a number is not a text.
         ([version(1, 0.5, '{"a": "7"}'), version(2, 0.5, '{"a": 7}'), version(3, 0.5, '{"a": 7}')], None),
     ],
 )
@@ -292,7 +292,7 @@ SAID = (Issue("too vague"),)
             [judged(1, LOW), judged(2, BLIND), judged(3, LOW), judged(4, BLIND)],
             None,
         ),
-        # A score that is only higher since less was judged is no better score.
+        # A score is not better if it is only higher because fewer criteria were judged.
         (
             stop.repeated_issues,
             [judged(1, LOW, issues=SAID), judged(2, LOW, issues=SAID), judged(3, BLIND, issues=SAID)],

@@ -73,7 +73,7 @@ def test_the_patterns_listener_gets_the_same_events():
 
 
 class Gate:
-    """A tool and a check that wait until the person who watches has said a word."""
+    """A tool and a check that wait until the test lets them go on."""
 
     def __init__(self):
         self.open = asyncio.Event()

@@ -36,13 +36,13 @@ QUICK = Retry(attempts=3, first_wait=0, longest_wait=0)
 
 
 def containing(word, **options):
-    """A pattern that is content with an answer that has a word."""
+    """A pattern that accepts an answer with this word."""
     criterion = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": word})
     return ReflectionPattern(quality_criteria=[criterion], **{"retry": QUICK, "diversify": False, **options})
 
 
 def scored(*scores, **options):
-    """A pattern whose check gives these scores, one an output, with other words each time."""
+    """A pattern whose check gives the outputs these scores, each with another reason."""
     left = list(scores)
 
     def grade(output):
@@ -72,7 +72,7 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
     result = agent.run_sync("How many people?")
     assert result.success
     assert [version.output for version in result.history.versions] == ["Many.", "3700000."]
-    assert answers(actor.told[3]) == [2_100_000, 3_700_000]  # what was gathered before is there still
+    assert answers(actor.requests[3]) == [2_100_000, 3_700_000]  # what was gathered before is there still
     assert actor.asked(2)[0].startswith("What is wrong:")
     assert {info.instructions for info in actor.infos} == {
         "Count.\n\nReply with only the answer: no introduction, no comment on it."
@@ -99,7 +99,7 @@ def test_a_regression_returns_to_the_best_versions_conversation():
     result = agent.run_sync("Q?")
     assert [version.base for version in result.history.versions] == [None, 1, 1]
     texts = [
-        part.content for message in actor.told[3] for part in message.parts if isinstance(part, TextPart)
+        part.content for message in actor.requests[3] for part in message.parts if isinstance(part, TextPart)
     ]
     assert texts == ["good"]
     assert "made it worse" in actor.asked(3)[0]
@@ -110,7 +110,7 @@ def test_a_fresh_start_begins_a_new_conversation():
     agent = Agent(actor.provider, tools=[population], pattern=scored(0.5, 0.9))
     result = agent.run_sync("Q?")
     assert result.history.versions[2].strategy == "fresh"
-    assert len(actor.told[3]) == 1
+    assert len(actor.requests[3]) == 1
     assert actor.asked(3)[0].startswith("Q?")
 
 
@@ -157,7 +157,7 @@ def broken(x: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"),
+    ("tool", "reported"),
     [
         (population, "KeyError: 'x'"),
         (slow_double, 2),
@@ -166,13 +166,13 @@ def broken(x: int) -> int:
         (broken, "ValueError: no 1 here"),
     ],
 )
-def test_a_tools_outcome_is_reported_to_the_model(tool, told):
+def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
     name = tool.name if isinstance(tool, Tool) else tool.__name__
     arguments = {"city": "x"} if tool is population else {"x": 1}
     actor = Actor([call(name, **arguments), "done"])
     agent = Agent(actor.provider, tools=[tool], pattern=containing("done"))
     assert agent.run_sync("Q?").success
-    assert answers(actor.told[1]) == [told]
+    assert answers(actor.requests[1]) == [reported]
 
 
 def test_a_tool_must_return_something_with_a_json_form():
@@ -183,7 +183,7 @@ def test_a_tool_must_return_something_with_a_json_form():
     actor = Actor([call("odd"), "done"])
     agent = Agent(actor.provider, tools=[odd], pattern=containing("done"))
     assert agent.run_sync("Q?").success
-    assert "which has no JSON form" in answers(actor.told[1])[0]
+    assert "which has no JSON form" in answers(actor.requests[1])[0]
 
 
 @dataclass
@@ -241,7 +241,7 @@ def test_bad_models_and_tools_raise_before_any_call(arguments, message):
     actor = Actor([])
     with pytest.raises(ConfigError, match=message):
         Agent(**{"model": actor.provider, **arguments})
-    assert actor.told == []
+    assert actor.requests == []
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_temporary_failure_is_retried_within_the_agents_run():
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done"))
     result = agent.run_sync("Q?")
     assert result.success
-    assert [len(told) for told in actor.told] == [1, 3, 3, 3]  # the agent did not begin anew
+    assert [len(messages) for messages in actor.requests] == [1, 3, 3, 3]  # the agent did not begin anew
     assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 2)
 
 
@@ -279,7 +279,7 @@ def test_a_permanent_failure_ends_the_run_with_its_versions():
     assert result.error.status == 429
     assert result.best_output == "first"
     assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 3)
-    assert len(actor.told) == 5
+    assert len(actor.requests) == 5
 
 
 def test_a_retry_after_beyond_the_limit_is_in_the_error():
@@ -289,7 +289,7 @@ def test_a_retry_after_beyond_the_limit_is_in_the_error():
         ModelError, match=r"429.* The provider asks to wait 600 s \(Retry-After\), more than the 60 s"
     ):
         agent.run_sync("Q?")
-    assert len(actor.told) == 1
+    assert len(actor.requests) == 1
 
 
 def test_a_budget_bounds_the_steps_of_an_agent():
@@ -297,7 +297,7 @@ def test_a_budget_bounds_the_steps_of_an_agent():
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=35))
     with pytest.raises(UnfinishedError, match="token budget was spent after 3 steps") as caught:
         agent.run_sync("Q?")
-    assert len(actor.told) == 3  # of the 5 tokens left, the next request would need 10 for its input
+    assert len(actor.requests) == 3  # of the 5 tokens left, the next request would need 10 for its input
     assert caught.value.usage.total_tokens == 30
     assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
     assert len(caught.value.conversation.messages) == 7
@@ -336,15 +336,15 @@ def test_a_hanging_agent_is_cancelled_and_its_conversation_kept(hangs, first, mo
         return "waited"
 
     async def act(messages, info):
-        told.append(messages)
+        requests.append(messages)
         script = [[] if first else ["first"], [call("wait")], ["done"]]
-        parts = [part for parts in script for part in parts][len(told) - 1]
+        parts = [part for parts in script for part in parts][len(requests) - 1]
         if parts == "done":
             await hang()
         part = TextPart(parts) if isinstance(parts, str) else parts
         return ModelResponse([part], usage=RequestUsage(input_tokens=7, output_tokens=3))
 
-    told = []
+    requests = []
     agent = Agent(
         ProviderModel(FunctionModel(act)), tools=[wait], pattern=containing("done", budget_seconds=60)
     )
@@ -441,8 +441,8 @@ def test_a_wrapped_agent_keeps_its_type_its_deps_and_its_history():
     assert result.success
     assert result.best_output == Answer(city="Paris", people=5)
     assert [type(version.output) for version in result.history.versions] == [Answer, Answer]
-    assert answers(actor.told[1]) == ["seen by Ann"]
-    assert actor.told[0][0].parts[0].content == "Hello."
+    assert answers(actor.requests[1]) == ["seen by Ann"]
+    assert actor.requests[0][0].parts[0].content == "Hello."
     assert "count" in actor.asked(2)[-1]
     assert vars(inner) == before
 
@@ -467,7 +467,7 @@ def test_a_wrapped_agent_keeps_its_validators_and_retries():
 
     result = Agent.from_pydantic_ai(inner, pattern=counted()).run_sync("Q?")
     assert len(result.history.versions) == 1
-    assert answers(actor.told[1]) == ["no negative people"]
+    assert answers(actor.requests[1]) == ["no negative people"]
 
 
 def test_a_wrapped_agents_usage_limits_end_its_run_with_its_usage():
@@ -500,7 +500,7 @@ def test_a_wrapped_agents_tool_that_raises_ends_its_run_with_its_usage():
     agent = Agent.from_pydantic_ai(inner, pattern=counted())
     with pytest.raises(UnfinishedError, match="ConnectionError: no line") as caught:
         agent.run_sync("Q?")
-    assert len(actor.told) == 1
+    assert len(actor.requests) == 1
     assert caught.value.usage.requests == 1
 
 

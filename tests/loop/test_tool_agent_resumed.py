@@ -1,4 +1,4 @@
-"""Agents that act, killed anywhere and resumed: no finished effect is repeated."""
+"""Agents with tools, killed anywhere and resumed: no finished effect is repeated."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from support.tool_agents import call
 
 
 class Killed(BaseException):
-    """What a process that is killed looks like from inside: nothing after it runs."""
+    """Stands for the death of the process: nothing runs after it."""
 
 
 class Answer(BaseModel):
@@ -28,16 +28,16 @@ class Answer(BaseModel):
 
 
 class World:
-    """A model, tools and a mentor that log each effect as it begins, and one of them kills the process.
+    """A model, tools and a mentor that log each effect as it starts; effect `dies_at` kills the process.
 
-    What the model says follows from what it is told alone, as after a restart there is nothing else.
+    The model's answer depends on the messages alone, as nothing else survives a restart.
     """
 
     def __init__(self, dies_at=None):
         self.log = []
         self.dies_at = dies_at
         self.was_busy = False
-        self.told = []
+        self.messages = []
 
     def effect(self, name):
         self.log.append(name)
@@ -53,7 +53,7 @@ class World:
         if said == 2 and not self.was_busy:
             self.was_busy = True
             raise ModelHTTPError(429, "scripted")
-        self.told = messages
+        self.messages = messages
         script = [
             [call("look", "a", at="x"), call("look", "b", at="y")],
             [call("fail", "c")],
@@ -100,13 +100,13 @@ class World:
         return agent.run("Q?", run_id="a run")
 
 
-WHOLE = [
+UNINTERRUPTED = [
     "model 0", "look x", "look y", "model 1", "fail", "mentor", "model 2", "model 2", "judge 3 seen",
     "model 3", "look z", "model 4", "judge good",
 ]  # fmt: skip
 
 
-def told(result):
+def summary(result):
     return (
         [(one.output, one.evaluation, one.token_usage, one.conversation) for one in result.history.versions],
         result.reflections,
@@ -122,7 +122,7 @@ def test_a_run_that_is_not_killed_carries_out_each_effect_once():
         return world, result
 
     world, result = asyncio.run(main())
-    assert world.log == WHOLE
+    assert world.log == UNINTERRUPTED
     assert [one.output for one in result.history.versions] == [Answer(text="3 seen"), Answer(text="good")]
     assert [(one.trigger, one.text) for one in result.reflections] == [("error", "Take care.")]
     usage = result.usage_by_role
@@ -130,7 +130,7 @@ def test_a_run_that_is_not_killed_carries_out_each_effect_once():
     assert (usage["revision"].requests, usage["reflection"].requests) == (2, 1)
 
 
-@pytest.mark.parametrize("dies_at", range(1, len(WHOLE) + 1))
+@pytest.mark.parametrize("dies_at", range(1, len(UNINTERRUPTED) + 1))
 def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
     async def main():
         store, world = MemoryStore(), World(dies_at)
@@ -139,17 +139,17 @@ def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
         return world, await world.run(store)
 
     world, result = asyncio.run(main())
-    dead = WHOLE[dies_at - 1]
-    doubled = {name for name in WHOLE if world.log.count(name) > WHOLE.count(name)}
+    dead = UNINTERRUPTED[dies_at - 1]
+    doubled = {name for name in UNINTERRUPTED if world.log.count(name) > UNINTERRUPTED.count(name)}
     # Of two tools under way at once, both were cut short.
     assert doubled <= ({"look x", "look y"} if dead in ("look x", "look y") else {dead})
     assert dead in doubled
-    assert set(world.log) == set(WHOLE)
+    assert set(world.log) == set(UNINTERRUPTED)
     assert [type(one.output) for one in result.history.versions] == [Answer, Answer]
     assert result.best_output == Answer(text="good")
     assert [one.text for one in result.reflections] == ["Take care."]
     texts = [
-        str(part.content) for message in world.told for part in message.parts if hasattr(part, "content")
+        str(part.content) for message in world.messages for part in message.parts if hasattr(part, "content")
     ]
     assert sum(text.startswith(LEAD) for text in texts) == 1
     usage = result.usage_by_role
@@ -167,7 +167,7 @@ def test_a_finished_run_returns_its_result_again():
 
     first, other, again = asyncio.run(main())
     assert other.log == []
-    assert told(again) == told(first)
+    assert summary(again) == summary(first)
 
 
 class Spender:

@@ -198,7 +198,7 @@ def test_a_look_back_comes_when_its_trigger_fires(options, script, fired):
     result, actor, mentor = acted([*script, "answer"], 0.9, on_event=events.append, **options)
     assert [(one.trigger, one.step) for one in result.reflections] == fired
     told = [f"advice {n}" for n in range(1, len(fired) + 1)]
-    assert advised(actor.told[-1]) == told
+    assert advised(actor.requests[-1]) == told
     assert [(event.trigger, event.step, event.text) for event in events if isinstance(event, Reflected)] == [
         (*one, text) for one, text in zip(fired, told, strict=True)
     ]
@@ -211,7 +211,7 @@ def test_the_model_is_told_at_the_very_step_and_keeps_it_in_the_conversation():
     result, actor, _ = acted(
         [call("look", x=1), "first", "second"], 0.5, 0.9, reflect_on_tools=["look"], max_reflections=1
     )
-    assert [advised(told) for told in actor.told] == [[], ["advice 1"], ["advice 1"]]
+    assert [advised(messages) for messages in actor.requests] == [[], ["advice 1"], ["advice 1"]]
     assert result.reflections[0].iteration == 1
     assert result.history.versions[0].conversation.reflections == result.reflections
     assert result.history.versions[1].conversation.reflections == ()
@@ -225,7 +225,7 @@ def test_a_wrapped_agents_tool_that_raises_is_told_to_the_model_where_errors_are
     agent = Agent.from_pydantic_ai(inner, pattern=chosen)
     if on:
         assert agent.run_sync("Q?").success
-        assert advised(actor.told[1]) == ["advice 1"]
+        assert advised(actor.requests[1]) == ["advice 1"]
     else:
         with pytest.raises(UnfinishedError, match="ValueError: cold"):
             agent.run_sync("Q?")
@@ -274,7 +274,7 @@ def test_a_look_back_that_fails_is_noted_and_costs_the_run_nothing(said, failure
             [call("look", x=1), "answer"], 0.9, mentor=Mentor(*said), reflect_on_tools=["look"]
         )
     assert result.success
-    assert advised(actor.told[-1]) == []
+    assert advised(actor.requests[-1]) == []
     assert result.reflections[0].text == ""
     assert "A reflection (tool_result) failed" in result.diagnostics["reflection_failed"]
     assert "failed and was left out" in caplog.text
@@ -294,7 +294,7 @@ def test_the_agents_own_model_reflects_where_no_other_is_named():
     actor = Actor([call("look", x=1), "Look again.", "answer"])
     agent = Agent(actor.provider, tools=[look], pattern=pattern(0.9, reflect_on_tools=["look"]))
     assert agent.run_sync("Q?").reflections[0].text == "Look again."
-    assert advised(actor.told[-1]) == ["Look again."]
+    assert advised(actor.requests[-1]) == ["Look again."]
 
 
 def test_many_runs_share_a_pattern_and_none_of_its_looks_back():

@@ -1,4 +1,4 @@
-"""Agents that act, scripted: models of Pydantic AI that call tools, and tools."""
+"""Scripted Pydantic AI models that call tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redraft.models.provider import ProviderModel
 
 
 def call(name, call_id=None, /, **args):
-    """A call of a tool, as a model asks for it."""
+    """A tool call in a model's response."""
     return ToolCallPart(name, args) if call_id is None else ToolCallPart(name, args, call_id)
 
 
@@ -21,15 +21,15 @@ def call(name, call_id=None, /, **args):
 class Actor:
     """Answer each request with the next entry of a script: a text, a call, a list of calls, an exception.
 
-    Every answer uses 10 tokens. `told` are the messages of each request, `infos` what came with them.
+    Every answer uses 10 tokens. `requests` are the messages of each request, `infos` the rest of it.
     """
 
     script: list[Any]
-    told: list[Any] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
     infos: list[Any] = field(default_factory=list)
 
     def __call__(self, messages, info):
-        self.told.append(list(messages))
+        self.requests.append(list(messages))
         self.infos.append(info)
         entry = self.script.pop(0) if self.script else "(the script is over)"
         if isinstance(entry, Exception):
@@ -49,7 +49,7 @@ class Actor:
     def asked(self, request=-1):
         """The texts that a request ends with, after the model's last response."""
         texts = []
-        for message in reversed(self.told[request]):
+        for message in reversed(self.requests[request]):
             if not isinstance(message, ModelRequest):
                 break
             texts[:0] = [str(part.content) for part in message.parts]
