@@ -200,11 +200,11 @@ class Server(NamedTuple):
                 sleep(0.01)
         else:
             return
-        found = re.search(r'data-events="([^"]+)" data-mark="([^"]*)"', page)
+        found = re.search(r'data-events="([^"]+)" data-fingerprint="([^"]*)"', page)
         if found is None:
             return
-        events, mark = map(unescape, found.groups())
-        with self.open(f"{events}?since={quote(mark)}") as stream:
+        events, fingerprint = map(unescape, found.groups())
+        with self.open(f"{events}?since={quote(fingerprint)}") as stream:
             for line in stream:
                 if line.startswith(b"event: change") and "data-events" not in self._read(run_id, times):
                     return
