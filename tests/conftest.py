@@ -93,3 +93,36 @@ def revised(project, monkeypatch):
         return redraft("revise", "d.txt", "-c", "c.yaml", "-m", "any:model", *words)
 
     return revised
+
+
+@pytest.fixture(scope="module")
+def dashboard_url(project):
+    """The address of a dashboard; a module with tests in a browser has a `project` of its own."""
+    from support.dashboards import served
+
+    with served(project) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser(dashboard_url):  # when the project is made: inside, no other event loop can run
+    """A browser of this machine."""
+    from support.dashboards import chromium
+
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def expected():
+    """What a browser may say: that a page is not there, that a change was refused, whether it is meant."""
+    return "404", "400", "confirm: "
+
+
+@pytest.fixture
+def opened(browser, dashboard_url, expected):
+    """Open pages, with a key, in windows whose console must stay empty but for what is expected."""
+    from support.dashboards import windows
+
+    with windows(browser, dashboard_url, expected) as found:
+        yield found

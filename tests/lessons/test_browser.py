@@ -1,38 +1,19 @@
-"""The pages of tasks and lessons in a real browser, over what an ensemble and agents really learnt."""
+"""The pages of lessons in a real browser, over what agents really learnt."""
 
-import asyncio
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.rules import Rules
-from redraft.notes.store import NoteStore
-from redraft.stores.sqlite import SqliteStore
 from support.dashboards import inaccessible, is_within
 
 LEARNING = """
-from redraft import (
-    Agent, Ensemble, Lessons, QualityCriterion, ReflectionConfig, ReflectionPattern, ScriptedModel, Task
-)
-from redraft.notes.trial import Trial
+from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
 
-REPLY = '''REFINED_DESCRIPTION:
-Summarise the {what} report, with {count} figures
-
-REFINED_EXPECTED_OUTPUT:
-Five sentences
-
-OBSERVATIONS:
-- Readers missed figures
-
-SUGGESTIONS:
-- Name the sources
-'''
 LEARNT = {
     "what_happened": "An order was to be written down; the system of the shop refused it.",
     "what_went_wrong": "The quantity was a word.",
@@ -44,29 +25,10 @@ LEARNT = {
     "steps_to_replay": ["Read the order.", "Write the quantity as a word."],
     "strategy_to_replay": "Write down what was said, as it was said.",
 }
-reflected = 0
-
-def summarise(request):
-    global reflected
-    said = request.messages[-1].content
-    if "task prompt optimization specialist" in said:
-        reflected += 1
-        return REPLY.format(what="{what}", count=reflected)
-    return "Sales rose by 4 %." if "figures" in said or request.role == "revision" else "Sales rose."
-
 def order(request):
     if request.role == "reflection":
         return LEARNT
     return "tea: 2" if "quantity in digits" in request.messages[-1].content else "tea: two"
-
-figure = QualityCriterion("figure", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
-report = Task(
-    "Summarise the {what} report", "Five sentences", name="summary", criteria=[figure],
-    reflect=ReflectionConfig(trial=Trial(share=0.3, min_runs=1)),
-)
-ensemble = Ensemble(ScriptedModel(summarise), [report])
-for number in range(12):
-    ensemble.run_sync({"what": "sales"}, run_id=f"report-{number:02}")
 
 digits = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": r": [0-9]+$"})
 once = ReflectionPattern(max_iterations=0, quality_criteria=[digits])
@@ -80,26 +42,12 @@ for name, trusted in (("clerk", True), ("stranger", False)):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project in which an ensemble noted what it learnt, and two agents have lessons."""
-    folder = tmp_path_factory.mktemp("learning")
+    """A project in which two agents have lessons."""
+    folder = tmp_path_factory.mktemp("project")
     (folder / "redraft.toml").write_text("embedder = ''\n")
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
     subprocess.run([sys.executable, "-c", LEARNING], cwd=folder, check=True, timeout=60, env=environment)
     return folder
-
-
-def in_force(project):
-    """Which note on the task is in force, with its identity and how many there are, as the store has it."""
-
-    async def main():
-        store = SqliteStore(project / ".redraft" / "redraft.db")
-        task = (await NoteStore(store).tasks())[0]
-        await store.aclose()
-        return task
-
-    # OtherSpend the browser, whose event loop is that of this thread.
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(asyncio.run, main()).result()
 
 
 def the_lesson(project, agent):
@@ -109,11 +57,9 @@ def the_lesson(project, agent):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["tasks", "task", "agents", "lessons", "lesson"])
+@pytest.mark.parametrize("page", ["agents", "lessons", "lesson"])
 def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
     paths = {
-        "tasks": "tasks",
-        "task": f"tasks/{in_force(project).identity}",
         "agents": "lessons",
         "lessons": "lessons?agent=clerk",
         "lesson": f"lessons/{the_lesson(project, 'stranger').id}",
@@ -121,36 +67,6 @@ def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
     window = opened(paths[page], scheme)
     assert inaccessible(window) == []
     assert is_within(window, 360)
-
-
-def test_a_note_is_rolled_back_switched_off_and_on_again(opened, project):
-    before = in_force(project)
-    page = opened("tasks")
-    page.get_by_role("link", name="summary").click()
-    page.get_by_role(
-        "heading", name=f"Version {before.in_force} of {before.run_count} is in force"
-    ).wait_for()
-    page.once("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Put version 1 in force").click()
-    page.get_by_text("Version 1 is in force, until a run with it leads to the next version.").wait_for()
-    page.get_by_role("heading", name=f"Version 1 of {before.run_count} is in force").wait_for()
-    assert in_force(project).in_force == 1
-    page.get_by_label("Reason").fill("it misleads")
-    page.get_by_role("button", name="Switch notes off").click()
-    page.get_by_role("heading", name="Notes are off").wait_for()
-    page.get_by_text("It misleads.").wait_for()
-    assert (in_force(project).off, in_force(project).why_off) == (True, "it misleads")
-    page.get_by_role("button", name="Switch notes on").click()
-    page.get_by_role("heading", name=f"Version 1 of {before.run_count} is in force").wait_for()
-    assert not in_force(project).off
-
-
-def test_two_versions_are_compared(opened, project):
-    page = opened(f"tasks/{in_force(project).identity}")
-    page.get_by_role("link", name="v1 to v2").click()
-    page.get_by_role("heading", name="Changes from version 1 to version 2").wait_for()
-    assert page.locator("ins").first.inner_text() == "2"
-    assert page.locator("svg .dot").count() > 0
 
 
 def test_a_lesson_is_approved_rated_reworded_and_retired(opened, project):
