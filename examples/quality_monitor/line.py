@@ -1,4 +1,4 @@
-"""Stand in for a production line: serve how it stands, on http://127.0.0.1:8799/status."""  # noqa: INP001 (no package)
+"""Simulate a production line: serve its status on http://127.0.0.1:8799/status."""  # noqa: INP001 (no package)
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATUS = {"station": "press-2", "batch": "B-204", "defectRate": 8.0, "temperatur
 
 
 class Line(BaseHTTPRequestHandler):
-    """Answer every question with the status of the line."""
+    """Answer every request with the status of the line."""
 
     def do_GET(self) -> None:
         """Send the status."""
@@ -23,11 +23,11 @@ class Line(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def server(port: int = 8799) -> ThreadingHTTPServer:
-    """Return the server, not started yet; port 0 takes one that is free."""
+    """Return the server, not started yet; port 0 takes any free one."""
     return ThreadingHTTPServer(("127.0.0.1", port), Line)
 
 

@@ -127,13 +127,13 @@ def test_a_person_decides_on_a_waiting_plan(opened, project, scheme):
     name = f"hall-{scheme}"
     page = opened("agents", scheme)
     with waits(project, name) as process:
-        card = page.get_by_role("region", name=f"{name} waits for you")
+        card = page.get_by_role("region", name=f"{name} is waiting for you")
         card.get_by_text("rate is high").wait_for(timeout=20_000)
         serious = [
             one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")
         ]
         assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
-        other = opened("agents", scheme).get_by_role("region", name=f"{name} waits for you")
+        other = opened("agents", scheme).get_by_role("region", name=f"{name} is waiting for you")
         other.get_by_label("Your name").fill("Ada")
         other.get_by_label("Message").fill("still being written")
         other.get_by_label("Message").press("ArrowLeft")
@@ -148,7 +148,7 @@ def test_a_person_decides_on_a_waiting_plan(opened, project, scheme):
         assert other.get_by_label("Message").input_value() == "still being writte...n"
         assert card.get_by_label("Message").input_value() == ""
         card.get_by_role("link", name=name).click()
-        card = page.get_by_role("region", name="It waits for you")
+        card = page.get_by_role("region", name="Waiting for you")
         card.get_by_label("Parameters").fill('{"level": 3}')
         card.get_by_role("button", name="Use these parameters").click()
         page.get_by_role("heading", name="Cycle 1 ✓ finished").wait_for(timeout=15_000)

@@ -78,7 +78,7 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
 
     page, answers, result, after = asyncio.run(main())
     for said in (
-        "controlled waits for you",
+        "controlled is waiting for you",
         "rate is high",
         '{"level": 7}',
         "it is high",
@@ -91,7 +91,7 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
     ]
     assert [int(level) for level in world.levels] == [3]
     assert result.state["memory"]["feedbackHistory"][0]["by"] == "Ada"
-    assert "waits for you" not in after.words
+    assert "waiting for you" not in after.words
 
 
 def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
@@ -102,13 +102,13 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
             await client.post("/agents/controlled/feedback", json=said)
             for _ in range(100):  # between two verdicts it is under way for a moment
                 page = Seen((await client.get("/agents/controlled")).text)
-                if "It waits for you" in page.words:
+                if "Waiting for you" in page.words:
                     break
             return page, general
 
     page, general = asyncio.run(main())
     assert "lower 1-2approved" in page.words
-    assert page.words.count("? waits for you") >= 2
+    assert page.words.count("? waiting for you") >= 2
     assert (general.status_code, general.json()["error"]) == (
         400,
         "Cycle 1 waits for a decision: decide on that first.",
@@ -417,7 +417,7 @@ def said(verdict, action=None, number=7):
         (cycle(plan=PLAN), [], "planned", ""),
         (cycle(plan=PLAN, execution={"actions": [DONE]}), [], "succeeded", '{"ok": 1}'),
         (cycle(plan=PLAN, execution={"actions": [DONE | {"error": "no"}]}), [], "succeeded", "no"),
-        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waits for you", ""),
+        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waiting for you", ""),
         (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [said("reject")], "rejected", ""),
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
@@ -428,7 +428,7 @@ def said(verdict, action=None, number=7):
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
             [said("approve", "other"), said("approve", number=6)],
-            "waits for you",
+            "waiting for you",
             "",
         ),
         (cycle("waiting", plan=PLAN, governance=BLOCKED), [], "blocked", "too low"),
@@ -439,7 +439,7 @@ def test_the_status_of_an_action(record, pending, status, told):
     view = cycle_view(record, pending)
     [action] = view.actions
     assert (action.status, action.said, action.params) == (status, told, '{"level": 1}')
-    assert bool(view.undecided) == (status == "waits for you")
+    assert bool(view.undecided) == (status == "waiting for you")
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_the_page_has_scores_versions_changes_and_runs(store):
     seen = Seen(page.text)
     for said in (
         "Version 3 of 3 is in force",
-        "✓ Notes help: in a trial, runs with one score +0.32",
+        "✓ Notes help: in a trial, a note changes the score by +0.32",
         "6 runs went without",
         "Changes from version 2 to version 3",
         "Keep rule 3 in mind.",

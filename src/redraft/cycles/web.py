@@ -428,7 +428,7 @@ def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]
 # --- one cycle ------------------------------------------------------------------------------------------
 
 
-UNDECIDED = "waits for you"
+UNDECIDED = "waiting for you"
 REFUSED = "blocked"
 PLANNED = "planned"
 
