@@ -1,6 +1,86 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from support.commands import document, redraft
+from redraft import ModelError
+from redraft.models.names import KnownModel
+from support.commands import document, redraft, script
+
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+
+
+def test_doctor_lists_extras_models_and_the_jail(monkeypatch):
+    secret = "a" + "-secret-" + "value"
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    result = redraft("doctor", "--json")
+    found = document(result)
+    assert result.exit_code == 0
+    assert found["keys"]["OPENAI_API_KEY"] is True
+    assert found["keys"]["ANTHROPIC_API_KEY"] is False
+    declared = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
+    assert found["extras"].keys() == declared.keys() - {"providers", "dev", "bench"}, (
+        "these are made of others"
+    )
+    assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
+    assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
+    assert secret not in result.output
+    assert secret not in redraft("doctor").output
+
+
+def test_the_model_of_the_settings_is_listed(monkeypatch):
+    monkeypatch.setenv("REDRAFT_MODEL", "opnai:gpt")
+    first = document(redraft("doctor", "--json"))["models"][0]
+    assert (first["name"], first["answers"]) == ("opnai:gpt", False)
+    assert "Did you mean" in first["why"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "answers"), [("Hi", 0, True), (ModelError("The file is broken."), 4, False)]
+)
+def test_a_probe_asks_local_models(monkeypatch, reply, code, answers):
+    monkeypatch.setattr("redraft.doctor.known_models", lambda: [KnownModel("local:x", True, "there")])
+    model = script(monkeypatch, reply)
+    monkeypatch.setattr("redraft.doctor.model_named", lambda _name: model)
+    result = redraft("doctor", "--probe", "--json")
+    assert result.exit_code == code
+    assert document(result)["models"][0]["answers"] is answers
+    assert model.requests[0].max_tokens == 1
+
+
+def test_a_missing_jail_is_explained(monkeypatch):
+    from redraft import SandboxError
+
+    async def refuse(_self, _command):
+        raise SandboxError("This machine has no jail; it lacks Landlock.")
+
+    monkeypatch.setattr("redraft.doctor.ProcessJail.__call__", refuse)
+    text = redraft("doctor").stdout
+    assert "no  Python source  This machine has no jail; it lacks Landlock." in text
+
+
+def test_doctor_checks_that_the_store_can_be_read(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert document(redraft("doctor", "--json"))["store"] is None
+    assert "nowhere" in redraft("doctor").stdout
+    monkeypatch.setenv("REDRAFT_HOME", "kept")
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["place"], store["answers"]) == (str(tmp_path / "kept" / "redraft.db"), True)
+    assert not (tmp_path / "kept").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "redraft.db").write_text(
+        "no database, and long enough to be looked at as if it were"
+    )
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["answers"], "is not a SQLite database" in store["why"]) == (False, True)
+
+
+def test_a_store_that_cannot_be_written_is_reported(monkeypatch, tmp_path):
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
+    monkeypatch.setattr("redraft.doctor.os.access", lambda path, _mode: path != tmp_path)
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["answers"], store["why"]) == (False, f"nothing can be stored: {tmp_path} is not writable")
 
 
 def test_each_setting_shows_its_origin(monkeypatch, tmp_path):

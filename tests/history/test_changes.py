@@ -30,7 +30,7 @@ def read(path, *outputs):
 
 
 @pytest.mark.parametrize("view", ["inline", "side"])
-def test_words_that_changed_are_marked_and_points_of_the_critique_told(view):
+def test_changed_words_are_marked_and_the_critique_is_listed(view):
     page = read(f"/runs/a-run/diff?view={view}", TEXT, TEXT.replace("why", "why it stopped"))
     seen = Seen(page.text)
     assert page.status_code == 200
@@ -57,7 +57,7 @@ def test_json_is_compared_field_by_field():
         ("a=first&b=last", 200, "What changed"),
     ],
 )
-def test_what_can_be_asked(query, status, told):
+def test_query_parameters_are_checked(query, status, told):
     page = read(f"/runs/a-run/diff?{query}", TEXT, TEXT + "\nmore")
     assert page.status_code == status
     assert told in Seen(page.text).words
@@ -69,7 +69,7 @@ def test_an_unknown_run_is_not_found():
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("view", ["inline", "side"])
-def test_hostile_outputs_are_shown_harmlessly(text, view):
+def test_hostile_outputs_are_escaped(text, view):
     page = read(f"/runs/a-run/diff?view={view}", f"one\n{text}\nthree", f"one\n{text} two\nthree")
     seen = Seen(page.text)
     assert page.status_code == 200
@@ -94,7 +94,7 @@ def text_of(line):
         ("", "a\nb", [("", "a"), (None, "b")]),
     ],
 )
-def test_what_belongs_together_stands_side_by_side(old, new, rows):
+def test_lines_that_share_text_are_paired(old, new, rows):
     found = pairs(word_diff(old, new))
     left = [text_of(pair.old) for pair in found if pair.old is not None]
     right = [text_of(pair.new) for pair in found if pair.new is not None]
@@ -103,7 +103,7 @@ def test_what_belongs_together_stands_side_by_side(old, new, rows):
     assert [(text_of(pair.old), text_of(pair.new)) for pair in found] == rows
 
 
-def test_only_what_differs_and_what_is_near_is_shown():
+def test_unchanged_lines_are_folded():
     old = "\n".join(str(number) for number in range(20))
     rows = pairs(word_diff(old, old.replace("\n10\n", "\nten\n")))
     first, middle, last = fold(rows, 2)

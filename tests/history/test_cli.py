@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -12,281 +11,13 @@ from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
 from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables
 from redraft.loop.record import Origin, Process
 from redraft.loop.version_diff import version_diff
-from redraft.terminal.console import sparkline, when
 from redraft.types import Advice, Reflection
 from support.commands import document, put, redraft, script
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
 
 
-def test_the_first_and_the_best_are_compared(revised):
-    revised("aab", "aaa b", "aaa")
-    lines = redraft("diff", "last").stdout.splitlines()
-    assert lines[0] == "version 1 (0.00) > version 4 (1.00)"
-    assert "- ab" in lines
-    assert "+ aaa" in lines
-    points = [line.split("  ", 2)[1] for line in lines if line.startswith("  addressed")]
-    assert len(points) == 2
-
-
-def test_versions_are_named(revised):
-    revised("aab", "aaa b", "aaa")
-    found = document(redraft("diff", "last", "v2", "last", "--json"))
-    assert (found["from"]["version"], found["to"]["version"]) == (2, 4)
-    assert [point["addressed"] for point in found["points"]] == [True, True]
-    assert redraft("diff", "last", "9").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "coloured", "shown"),
-    [
-        ("a b c", "a x c", False, "a [-b-]{+x+} c"),
-        ("a b c", "a x c", True, "a bx c"),
-        ({"a": [1, 2]}, {"a": [1], "b": "x"}, False, '/a/1: [-2-]\n/b: {+"x"+}'),
-        ('{"a": true}', '{"a": false}', False, "/a: [-true-] {+false+}"),
-        ("same", "same", False, "The outputs are the same."),
-    ],
-)
-def test_words_or_fields(old, new, coloured, shown):
-    diff = version_diff(version(1, 0.1, old), version(2, 0.2, new))
-    plain = "\n".join(str(part) for part in diff_view(diff, coloured=coloured).renderables)
-    assert shown in plain
-
-
-def test_one_version_is_not_compared_with_itself(project):
-    one = kept([version(1, 0.1)]).version("1")
-    assert "Both are the same version" in str(
-        diff_view(version_diff(one, one), coloured=False).renderables[-1]
-    )
-
-
-def test_a_page_is_written_and_never_over_another(revised, project):
-    revised("aaa")
-    result = redraft("export", "last", "--html", "run.html")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "read it before you share it" in result.stderr
-    page = (project / "run.html").read_text("utf-8")
-    assert page.startswith("<!doctype html>")
-    assert "Why it stopped" in page
-    (project / "run.html").write_text("mine")
-    assert redraft("export", "last", "--html", "run.html").exit_code == 2
-    assert (project / "run.html").read_text() == "mine"
-    assert redraft("export", "last", "--html", "run.html", "--force").exit_code == 0
-    assert redraft("export", "last", "--html", "-").stdout == page
-
-
-def test_json_is_all_of_it(revised):
-    revised("aaa")
-    found = document(redraft("export", "last", "--json"))
-    assert [step["name"] for step in found["steps"] if "/" not in step["place"]] == [
-        "evaluate",
-        "revise",
-        "evaluate",
-    ]
-    assert any(step["given"] for step in found["steps"])
-    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
-
-
-@pytest.mark.parametrize("words", [[], ["--json", "--html", "x.html"]])
-def test_one_form_has_to_be_chosen(project, words):
-    result = redraft("export", "last", *words)
-    assert result.exit_code == 2
-    assert "one of --html FILE and --json" in result.stderr
-
-
-@pytest.mark.parametrize("place", [".", "no/such/folder.html"])
-def test_a_place_that_cannot_be_written_to_is_refused(revised, place):
-    revised("aaa")
-    result = redraft("export", "last", "--html", place)
-    assert result.exit_code == 2
-    assert "--html takes a file" in result.stderr or "cannot be written to" in result.stderr
-
-
-ORDER = {
-    "customer": "Dana Okafor",
-    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
-    "total_cents": 8450,
-    "paid": False,
-}
-
-
-def test_a_run_that_failed_goes_on_after_what_was_paid_for(revised, project, monkeypatch):
-    failed = revised("aab", ModelError("It is away."))
-    assert failed.exit_code == 4
-    assert "redraft resume last" in failed.stderr
-    (project / "d.txt").unlink()
-    (project / "c.yaml").write_text("- Something else.")
-    model = script(monkeypatch, "aaa")
-    result = redraft("resume", "last")
-    assert (result.exit_code, result.stdout) == (0, "aaa\n"), result.stderr
-    assert len(model.requests) == 1
-    found = document(redraft("runs", "--json"))["runs"]
-    assert [(row["status"], row["scores"]) for row in found] == [("finished", [0.0, 0.0, 1.0])]
-    assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
-
-
-@pytest.mark.parametrize("touched", [False, True])
-def test_a_run_that_failed_may_replace_what_it_wrote_and_nothing_else(revised, project, monkeypatch, touched):
-    failed = revised("aab", ModelError("It is away."), words=("-o", "out.txt"))
-    out = project / "out.txt"
-    assert failed.exit_code == 4
-    written = out.read_text()
-    if touched:
-        out.write_text("mine")
-    script(monkeypatch, "aaa")
-    result = redraft("resume", "last")
-    if touched:
-        assert (result.exit_code, out.read_text()) == (2, "mine")
-        assert "'out.txt' exists; move it away." in result.stderr
-    else:
-        assert (result.exit_code, out.read_text()) == (0, "aaa") != (0, written), result.stderr
-
-
-def test_a_run_that_finished_gives_its_result_again(revised, monkeypatch):
-    revised("aaa")
-    model = script(monkeypatch)
-    result = redraft("resume", "last")
-    assert (result.exit_code, result.stdout) == (0, "aaa\n")
-    assert "Stopped: the quality threshold was met." in result.stderr
-    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
-    assert model.requests == []
-
-
-@pytest.mark.parametrize("words", [("resume", "last"), ("show", "last", "--version", "best")])
-def test_what_a_model_made_does_not_act_on_a_terminal(revised, words):
-    made = "aaa \x1b]0;title\x07"
-    revised(made)
-    assert redraft(*words).stdout == f"{made}\n"
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "redraft", *words]
-    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, check=True, timeout=60)
-    assert os.read(ours, 1000) == b"aaa \\x1b]0;title\\x07\r\n"
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_json_may_be_asked_for_afterwards(revised, monkeypatch):
-    revised(ModelError("It is away."))
-    script(monkeypatch, "aaa")
-    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
-
-
-def test_the_draft_that_came_in_by_a_pipe_is_in_the_record(project, monkeypatch):
-    script(monkeypatch, ModelError("It is away."))
-    redraft("revise", "-", "-c", "c.yaml", "-m", "any:model", stdin="ab of mine")
-    script(monkeypatch, "b")
-    redraft("resume", "last", stdin="")
-    assert redraft("show", "last", "--version", "1").stdout == "ab of mine\n"
-
-
-def test_a_run_of_a_demo_is_the_only_one_that_is_run_again(project, monkeypatch):
-    script(monkeypatch, "loaded", "{}", ModelError("away"), *["x"] * 40)
-    redraft("demo", "-m", "any:model")
-    first = document(redraft("runs", "--status", "failed", "--json"))["runs"][0]["run_id"]
-    script(monkeypatch, "loaded", ORDER)
-    result = redraft("resume", first)
-    assert result.exit_code == 0
-    assert "1. An order as JSON" in result.stdout
-    assert "2." not in result.stdout.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({}, "is at work on the run 'r'"),
-        ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
-        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be entered"),
-    ],
-)
-def test_what_cannot_be_resumed_says_why(project, fields, says):
-    put(record([], run_id="r", **fields))
-    result = redraft("resume", "r")
-    assert result.exit_code == 2
-    assert says in result.stderr
-
-
-@pytest.fixture
-def lost(monkeypatch, tmp_path):
-    """A process that is there, on a machine that can't tell whether it is the one that was recorded."""
-    monkeypatch.setattr("redraft.loop.record.PROC", tmp_path / "proc")
-    monkeypatch.setattr("redraft.loop.record.PS", str(tmp_path / "ps"))
-    return Process(Process.this().host, os.getppid(), "")
-
-
-def test_where_the_machine_can_not_tell_force_resumes(project, lost, monkeypatch):
-    put(record([], run_id="r", process=lost, origin=Origin("command", "x", "", ("settings",), str(project))))
-    assert document(redraft("runs", "--status", "unknown", "--json"))["runs"][0]["status"] == "unknown"
-    assert "it is not known whether" in redraft("why", "r").stdout
-    refused = redraft("resume", "r")
-    assert refused.exit_code == 2
-    assert f"can't tell whether the process {lost.pid} is still at work on the run 'r'" in refused.stderr
-    assert "redraft resume r --force" in refused.stderr
-    taken_up = redraft("resume", "r", "--force")
-    assert "--force" not in taken_up.stderr
-    assert taken_up.exit_code == 0
-
-
-def test_force_does_not_take_a_run_from_a_process_that_is_known_to_be_at_work(project):
-    put(record([], run_id="r"))
-    result = redraft("resume", "r", "--force")
-    assert result.exit_code == 2
-    assert "is at work on the run 'r'" in result.stderr
-
-
-def test_a_run_of_a_program_is_resumed_there(project):
-    put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
-    result = redraft("resume", "r")
-    assert result.exit_code == 2
-    assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
-    assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
-
-
-@pytest.mark.parametrize(
-    ("origin", "task", "call"),
-    [
-        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
-        (Origin("agent"), Task("x" * 300),
-         "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
-        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)"),
-        (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
-    ],
-)  # fmt: skip
-def test_the_call_is_the_one_that_began_it(origin, task, call):
-    assert record([], run_id="r", origin=origin, task=task).resuming_call() == call
-
-
-@pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
-def test_a_task_of_an_ensemble_is_resumed_with_the_ensemble(run_id):
-    call = "await ensemble.run(..., run_id='my')"
-    assert record([], run_id=run_id, origin=Origin("task", "write")).resuming_call() == call
-
-
-NOW = datetime(2026, 11, 22, tzinfo=UTC)
-
-
-def test_where_nothing_is_kept_it_says_where_it_looked_and_what_to_run(project):
-    result = redraft("runs")
-    assert result.exit_code == 0
-    told = " ".join(result.stdout.split())
-    assert f"No runs are kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
-    assert "try `redraft demo`" in told
-    assert not (project / ".redraft").exists()
-    assert document(redraft("runs", "--json")) == {
-        "schema_version": 1,
-        "database": f"{project}/.redraft/redraft.db",
-        "runs": [],
-    }
-    assert "No run in" in redraft("runs", "--status", "failed").stdout
-
-
-def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
-    monkeypatch.setenv("REDRAFT_HOME", "")
-    result = redraft("runs")
-    assert result.exit_code == 2
-    assert "REDRAFT_HOME" in result.stderr
-
-
-def test_the_newest_comes_first(revised):
+def test_runs_lists_the_newest_first(revised):
     revised("aab", "aaa")
     revised("b", "bb", "bbb")
     result = redraft("runs")
@@ -325,7 +56,7 @@ def test_the_newest_comes_first(revised):
         (["--inner"], 2),
     ],
 )
-def test_filters(revised, words, count):
+def test_runs_is_filtered(revised, words, count):
     revised("aaa")
     redraft("check", "d.txt", "-c", "c.yaml")
     assert len(document(redraft("runs", "--json", *words))["runs"]) == count
@@ -339,13 +70,35 @@ def test_filters(revised, words, count):
         (["--limit", "0"], "--limit"),
     ],
 )
-def test_a_filter_that_fits_nothing_is_an_error(project, words, says):
+def test_runs_rejects_unknown_filters(project, words, says):
     result = redraft("runs", *words)
     assert result.exit_code == 2
     assert says in result.stderr
 
 
-def test_a_database_that_is_none_is_named(project):
+def test_runs_says_where_it_looked_if_there_are_none(project):
+    result = redraft("runs")
+    assert result.exit_code == 0
+    told = " ".join(result.stdout.split())
+    assert f"No runs are kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
+    assert "try `redraft demo`" in told
+    assert not (project / ".redraft").exists()
+    assert document(redraft("runs", "--json")) == {
+        "schema_version": 1,
+        "database": f"{project}/.redraft/redraft.db",
+        "runs": [],
+    }
+    assert "No run in" in redraft("runs", "--status", "failed").stdout
+
+
+def test_runs_needs_a_home(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    result = redraft("runs")
+    assert result.exit_code == 2
+    assert "REDRAFT_HOME" in result.stderr
+
+
+def test_runs_names_a_file_that_is_no_database(project):
     (project / ".redraft").mkdir()
     (project / ".redraft" / "redraft.db").write_text("this is no database " * 100)
     result = redraft("runs")
@@ -359,7 +112,7 @@ def test_a_database_that_is_none_is_named(project):
     [(80, ["run", "task", "stopped", "n", "score", ""]),
      (120, ["run", "when", "who", "task", "stopped", "n", "score", "", "cost", "s"])],
 )  # fmt: skip
-def test_a_wide_terminal_has_room_for_more(width, columns):
+def test_a_wide_terminal_shows_more_columns(width, columns):
     long = record(history(0.1, 0.5), "semantic_stability", process=GONE)
     table = run_table([run_row(long)], width)
     assert [column.header for column in table.columns] == columns
@@ -371,7 +124,7 @@ def test_a_wide_terminal_has_room_for_more(width, columns):
     ("name", "columns"),
     [("w" * 10, ["run", "task", "stopped", "n", "score"]), ("w" * 13, ["run", "task", "stopped", "score"])],
 )
-def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
+def test_a_narrow_terminal_shows_fewer_columns(name, columns):
     inner = record(history(0.1, 0.5), "semantic_stability", run_id=f"20261122-1200-{name}.12345")
     table = run_table([run_row(inner)], 80)
     assert [column.header for column in table.columns] == columns
@@ -381,32 +134,9 @@ def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
     ("fields", "shown"),
     [({}, "running"), ({"process": GONE}, "killed"), ({"status": "cancelled"}, "cancelled")],
 )
-def test_a_run_without_a_reason_shows_how_it_stands(fields, shown):
+def test_a_run_without_a_reason_shows_its_state(fields, shown):
     table = run_table([run_row(record(history(0.1), **fields))], 80)
     assert [str(cell) for cell in table.columns[2].cells] == [shown]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(3, "just now"), (61, "1 min ago"), (7200, "2 h ago"), (90_000, "1 d ago"), (9 * 86400, "2026-11-13")],
-)
-def test_times_are_told_as_people_do(monkeypatch, seconds, shown):
-    monkeypatch.setenv("TZ", "UTC")
-    assert when(NOW - timedelta(seconds=seconds), NOW) == shown
-
-
-@pytest.mark.parametrize(
-    ("scores", "longest", "line"),
-    [
-        ([0, 0.5, 1], None, "▁▅█"),
-        ([None, 0.99], None, "·█"),
-        ([-1, 2], None, "▁█"),
-        ([0, 0.2, 0.4, 1], 3, "▁▄█"),
-        ([], None, ""),
-    ],
-)
-def test_scores_become_bars(scores, longest, line):
-    assert sparkline(scores, longest) == line
 
 
 def drawn(renderable, width=80):
@@ -416,7 +146,7 @@ def drawn(renderable, width=80):
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_it_tells_the_run(revised):
+def test_the_parts_of_a_run_are_shown(revised):
     revised("aab", "aaa")
     result = redraft("show", "last")
     assert result.exit_code == 0
@@ -434,14 +164,14 @@ def test_it_tells_the_run(revised):
 @pytest.mark.parametrize(
     ("name", "output"), [("first", "ab"), ("2", "aab"), ("v2", "aab"), ("best", "aaa"), ("last", "aaa")]
 )
-def test_a_versions_output_is_all_that_stdout_gets(revised, name, output):
+def test_show_prints_only_the_output_of_a_version(revised, name, output):
     revised("aab", "aaa")
     assert redraft("show", "last", "--version", name).stdout == f"{output}\n"
     found = document(redraft("show", "last", "--version", name, "--json"))
     assert found["version"]["output"] == output
 
 
-def test_a_unique_beginning_is_enough(revised):
+def test_a_unique_prefix_names_a_run(revised):
     revised("aaa")
     run_id = document(redraft("show", "last", "--json"))["run_id"]
     assert document(redraft("show", run_id[:-3], "--json"))["run_id"] == run_id
@@ -452,14 +182,14 @@ def test_a_unique_beginning_is_enough(revised):
 
 
 @pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
-def test_nothing_is_the_beginning_of_no_run(revised, command):
+def test_an_empty_id_names_no_run(revised, command):
     revised("aaa")
     name, *more = command
     assert "There is no run '' here" in redraft(name, "", *more).stderr
 
 
 @pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
-def test_a_run_that_is_not_there_is_an_error(project, command):
+def test_an_unknown_id_is_an_error(project, command):
     name, *more = command
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
@@ -467,7 +197,7 @@ def test_a_run_that_is_not_there_is_an_error(project, command):
     assert "No runs are kept here yet." in redraft(name, "last", *more).stderr
 
 
-def test_prompts_are_word_for_word(revised):
+def test_prompts_are_shown_verbatim(revised):
     revised("aab", "a\x1b[31maa")
     shown = redraft("show", "last", "--prompts").stdout
     assert "version 2, revise: model" in shown
@@ -480,7 +210,7 @@ def test_prompts_are_word_for_word(revised):
     assert "steps" not in document(redraft("show", "last", "--json"))
 
 
-def test_json_has_the_whole_record(revised):
+def test_show_as_json_has_the_whole_record(revised):
     revised("aab", "aaa")
     found = document(redraft("show", "last", "--json"))
     assert (found["status"], found["reason"], found["best"], found["draft"]) == (
@@ -494,7 +224,7 @@ def test_json_has_the_whole_record(revised):
     assert found["origin"]["arguments"] == ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]
 
 
-def test_what_acts_on_a_terminal_is_spelt_out(project):
+def test_control_characters_are_escaped_in_every_view(project):
     evil = "\x1b]0;owned\x07"
     put(record([version(1, 0.5, evil, issues=(evil,))], "plateau", diagnostics={"a": evil}, run_id="evil"))
     for command in ("show", "why", "diff", "runs"):
@@ -504,7 +234,7 @@ def test_what_acts_on_a_terminal_is_spelt_out(project):
     assert redraft("show", "evil", "--version", "1").stdout == f"{evil}\n"
 
 
-def test_a_run_that_was_killed_says_so(project):
+def test_a_killed_run_is_shown_as_killed(project):
     put(record([], process=GONE, run_id="gone"))
     assert "State: its process ended before the run did." in redraft("show", "gone").stdout
     assert [row["status"] for row in document(redraft("runs", "--status", "killed", "--json"))["runs"]] == [
@@ -513,7 +243,7 @@ def test_a_run_that_was_killed_says_so(project):
     assert document(redraft("runs", "--status", "running", "--json"))["runs"] == []
 
 
-def test_advice_and_looks_back_are_shown():
+def test_advice_and_reflections_are_shown():
     looks = Reflection("error", "Try another tool.", 2, 4), Reflection("manual", "", 2, problem="away")
     advice = Advice("Be brief.", "notes", "same task", 3)
     run = kept(history(0.5), "plateau", advice=(advice,), reflections=looks)
@@ -524,7 +254,7 @@ def test_advice_and_looks_back_are_shown():
     assert "  away" in lines
 
 
-def test_many_versions_go_into_tables_that_fit():
+def test_many_versions_are_split_into_tables_that_fit():
     run = kept(history(*[number / 30 for number in range(30)]), "plateau")
     for width in (60, 80, 120):
         lines = [line for table in score_tables(run, width) for line in drawn(table, width)]
@@ -533,19 +263,19 @@ def test_many_versions_go_into_tables_that_fit():
         assert sum(len([cell for cell in row if cell != "<"]) for row in scores) == 30
 
 
-def test_without_utf_8_there_are_no_bars():
+def test_without_utf_8_no_sparkline_is_shown():
     run = ran(("a", 0.2), ("b", 0.9))
     assert all(line.isascii() for line in drawn(run_view(replace(run), 80, is_utf8=False)))
 
 
-def test_checks_are_kept_too(project, monkeypatch):
+def test_a_check_is_kept(project, monkeypatch):
     script(monkeypatch)
     result = redraft("check", "d.txt", "-c", "c.yaml")
     assert result.stderr.startswith("Kept as ")
     assert "redraft check, just now" in redraft("show", "last").stdout
 
 
-def test_it_names_the_rule_and_what_came_after_the_best(revised):
+def test_why_names_the_rule_and_the_spend_after_the_best(revised):
     revised("b", "bb", "bbb")
     result = redraft("why", "last")
     assert result.exit_code == 0
@@ -560,7 +290,7 @@ def test_it_names_the_rule_and_what_came_after_the_best(revised):
     assert found["after_best"]["usage"]["requests"] == 2
 
 
-def test_a_failed_run_says_what_goes_on_with_it(revised):
+def test_why_tells_how_to_resume_a_failed_run(revised):
     revised(ModelError("It is away."))
     lines = redraft("why", "last").stdout.splitlines()
     assert lines[2] == "error: a step failed for good."
@@ -568,7 +298,7 @@ def test_a_failed_run_says_what_goes_on_with_it(revised):
     assert lines[-1].startswith("redraft resume ")
 
 
-def test_of_a_task_that_nothing_judges_it_is_not_said_that_it_meets_anything(project):
+def test_a_task_without_criteria_is_never_said_to_meet_them(project):
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.")]).run_sync()
     told = redraft("why", "last").stdout
     assert told.splitlines()[2:6] == [
@@ -587,3 +317,225 @@ def test_of_a_task_that_nothing_judges_it_is_not_said_that_it_meets_anything(pro
     tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "Leaves"})
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.", criteria=[tea])]).run_sync()
     assert "which meets the criteria" in redraft("show", "last").stdout
+
+
+def test_diff_compares_the_first_version_with_the_best(revised):
+    revised("aab", "aaa b", "aaa")
+    lines = redraft("diff", "last").stdout.splitlines()
+    assert lines[0] == "version 1 (0.00) > version 4 (1.00)"
+    assert "- ab" in lines
+    assert "+ aaa" in lines
+    points = [line.split("  ", 2)[1] for line in lines if line.startswith("  addressed")]
+    assert len(points) == 2
+
+
+def test_diff_takes_names_of_versions(revised):
+    revised("aab", "aaa b", "aaa")
+    found = document(redraft("diff", "last", "v2", "last", "--json"))
+    assert (found["from"]["version"], found["to"]["version"]) == (2, 4)
+    assert [point["addressed"] for point in found["points"]] == [True, True]
+    assert redraft("diff", "last", "9").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "coloured", "shown"),
+    [
+        ("a b c", "a x c", False, "a [-b-]{+x+} c"),
+        ("a b c", "a x c", True, "a bx c"),
+        ({"a": [1, 2]}, {"a": [1], "b": "x"}, False, '/a/1: [-2-]\n/b: {+"x"+}'),
+        ('{"a": true}', '{"a": false}', False, "/a: [-true-] {+false+}"),
+        ("same", "same", False, "The outputs are the same."),
+    ],
+)
+def test_diff_shows_words_or_fields(old, new, coloured, shown):
+    diff = version_diff(version(1, 0.1, old), version(2, 0.2, new))
+    plain = "\n".join(str(part) for part in diff_view(diff, coloured=coloured).renderables)
+    assert shown in plain
+
+
+def test_diff_of_one_version_with_itself(project):
+    one = kept([version(1, 0.1)]).version("1")
+    assert "Both are the same version" in str(
+        diff_view(version_diff(one, one), coloured=False).renderables[-1]
+    )
+
+
+def test_export_writes_a_page_and_overwrites_only_by_force(revised, project):
+    revised("aaa")
+    result = redraft("export", "last", "--html", "run.html")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "read it before you share it" in result.stderr
+    page = (project / "run.html").read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Why it stopped" in page
+    (project / "run.html").write_text("mine")
+    assert redraft("export", "last", "--html", "run.html").exit_code == 2
+    assert (project / "run.html").read_text() == "mine"
+    assert redraft("export", "last", "--html", "run.html", "--force").exit_code == 0
+    assert redraft("export", "last", "--html", "-").stdout == page
+
+
+def test_export_as_json_includes_all_steps_and_versions(revised):
+    revised("aaa")
+    found = document(redraft("export", "last", "--json"))
+    assert [step["name"] for step in found["steps"] if "/" not in step["place"]] == [
+        "evaluate",
+        "revise",
+        "evaluate",
+    ]
+    assert any(step["given"] for step in found["steps"])
+    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json", "--html", "x.html"]])
+def test_export_takes_exactly_one_format(project, words):
+    result = redraft("export", "last", *words)
+    assert result.exit_code == 2
+    assert "one of --html FILE and --json" in result.stderr
+
+
+@pytest.mark.parametrize("place", [".", "no/such/folder.html"])
+def test_export_rejects_an_unwritable_path(revised, place):
+    revised("aaa")
+    result = redraft("export", "last", "--html", place)
+    assert result.exit_code == 2
+    assert "--html takes a file" in result.stderr or "cannot be written to" in result.stderr
+
+
+ORDER = {
+    "customer": "Dana Okafor",
+    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
+    "total_cents": 8450,
+    "paid": False,
+}
+
+
+def test_a_failed_run_resumes_after_its_last_paid_step(revised, project, monkeypatch):
+    failed = revised("aab", ModelError("It is away."))
+    assert failed.exit_code == 4
+    assert "redraft resume last" in failed.stderr
+    (project / "d.txt").unlink()
+    (project / "c.yaml").write_text("- Something else.")
+    model = script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n"), result.stderr
+    assert len(model.requests) == 1
+    found = document(redraft("runs", "--json"))["runs"]
+    assert [(row["status"], row["scores"]) for row in found] == [("finished", [0.0, 0.0, 1.0])]
+    assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_resumed_run_overwrites_only_its_own_output(revised, project, monkeypatch, touched):
+    failed = revised("aab", ModelError("It is away."), words=("-o", "out.txt"))
+    out = project / "out.txt"
+    assert failed.exit_code == 4
+    written = out.read_text()
+    if touched:
+        out.write_text("mine")
+    script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    if touched:
+        assert (result.exit_code, out.read_text()) == (2, "mine")
+        assert "'out.txt' exists; move it away." in result.stderr
+    else:
+        assert (result.exit_code, out.read_text()) == (0, "aaa") != (0, written), result.stderr
+
+
+def test_resuming_a_finished_run_prints_its_result(revised, monkeypatch):
+    revised("aaa")
+    model = script(monkeypatch)
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n")
+    assert "Stopped: the quality threshold was met." in result.stderr
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("words", [("resume", "last"), ("show", "last", "--version", "best")])
+def test_control_characters_of_a_model_are_escaped_on_a_terminal(revised, words):
+    made = "aaa \x1b]0;title\x07"
+    revised(made)
+    assert redraft(*words).stdout == f"{made}\n"
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "redraft", *words]
+    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, check=True, timeout=60)
+    assert os.read(ours, 1000) == b"aaa \\x1b]0;title\\x07\r\n"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_resume_takes_json(revised, monkeypatch):
+    revised(ModelError("It is away."))
+    script(monkeypatch, "aaa")
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+
+
+def test_a_draft_from_stdin_is_resumed_from_the_record(project, monkeypatch):
+    script(monkeypatch, ModelError("It is away."))
+    redraft("revise", "-", "-c", "c.yaml", "-m", "any:model", stdin="ab of mine")
+    script(monkeypatch, "b")
+    redraft("resume", "last", stdin="")
+    assert redraft("show", "last", "--version", "1").stdout == "ab of mine\n"
+
+
+def test_resuming_a_demo_runs_only_that_task(project, monkeypatch):
+    script(monkeypatch, "loaded", "{}", ModelError("away"), *["x"] * 40)
+    redraft("demo", "-m", "any:model")
+    first = document(redraft("runs", "--status", "failed", "--json"))["runs"][0]["run_id"]
+    script(monkeypatch, "loaded", ORDER)
+    result = redraft("resume", first)
+    assert result.exit_code == 0
+    assert "1. An order as JSON" in result.stdout
+    assert "2." not in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "is at work on the run 'r'"),
+        ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
+        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be entered"),
+    ],
+)
+def test_resume_explains_a_refusal(project, fields, says):
+    put(record([], run_id="r", **fields))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+@pytest.fixture
+def lost(monkeypatch, tmp_path):
+    """A process that is there, on a machine that can't tell whether it is the one that was recorded."""
+    monkeypatch.setattr("redraft.loop.record.PROC", tmp_path / "proc")
+    monkeypatch.setattr("redraft.loop.record.PS", str(tmp_path / "ps"))
+    return Process(Process.this().host, os.getppid(), "")
+
+
+def test_force_resumes_a_run_whose_process_is_unknown(project, lost, monkeypatch):
+    put(record([], run_id="r", process=lost, origin=Origin("command", "x", "", ("settings",), str(project))))
+    assert document(redraft("runs", "--status", "unknown", "--json"))["runs"][0]["status"] == "unknown"
+    assert "it is not known whether" in redraft("why", "r").stdout
+    refused = redraft("resume", "r")
+    assert refused.exit_code == 2
+    assert f"can't tell whether the process {lost.pid} is still at work on the run 'r'" in refused.stderr
+    assert "redraft resume r --force" in refused.stderr
+    taken_up = redraft("resume", "r", "--force")
+    assert "--force" not in taken_up.stderr
+    assert taken_up.exit_code == 0
+
+
+def test_force_does_not_resume_a_running_run(project):
+    put(record([], run_id="r"))
+    result = redraft("resume", "r", "--force")
+    assert result.exit_code == 2
+    assert "is at work on the run 'r'" in result.stderr
+
+
+def test_resume_prints_the_call_for_a_run_of_a_program(project):
+    put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
+    assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")

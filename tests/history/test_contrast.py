@@ -44,7 +44,7 @@ def read(*runs, query=""):
     return answer.json()
 
 
-def test_groups_stand_beside_the_largest_with_an_interval():
+def test_groups_are_compared_with_the_largest():
     told = read(*some("a", LOW, 14, 0.5), *some("b", HIGH, 12, 0.8))
     assert (told["baseline"], [row["name"] for row in told["groups"]]) == ("low", ["low", "high"])
     high = told["groups"][1]
@@ -79,13 +79,13 @@ def test_each_criterion_of_the_first_and_best_version_is_compared():
         ([0.4, 0.6] * 5, [0.5, 0.52] * 5, "none"),
     ],
 )
-def test_nothing_is_claimed_of_too_few_runs_or_of_chance(ours, theirs, verdict):
+def test_few_runs_or_chance_give_no_verdict(ours, theirs, verdict):
     contrast = Contrast.of("x", "score", Sample.of(theirs), Sample.of(ours))
     assert contrast.verdict == verdict
     assert (contrast.effect is None) == (verdict in ("few", "unknown"))
 
 
-def test_a_scale_holds_all_intervals():
+def test_the_scale_includes_all_intervals():
     wide = Contrast.of("x", "score", Sample.of([0.2] * 10), Sample.of([0.9] * 10))
     few = Contrast.of("x", "score", Sample.of([0.5]), Sample.of([0.4]))
     none = Contrast.of("x", "score", Sample.of([]), Sample.of([0.4]))
@@ -97,7 +97,7 @@ def test_a_scale_holds_all_intervals():
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-def test_runs_are_told_apart_by_each_of_what_is_offered(by):
+def test_runs_are_grouped_by_every_grouping(by):
     page = client(run("a"), run("b", advice=())).get(f"/compare?by={by}")
     assert page.status_code == 200
     assert len(read(run("a"), run("b", advice=()), query=f"?by={by}")["groups"]) == (
@@ -120,7 +120,7 @@ def test_runs_are_told_apart_by_each_of_what_is_offered(by):
         ("?by=run&like=a-02&of=a-01,a-00", "a-01", "a-00"),
     ],
 )
-def test_what_is_compared_with_what(query, baseline, group):
+def test_the_baseline_and_the_compared_group_are_chosen(query, baseline, group):
     third = Origin("agent", "third", "any:model")
     runs = [*some("a", LOW, 4, 0.5), *some("b", HIGH, 2, 0.8, advice=()),
             *some("c", third, 2, 0.6, task=Task("Another."))]  # fmt: skip
@@ -139,7 +139,7 @@ def test_what_is_compared_with_what(query, baseline, group):
         ("?by=run&of=b", 200, "only one group"),
     ],
 )
-def test_what_can_be_asked(query, status, told):
+def test_query_parameters_are_checked(query, status, told):
     page = client(run("a"), run("b")).get(f"/compare{query}")
     assert page.status_code == status
     assert told in Seen(page.text).words
@@ -150,12 +150,12 @@ def test_an_empty_store_says_what_to_run():
     assert "try redraft demo" in Seen(client(run("a", reason=None)).get("/compare").text).words
 
 
-def test_other_tasks_are_a_caveat():
+def test_different_tasks_are_mentioned():
     runs = [run("a", origin=LOW), run("b", origin=HIGH, task=Task("Another."))]
     assert "0 of 2 are common to both" in Seen(client(*runs).get("/compare").text).words
 
 
-def test_what_is_not_judged_or_priced_is_counted_apart():
+def test_runs_without_score_or_price_are_counted_separately():
     unjudged = replace(run("b"), versions=(version(1, None),), best=1, final=1, revisions=0)
     unpriced = run("c", usage_by_role={"generation": TokenUsage(cost_usd=None)})
     (row,) = read(run("a"), unjudged, unpriced)["groups"]
@@ -169,7 +169,7 @@ def test_only_the_first_groups_are_shown():
 
 
 @pytest.mark.parametrize("path", ["/runs", "/runs/a"])
-def test_runs_lead_to_their_comparison(path):
+def test_pages_link_to_the_comparison(path):
     site = client(
         run("a"), run("b"), run("c", task=Task("Another.")), run("d", reason=None, status="running")
     )
@@ -179,7 +179,7 @@ def test_runs_lead_to_their_comparison(path):
     assert (told["baseline"], names) == ("a", ["c", "b", "a"] if path == "/runs" else ["b", "a"])
 
 
-def test_a_run_at_work_or_unknown_leads_to_none():
+def test_a_running_or_unknown_run_has_no_comparison():
     site = client(run("d", reason=None, status="running"))
     assert "/compare?" not in site.get("/runs/d").text + site.get("/runs").text
     assert site.get("/compare.json?by=run&like=unknown").status_code == 404
@@ -187,7 +187,7 @@ def test_a_run_at_work_or_unknown_leads_to_none():
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("by", ["agent", "task"])
-def test_hostile_words_are_shown_harmlessly(text, by):
+def test_hostile_words_are_escaped(text, by):
     other = run("b", task=Task("Another."), origin=HIGH)
     hostile = run("a", task=Task(text), origin=Origin("agent", text, text))
     for one in hostile.versions:

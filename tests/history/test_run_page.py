@@ -45,7 +45,7 @@ from support.versions import history, version
         ("At first. Version 2: a. Version 3: a.", ["At first.", "Versions 2 and 3: a."]),
     ],
 )
-def test_what_is_said_of_many_versions_is_said_once(note, lines):
+def test_notes_on_several_versions_are_merged(note, lines):
     assert note_lines(note) == lines
 
 
@@ -92,13 +92,13 @@ def many():
         ([*[0.1] * MOST, 0.9, 0.1], {1, *range(5, MOST + 3)}),
     ],
 )
-def test_the_first_the_best_and_the_newest_are_whole(scores, whole):
+def test_the_first_best_and_newest_versions_are_shown_in_full(scores, whole):
     made = record(history(*scores), "plateau", run_id="a")
     assert versions_in_full(made) == whole
     assert len(whole) <= MOST
 
 
-def test_an_excerpt_counts_what_the_run_does_and_says_less():
+def test_an_excerpt_keeps_the_sums_and_drops_texts():
     _, run = many()
     less = excerpt(run)
     assert less.after_best == run.after_best
@@ -112,7 +112,7 @@ def test_an_excerpt_counts_what_the_run_does_and_says_less():
     assert excerpt(few) is few
 
 
-def test_its_page_leads_to_what_it_does_not_show():
+def test_the_page_links_to_texts_that_it_cuts():
     store, _ = many()
     client = pages(store)
     page = client.get("/runs/many").text
@@ -162,7 +162,7 @@ def hostile(text):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_a_run_holds_stays_text(text):
+def test_hostile_texts_of_a_run_are_escaped(text):
     page = run_page(hostile(text))
     page.encode("utf-8")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page)
@@ -173,7 +173,7 @@ def test_what_a_run_holds_stays_text(text):
     assert all(link.startswith("#") for link in seen.links)
 
 
-def test_nothing_is_loaded_and_no_script_runs():
+def test_the_exported_page_loads_nothing_and_has_no_script():
     page = run_page(ran(("a b c d", 0.1), ("a b c e", 1.0)))
     policy = next(value for _, value in Seen(page).attributes if value.startswith("default-src"))
     style = re.search(r"<style>(.*)</style>", page, re.DOTALL)[1]
@@ -185,13 +185,13 @@ def test_nothing_is_loaded_and_no_script_runs():
     assert not re.search(r"https?:", page)
 
 
-def test_its_links_lead_somewhere_and_every_id_is_one_of_a_kind():
+def test_links_have_targets_and_ids_are_unique():
     seen = Seen(run_page(hostile("x")))
     assert len(set(seen.ids)) == len(seen.ids)
     assert {link.removeprefix("#") for link in seen.links} <= set(seen.ids)
 
 
-def test_it_tells_the_run():
+def test_the_parts_of_a_run_are_shown():
     words = Seen(run_page(ran(("one two three", 0.1), ("one two four", 0.9), quality_threshold=0.8))).words
     for said in (
         "Why it stopped: quality_met",
@@ -223,7 +223,7 @@ def test_every_kind_of_run_has_a_page(run, said):
     assert said in Seen(run_page(run)).words
 
 
-def test_outputs_of_a_megabyte_are_cut_and_cost_no_minute():
+def test_outputs_of_a_megabyte_are_cut_quickly():
     big = "".join(f"word{number} <b>\n" for number in range(80_000))
     started = perf_counter()
     page = run_page(kept([version(1, 0.2, big), version(2, 0.5, big.upper())], "plateau"))

@@ -46,7 +46,7 @@ def rows(table):
     return {row["name"]: (row["cost_usd"], row["unknown"]) for row in table["rows"]}
 
 
-def test_it_is_added_up_by_role_model_agent_and_task():
+def test_spend_is_summed_by_role_model_agent_and_task():
     told = read(
         run("a", usage_by_role={"generation": CALL, "evaluation": FREE}),
         run("b", judge="big:judge", usage_by_role={"generation": CALL, "evaluation": CALL}),
@@ -72,7 +72,7 @@ def test_it_is_added_up_by_role_model_agent_and_task():
     assert list(rows(told["tasks"])) == ["Describe the bridge in one sentence, for a guide book.", "Another."]
 
 
-def test_what_came_after_the_best_version_is_told():
+def test_spend_after_the_best_version_is_shown():
     told = read(run("a", 0.2, 0.9, 0.4, 0.3), run("b", 0.2, 0.9))
     assert (told["total"]["later_usd"], told["total"]["later_tokens"]) == (0.02, 240)
     dropped = run("c", 0.2, 0.9, 0.4)
@@ -97,7 +97,7 @@ def test_what_came_after_the_best_version_is_told():
         ([], "No finished runs are kept here yet."),
     ],
 )
-def test_what_is_not_known_is_said(runs, told):
+def test_unknown_costs_are_mentioned(runs, told):
     runs = [replace(one, versions=()) if one.status == "failed" else one for one in runs]
     assert told in Seen(read(*runs, kind="html")).words
 
@@ -105,21 +105,21 @@ def test_what_is_not_known_is_said(runs, told):
 @pytest.mark.parametrize(
     ("query", "runs"), [("?days=all", 2), ("?days=7&inner=0", 1), ("?inner=1", 2), ("?days=90", 2)]
 )
-def test_what_can_be_left_out(query, runs):
+def test_inner_runs_can_be_left_out(query, runs):
     assert read(run("a"), run("b", parent="a"), query=query)["total"]["runs"] == runs
 
 
-def test_where_nothing_was_spent_the_page_says_what_to_run():
+def test_an_empty_page_says_what_to_run():
     for query in ("", "?days=7", "?days=all"):
         assert "redraft demo" in Seen(pages(MemoryStore()).get(f"/spend{query}").text).words
 
 
-def test_an_unknown_period_is_named():
+def test_an_unknown_period_is_an_error():
     answer = pages(MemoryStore()).get("/spend?days=8")
     assert (answer.status_code, "days must be one of 7, 30, 90, all" in answer.text) == (400, True)
 
 
-def test_what_has_no_room_is_added_up():
+def test_rows_beyond_the_limit_are_summed():
     runs = [run(f"r{number:02}", task=Task(f"Task {number}")) for number in range(MOST + 5)]
     tasks = read(*runs)["tasks"]
     assert (len(tasks["rows"]), tasks["others"]["count"], tasks["others"]["runs"]) == (MOST, 5, 5)
@@ -136,7 +136,7 @@ def test_many_days_are_shown_by_month():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_words_are_shown_harmlessly(text):
+def test_hostile_words_are_escaped(text):
     page = read(run("a", task=Task(text), origin=Origin("agent", text, text)), kind="html")
     seen = Seen(page)
     assert "img" not in seen.tags
@@ -145,7 +145,7 @@ def test_hostile_words_are_shown_harmlessly(text):
     assert not any(character in page for character in "\x1b\x00\x9b\u202e\u2066")
 
 
-def test_secrets_are_withheld_also_where_a_description_is_cut(monkeypatch):
+def test_secrets_are_withheld_before_a_description_is_cut(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
     task, name = Task("x" * 190 + secret), f"agent {secret}"
@@ -195,7 +195,7 @@ def test_spend_includes_the_cycles_of_agents():
 
 
 @pytest.mark.usefixtures("project")
-def test_a_cycle_is_counted_once_and_a_later_one_too():
+def test_each_cycle_is_counted_once():
     async def main():
         here = Project.here()
         counts = []
@@ -221,7 +221,7 @@ def noted(run_id="noted"):
     return store
 
 
-def test_spend_includes_the_notes_that_were_made_after_runs():
+def test_spend_includes_notes():
     told = pages(noted()).get("/spend.json?days=all").json()
     assert told["total"]["cost_usd"] == pytest.approx(0.03)
     assert (told["total"]["runs"], told["total"]["cycles_and_notes"]) == (1, 1)
@@ -253,7 +253,7 @@ class Learning:
         await answer(self.model, ChatRequest((Message("user", "What went wrong?"),)))
 
 
-def test_the_page_of_a_run_includes_what_lessons_took():
+def test_the_page_of_a_run_includes_the_cost_of_lessons():
     store = MemoryStore()
     model = ScriptedModel([ChatReply("Nothing.", usage=CALL)])
     pattern = ReflectionPattern(max_iterations=0, advisors=[Learning(model)])

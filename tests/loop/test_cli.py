@@ -27,12 +27,12 @@ def test_the_verdict_is_the_exit_code(criteria, draft, code, says):
     assert result.stderr == ""
 
 
-def test_what_failed_stands_beside_its_criterion(criteria):
+def test_issues_are_shown_beside_their_criterion(criteria):
     lines = redraft("check", "-", "-c", criteria, stdin="x\nb aaa").stdout.splitlines()
     assert lines[2:] == ["1.00  three", "0.00  no b   line 2: Found forbidden: 'b' ('b')"]
 
 
-def test_json_holds_the_evaluation(criteria, tmp_path):
+def test_check_as_json_has_the_evaluation(criteria, tmp_path):
     (tmp_path / "d.txt").write_text("aab")
     found = document(redraft("check", tmp_path / "d.txt", "-c", criteria, "--json"))
     assert found["satisfactory"] is False
@@ -49,7 +49,7 @@ def judged(score):
     }
 
 
-def test_a_judge_is_asked_where_a_criterion_needs_one(monkeypatch, tmp_path):
+def test_a_model_judges_only_if_a_criterion_needs_one(monkeypatch, tmp_path):
     (tmp_path / "c.yaml").write_text("task: Greet.\ncriteria: [{name: kind, description: It is kind.}]")
     model = script(monkeypatch, ModelError("no"))
     result = redraft("check", "-", "-c", tmp_path / "c.yaml", "-m", "any:model", stdin="Hello")
@@ -59,7 +59,7 @@ def test_a_judge_is_asked_where_a_criterion_needs_one(monkeypatch, tmp_path):
     assert "Greet." in model.requests[0].messages[-1].content
 
 
-def test_a_judge_that_is_missing_is_asked_for(tmp_path):
+def test_check_asks_for_a_missing_model(tmp_path):
     (tmp_path / "c.yaml").write_text("- It is kind.")
     result = redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="Hello")
     assert result.exit_code == 2
@@ -77,14 +77,14 @@ def test_a_judge_that_is_missing_is_asked_for(tmp_path):
         (".", None, "Is a directory"),
     ],
 )
-def test_a_draft_that_is_none_is_an_error(criteria, file, stdin, says):
+def test_an_unreadable_or_empty_draft_is_an_error(criteria, file, stdin, says):
     result = redraft("check", file, "-c", criteria, stdin=stdin)
     assert result.exit_code == 2
     assert says in result.stderr
     assert result.stdout == ""
 
 
-def test_a_function_may_stand_beside_the_criteria(tmp_path):
+def test_a_function_is_imported_from_beside_the_criteria(tmp_path):
     name = "checks_beside_the_criteria"
     (tmp_path / f"{name}.py").write_text("def warm(text):\n    return 'tea' in text, 'It is cold.'\n")
     config = f"{{function: '{name}:warm'}}"
@@ -96,12 +96,12 @@ def test_a_function_may_stand_beside_the_criteria(tmp_path):
     del sys.modules[name]
 
 
-def test_a_draft_that_is_no_text_is_an_error(criteria, tmp_path):
+def test_a_binary_draft_is_an_error(criteria, tmp_path):
     (tmp_path / "d.bin").write_bytes(b"\xff\xfe")
     assert "is not UTF-8 text" in redraft("check", tmp_path / "d.bin", "-c", criteria).stderr
 
 
-def test_a_mistake_in_a_function_is_named_with_its_criterion(tmp_path, monkeypatch):
+def test_an_error_in_a_function_names_the_criterion(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def short(text):\n    return text.lenght < 9\n")
     (tmp_path / "c.yaml").write_text(
@@ -114,7 +114,7 @@ def test_a_mistake_in_a_function_is_named_with_its_criterion(tmp_path, monkeypat
     )
 
 
-def test_what_is_kept_says_so_on_stderr(revised):
+def test_the_id_of_a_kept_run_is_on_stderr(revised):
     result = revised("aaa")
     assert result.stdout == "aaa\n"
     run_id = document(redraft("show", "last", "--json"))["run_id"]
@@ -130,7 +130,7 @@ def test_no_keep_keeps_nothing(project, monkeypatch, words):
     assert not (project / ".redraft").exists()
 
 
-def test_a_store_that_cannot_be_written_costs_no_answer(revised, project):
+def test_an_unwritable_store_costs_no_answer(revised, project):
     (project / ".redraft").write_text("this is no folder")
     result = revised("aaa")
     assert (result.exit_code, result.stdout) == (0, "aaa\n")
@@ -159,9 +159,7 @@ def test_all_runs_of_a_demo_go_into_one_file(project, monkeypatch):
 
 @pytest.mark.parametrize("place", ["-", ".", "no/such/folder.jsonl"])
 @pytest.mark.parametrize("command", ["check", "revise", "demo"])
-def test_events_that_cannot_be_written_are_refused_before_anything_is_spent(
-    project, monkeypatch, command, place
-):
+def test_unwritable_events_are_rejected_before_any_call(project, monkeypatch, command, place):
     model = script(monkeypatch, "aaa")
     files = [] if command == "demo" else ["d.txt", "-c", "c.yaml"]
     result = redraft(command, *files, "-m", "any:model", "--events", place)
@@ -170,7 +168,7 @@ def test_events_that_cannot_be_written_are_refused_before_anything_is_spent(
     assert model.requests == []
 
 
-def test_events_may_have_stdout_where_it_is_free(revised):
+def test_events_go_to_stdout_if_nothing_else_does(revised):
     result = revised("aaa", words=["--events", "-", "-o", "out.txt"])
     assert {json.loads(line)["schema_version"] for line in result.stdout.splitlines()} == {1}
     assert Path("out.txt").exists()
@@ -185,7 +183,7 @@ def revise(criteria):
     return revise
 
 
-def test_the_best_version_is_all_that_stdout_gets(monkeypatch, revise):
+def test_revise_prints_only_the_best_version(monkeypatch, revise):
     script(monkeypatch, "aab", "aaa")
     result = revise()
     assert result.exit_code == 0
@@ -197,7 +195,7 @@ def test_the_best_version_is_all_that_stdout_gets(monkeypatch, revise):
     assert "Returned: version 3, which meets the criteria." in lines
 
 
-def test_json_tells_the_run(monkeypatch, revise):
+def test_revise_as_json_has_the_versions(monkeypatch, revise):
     script(monkeypatch, "aaa")
     found = document(revise("--json"))
     assert (found["success"], found["best_output"], found["best_version"]) == (True, "aaa", 2)
@@ -222,25 +220,25 @@ BIG = ChatReply("aab", usage=TokenUsage(input_tokens=900, output_tokens=200, req
         ([], ["--budget-seconds", "0"], 2, ""),
     ],
 )
-def test_the_exit_code_says_how_it_ended(monkeypatch, revise, replies, words, code, stdout):
+def test_the_exit_code_of_revise(monkeypatch, revise, replies, words, code, stdout):
     script(monkeypatch, *replies)
     result = revise(*words)
     assert (result.exit_code, result.stdout) == (code, stdout)
 
 
-def test_a_strategy_is_followed(monkeypatch, revise):
+def test_revise_follows_the_strategy(monkeypatch, revise):
     model = script(monkeypatch, "aaa")
     revise("--strategy", "incremental")
     assert "Build on your answer" in model.requests[0].messages[-1].content
 
 
-def test_the_seconds_are_bounded(monkeypatch, revise):
+def test_revise_is_bounded_in_seconds(monkeypatch, revise):
     model = script(monkeypatch)
     model._answer = lambda _request: time.sleep(0.06) or "b"
     assert revise("--budget-seconds", "0.05").exit_code == 3
 
 
-def test_a_file_is_never_overwritten_silently(monkeypatch, revise, tmp_path):
+def test_revise_overwrites_only_by_force(monkeypatch, revise, tmp_path):
     out = tmp_path / "out.txt"
     out.write_text("mine")
     model = script(monkeypatch, "aaa")
@@ -253,7 +251,7 @@ def test_a_file_is_never_overwritten_silently(monkeypatch, revise, tmp_path):
     assert (result.exit_code, result.stdout, out.read_text()) == (0, "", "aaa")
 
 
-def test_a_file_that_came_into_being_meanwhile_stays(monkeypatch, revise, tmp_path):
+def test_a_file_created_meanwhile_is_not_overwritten(monkeypatch, revise, tmp_path):
     out = tmp_path / "out.txt"
     model = script(monkeypatch, "aaa")
     model._answer = lambda _request: out.write_text("mine") and "aaa"
@@ -262,7 +260,7 @@ def test_a_file_that_came_into_being_meanwhile_stays(monkeypatch, revise, tmp_pa
 
 
 @pytest.mark.parametrize("out", [".", "no/such/folder.txt"])
-def test_a_place_that_cannot_be_written_to_is_refused_first(monkeypatch, revise, out):
+def test_an_unwritable_output_is_rejected_before_any_call(monkeypatch, revise, out):
     model = script(monkeypatch, "aaa")
     assert revise("-o", out).exit_code == 2
     assert model.requests == []
@@ -275,7 +273,7 @@ def test_without_a_task_the_draft_is_the_material(monkeypatch, revise, criteria)
     assert "some words of mine" in model.requests[0].messages[1].content
 
 
-def test_a_model_has_to_be_named(criteria):
+def test_revise_needs_a_model(criteria):
     result = redraft("revise", "-", "-c", criteria, stdin="x")
     assert result.exit_code == 2
     assert "use --model NAME" in result.stderr
@@ -290,7 +288,7 @@ def test_debug_prints_the_traceback(criteria):
     assert result.stderr.startswith("Error: 'nonsense' is not the name of a model")
 
 
-def test_a_defect_has_a_code_of_its_own(monkeypatch, revise):
+def test_a_defect_has_its_own_exit_code(monkeypatch, revise):
     def broken(_given, _settings):
         raise KeyError("oops")
 

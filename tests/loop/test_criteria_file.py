@@ -14,14 +14,14 @@ def read(tmp_path):
     return read
 
 
-def test_a_list_is_enough(read):
+def test_a_list_of_criteria(read):
     given = read("- clarity\n- Names the price.\n- {name: cites, evaluator: regex, config: {pattern: x}}\n")
     assert [criterion.name for criterion in given.criteria] == ["clarity", "Names the price.", "cites"]
     assert given.criteria[2].evaluator_config == {"pattern": "x"}
     assert (given.task, given.task_type, given.threshold) == ("", "", 0.8)
 
 
-def test_a_mapping_says_more(read):
+def test_a_mapping_with_task_and_threshold(read):
     given = read(
         "task: Write.\ntask_type: writing\nthreshold: 1\n"
         "criteria:\n"
@@ -36,7 +36,7 @@ def test_a_task_type_alone_takes_its_default_criteria(read):
     assert read("task_type: writing").criteria[0].name == "clarity"
 
 
-def test_what_is_left_empty_is_left_out(read):
+def test_empty_entries_are_ignored(read):
     assert read("task:\ncriteria: [clear]").task == ""
 
 
@@ -65,14 +65,14 @@ def test_what_is_left_empty_is_left_out(read):
         ("a: 1\na: 2", 2, "comes twice"),
     ],
 )
-def test_a_mistake_is_found_in_its_line(read, text, line, says):
+def test_a_mistake_is_reported_with_its_line(read, text, line, says):
     with pytest.raises(ConfigError) as error:
         read(text)
     assert f"c.yaml, line {line}: " in str(error.value)
     assert says in str(error.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"no\.yaml' cannot be read: No such file"):
         read_criteria(tmp_path / "no.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff")
@@ -80,5 +80,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_criteria(tmp_path / "b.yaml")
 
 
-def test_a_weight_of_0_is_no_mistake(read):
+def test_a_weight_of_0_is_allowed(read):
     assert read("- a\n- {name: b, weight: 0, evaluator: regex, config: {pattern: x}}").criteria[1].weight == 0

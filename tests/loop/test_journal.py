@@ -88,7 +88,7 @@ def told(result):
     )
 
 
-def test_a_run_again_under_its_id_calls_nothing_and_gives_the_same():
+def test_a_finished_run_is_replayed_without_calls():
     async def main():
         store, work = MemoryStore(), Work()
         first = await work.run(store)
@@ -103,7 +103,7 @@ def test_a_run_again_under_its_id_calls_nothing_and_gives_the_same():
 
 
 @pytest.mark.parametrize("dies_at", range(1, 7))
-def test_a_killed_run_goes_on_after_its_last_finished_step(dies_at):
+def test_a_killed_run_resumes_after_its_last_finished_step(dies_at):
     async def main():
         store, work = MemoryStore(), Work(dies_at)
         with pytest.raises(Killed):
@@ -118,7 +118,7 @@ def test_a_killed_run_goes_on_after_its_last_finished_step(dies_at):
     asyncio.run(main())
 
 
-def test_a_clock_that_is_resumed_goes_on_from_what_was_worked():
+def test_the_clock_resumes_from_the_time_worked():
     async def main():
         store, work = MemoryStore(), Work(dies_at=5)
 
@@ -164,7 +164,7 @@ def test_a_time_budget_counts_the_work_before_the_crash(monkeypatch):
     asyncio.run(main())
 
 
-def test_what_a_callback_decided_is_not_asked_again():
+def test_decisions_of_callbacks_are_replayed():
     class Person(ReflectionCallbacks):
         asked = 0
 
@@ -211,7 +211,7 @@ def test_failures_and_waits_are_replayed_without_waiting():
     asyncio.run(main())
 
 
-def test_events_of_a_replay_have_the_times_of_the_first_time():
+def test_replayed_events_have_their_original_times():
     async def main():
         store, work, seconds = MemoryStore(), Work(), []
 
@@ -233,7 +233,7 @@ def test_events_of_a_replay_have_the_times_of_the_first_time():
     ("error", "calls_again"),
     [(ModelError("key refused", status=401), 1), (OutputError("empty"), 1), (KeyError("x"), 1)],
 )
-def test_a_run_that_failed_tries_the_failed_step_again(error, calls_again):
+def test_a_failed_run_retries_the_failed_step(error, calls_again):
     async def main():
         store, work = MemoryStore(), Work(fails_at=3, error=error)
         failed = await work.run(store)
@@ -247,7 +247,7 @@ def test_a_run_that_failed_tries_the_failed_step_again(error, calls_again):
     asyncio.run(main())
 
 
-def test_another_program_is_refused_by_name():
+def test_another_program_is_rejected():
     async def main():
         store, work = MemoryStore(), Work(dies_at=4)
         with pytest.raises(Killed):
@@ -260,7 +260,7 @@ def test_another_program_is_refused_by_name():
     asyncio.run(main())
 
 
-def test_another_task_is_refused():
+def test_another_task_is_rejected():
     async def main():
         store, work = MemoryStore(), Work()
         await work.run(store)
@@ -274,7 +274,7 @@ def test_another_task_is_refused():
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("a", None), (None, "b"), ({"x": 1}, {"x": 2})])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_another_draft_is_refused(first, second, interrupted):
+def test_another_draft_is_rejected(first, second, interrupted):
     async def main():
         store = MemoryStore()
 
@@ -298,7 +298,7 @@ def test_another_draft_is_refused(first, second, interrupted):
     asyncio.run(main())
 
 
-def test_two_at_once_under_one_id_end_with_the_same():
+def test_two_processes_under_one_id_agree():
     async def main():
         store, one, two = MemoryStore(), Work(), Work()
 
@@ -373,13 +373,13 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
     asyncio.run(main())
 
 
-def test_a_path_is_no_store():
+def test_a_path_is_rejected_as_a_store():
     with pytest.raises(ConfigError, match=r"such as SqliteStore\(path\); got 'runs.db'"):
         Journalled("runs.db", "r")
 
 
 @pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak", 5])
-def test_an_id_that_can_not_be_is_refused(run_id):
+def test_an_invalid_id_is_rejected(run_id):
     with pytest.raises(ConfigError, match="run_id must be"):
         Journalled(MemoryStore(), run_id)
 
@@ -416,7 +416,7 @@ class Failing(MemoryStore):
             raise StoreError("the disk is full")
 
 
-def test_a_store_that_fails_under_way_costs_no_answer_and_catches_up(caplog):
+def test_steps_wait_for_a_store_that_fails(caplog):
     async def main():
         store, work = Failing(), Work()
 
@@ -435,7 +435,7 @@ def test_a_store_that_fails_under_way_costs_no_answer_and_catches_up(caplog):
     asyncio.run(main())
 
 
-def test_a_store_that_goes_on_failing_is_said_to_have(caplog):
+def test_a_store_that_keeps_failing_is_reported(caplog):
     async def main():
         store, work = Failing(), Work()
 
@@ -450,7 +450,7 @@ def test_a_store_that_goes_on_failing_is_said_to_have(caplog):
     asyncio.run(main())
 
 
-def test_a_store_that_can_not_be_read_stops_a_resume_before_anything_is_called():
+def test_an_unreadable_store_stops_a_resume_before_any_call():
     async def main():
         store, work = Failing(), Work()
         store.failing = True
@@ -461,7 +461,7 @@ def test_a_store_that_can_not_be_read_stops_a_resume_before_anything_is_called()
     asyncio.run(main())
 
 
-def test_a_run_without_a_journal_tells_its_own_time():
+def test_a_run_without_a_journal_has_its_own_clock():
     result = asyncio.run(reflect("T", generate=lambda p: "x", evaluate=lambda o: True))
     assert abs((datetime.now(UTC) - result.history.versions[0].timestamp).total_seconds()) < 5
 
@@ -518,7 +518,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_a_step_around_a_journal_loses_nothing_of_the_run(around):
+def test_a_run_is_kept_through_a_step_around_its_journal(around):
     async def main():
         store, seen, calls = MemoryStore(), [], []
 
@@ -542,7 +542,7 @@ def test_a_step_around_a_journal_loses_nothing_of_the_run(around):
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_a_killed_run_goes_on_through_a_step_around_its_journal(around):
+def test_a_killed_run_resumes_through_a_step_around_its_journal(around):
     async def main():
         store = MemoryStore()
         with pytest.raises(Killed):
@@ -576,7 +576,7 @@ def test_a_run_inside_a_step_is_found_through_a_step_around_that(around):
     asyncio.run(main())
 
 
-def test_a_journal_that_a_step_hides_is_refused_before_anything_is_called():
+def test_a_hidden_journal_is_rejected_before_any_call():
     def hiding(inner):
         async def step(name, returns, fn, *args, **kwargs):
             return await inner(name, returns, fn, *args, **kwargs)
@@ -600,7 +600,7 @@ def test_a_journal_that_a_step_hides_is_refused_before_anything_is_called():
     asyncio.run(main())
 
 
-def test_a_run_that_can_not_be_kept_goes_on_through_the_step_around_its_journal(caplog):
+def test_a_failing_store_stops_no_run_with_a_step_around_its_journal(caplog):
     async def main():
         store, work, seen = Failing(), Work(), []
         store.failing = True

@@ -50,7 +50,7 @@ def writer(keep=True, **options):
 
 
 @pytest.mark.parametrize("keep", ["redraft.db", None, {}])
-def test_what_is_no_store_is_refused_before_anything_is_called(keep):
+def test_keep_must_be_a_store(keep):
     with pytest.raises(ConfigError, match="keep must be True, False or a Store"):
         asyncio.run(writer(keep).run("sky"))
 
@@ -69,7 +69,7 @@ def test_a_run_is_kept_in_the_project(project):
     assert run.diagnostics == result.diagnostics
 
 
-def test_what_is_kept_is_for_its_owner_only_and_not_for_git(project):
+def test_the_database_is_private_and_ignored_by_git(project):
     asyncio.run(writer().run("sky"))
     home = project / ".redraft"
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -89,14 +89,14 @@ def test_keeping_can_be_switched_off(project, monkeypatch, way):
 
 
 @pytest.mark.parametrize(("keep", "why"), [(False, "leave keep=True"), (True, "REDRAFT_HOME. is empty")])
-def test_an_id_for_a_run_that_is_not_kept_is_an_error(project, monkeypatch, keep, why):
+def test_an_id_without_a_store_is_an_error(project, monkeypatch, keep, why):
     with monkeypatch.context() as changed:
         changed.setenv("REDRAFT_HOME", "")
         with pytest.raises(ConfigError, match=f"'x' is not kept, so it can't be resumed: .*{why}"):
             asyncio.run(writer(keep).run_as("x", "sky"))
 
 
-def test_agents_of_one_name_in_two_projects_do_not_see_one_another(tmp_path, monkeypatch):
+def test_projects_are_separate(tmp_path, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     stores = []
     for name in ("one", "two"):
@@ -110,7 +110,7 @@ def test_agents_of_one_name_in_two_projects_do_not_see_one_another(tmp_path, mon
         asyncio.run(store.aclose())
 
 
-def test_a_function_that_runs_again_under_its_id_is_not_called():
+def test_a_reflected_function_is_replayed():
     async def main():
         store, calls = MemoryStore(), []
 
@@ -129,7 +129,7 @@ def test_a_function_that_runs_again_under_its_id_is_not_called():
     asyncio.run(main())
 
 
-def test_a_finished_run_tells_its_listener_again():
+def test_a_replayed_run_emits_its_events_again():
     async def main():
         store, heard = MemoryStore(), []
         pattern = ReflectionPattern(max_iterations=0, on_event=heard.append)
@@ -185,7 +185,7 @@ async def run_agent(model, pattern, store):
     return await Agent(model, pattern=pattern).run("Say yes.", step=Journalled(store, "agent run"))
 
 
-def test_only_first_best_and_last_are_kept_where_so_wished():
+def test_only_the_first_best_and_last_version_are_kept_on_request():
     async def main():
         store, scores = MemoryStore(), iter([0.1, 0.5, 0.2, 0.3])
         drafts = iter(range(1, 9))
@@ -207,7 +207,7 @@ def test_only_first_best_and_last_are_kept_where_so_wished():
     asyncio.run(main())
 
 
-def test_a_run_that_raises_is_kept_with_what_it_made():
+def test_a_run_that_raises_is_kept_with_its_versions():
     async def main():
         store = MemoryStore()
 
@@ -240,7 +240,7 @@ def test_a_run_without_any_version_is_kept_with_its_error():
     asyncio.run(main())
 
 
-def test_a_cancelled_run_is_kept_and_goes_on():
+def test_a_cancelled_run_is_kept_and_resumes():
     async def main():
         store, calls = MemoryStore(), []
 
@@ -271,7 +271,7 @@ def test_a_cancelled_run_is_kept_and_goes_on():
     asyncio.run(main())
 
 
-def test_a_run_inside_a_step_is_found_again_and_shown_with_its_parent():
+def test_a_run_inside_a_step_is_found_again_by_its_parent():
     async def main():
         store, calls = MemoryStore(), []
         inner = writer()
@@ -297,7 +297,7 @@ def test_a_run_inside_a_step_is_found_again_and_shown_with_its_parent():
     asyncio.run(main())
 
 
-def test_a_run_under_way_shows_what_it_has_so_far():
+def test_a_running_run_shows_its_versions_so_far():
     async def main():
         store, seen = MemoryStore(), []
 
@@ -322,7 +322,7 @@ def test_a_run_under_way_shows_what_it_has_so_far():
     ("asked", "found"),
     [("last", "b-2"), ("a-1", "a-1"), ("a-", "a-1"), ("b-", "Several runs match"), ("c", "no run 'c'")],
 )
-def test_a_run_is_found_by_its_id_or_the_beginning_of_it(asked, found):
+def test_a_run_is_found_by_its_id_or_a_prefix(asked, found):
     async def main():
         store = MemoryStore()
         for run_id in ("a-1", "b-1", "b-2"):
@@ -362,7 +362,7 @@ class Broken(MemoryStore):
         raise StoreError("the file is no database of Redraft's")
 
 
-def test_a_new_run_that_can_not_be_kept_runs_all_the_same(caplog):
+def test_a_new_run_that_can_not_be_kept_still_runs(caplog):
     with caplog.at_level(logging.WARNING, "redraft"):
         result = asyncio.run(writer(keep=Broken()).run("sky"))
     assert len(result.history.versions) == 3
@@ -370,12 +370,12 @@ def test_a_new_run_that_can_not_be_kept_runs_all_the_same(caplog):
     assert "The run is not kept" in caplog.text
 
 
-def test_a_resume_that_can_not_be_read_is_an_error():
+def test_resuming_from_an_unreadable_store_is_an_error():
     with pytest.raises(StoreError, match="no database"):
         asyncio.run(writer(keep=Broken()).run_as("x", "sky"))
 
 
-def test_a_record_of_a_newer_form_is_refused_by_name():
+def test_a_record_of_a_newer_version_is_rejected():
     async def main():
         store = MemoryStore()
         await store.put(Record("run", "r", {"run_id": "r"}))

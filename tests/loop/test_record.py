@@ -5,13 +5,14 @@ import sys
 
 import pytest
 
+from redraft import Task
 from redraft.loop.record import Origin, Process, own_start, start_of
 from redraft.loop.runs import Runs
 from redraft.stores.memory import MemoryStore
 from support.kept_runs import record
 
 
-def test_a_process_that_has_ended_is_known_to_be_gone():
+def test_an_ended_process_is_gone():
     me = Process.this()
     assert not me.is_gone()
     assert Process(me.host, me.pid, "1").is_gone()
@@ -39,7 +40,7 @@ def without_proc(request, tmp_path, monkeypatch):
     own_start.cache_clear()
 
 
-def test_without_proc_a_process_that_has_ended_is_gone_all_the_same(without_proc, sleeper):
+def test_an_ended_process_is_gone_without_proc(without_proc, sleeper):
     me = Process.this()
     assert bool(me.started) == (without_proc == "ps")
     assert me.is_gone() is False
@@ -52,7 +53,7 @@ def test_without_proc_a_process_that_has_ended_is_gone_all_the_same(without_proc
 
 
 @pytest.mark.parametrize("without_proc", ["nothing"], indirect=True)
-def test_where_the_machine_can_not_tell_the_state_is_unknown(without_proc, sleeper):
+def test_the_state_is_unknown_without_proc_and_ps(without_proc, sleeper):
     lost = Process(Process.this().host, sleeper.pid, "")
     run = record([], run_id="r", process=lost)
     assert run.state == "unknown"
@@ -80,5 +81,25 @@ raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
 
-def test_an_origin_says_what_began_a_run():
+def test_the_origin_names_what_began_a_run():
     assert Origin().surface == "function"
+
+
+@pytest.mark.parametrize(
+    ("origin", "task", "call"),
+    [
+        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
+        (Origin("agent"), Task("x" * 300),
+         "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
+        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)"),
+        (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
+    ],
+)  # fmt: skip
+def test_the_resuming_call_follows_from_the_origin(origin, task, call):
+    assert record([], run_id="r", origin=origin, task=task).resuming_call() == call
+
+
+@pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
+def test_a_task_of_an_ensemble_is_resumed_by_the_ensemble(run_id):
+    call = "await ensemble.run(..., run_id='my')"
+    assert record([], run_id=run_id, origin=Origin("task", "write")).resuming_call() == call

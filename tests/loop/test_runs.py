@@ -26,7 +26,7 @@ PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
         ([("a", 0.5), ("b", 0.4), ("c", 0.3)], {"preserve_all_versions": False}, 2, None, None),
     ],
 )
-def test_what_came_after_the_best_is_added_up(made, choices, versions, tokens, cost):
+def test_the_spend_after_the_best_is_summed(made, choices, versions, tokens, cost):
     spent = ran(*made, **choices).after_best
     assert spent.versions == versions
     assert spent.seconds >= 0
@@ -54,7 +54,7 @@ def test_a_version_has_many_names(name, number):
         ((), "best", "has no version yet: it is running."),
     ],
 )
-def test_a_version_that_is_not_there_is_an_error(scores, name, says):
+def test_an_unknown_version_is_an_error(scores, name, says):
     with pytest.raises(ConfigError, match="version") as error:
         kept(history(*scores)).version(name)
     assert says in str(error.value)
@@ -72,7 +72,7 @@ def test_each_step_belongs_to_the_version_that_it_worked_on():
     ]  # fmt: skip
 
 
-def test_a_step_that_failed_was_for_the_version_that_never_came():
+def test_a_failed_step_belongs_to_the_missing_version():
     assert seen(ran(("a", 0.1), OSError("away")))[-1] == ("revise", 2)
 
 
@@ -82,7 +82,7 @@ def test_steps_add_up():
     assert [one.began for one in stretches] == sorted(one.began for one in stretches)
 
 
-def test_why_shows_what_the_rule_said_and_derives_nothing():
+def test_why_shows_the_recorded_stop():
     stop = Stop(ConvergenceReason.PLATEAU, "It was not beaten.", {"plateau_iterations": 2})
     found = kept(history(0.5, 0.4, 0.3), stop=stop).why
     assert (found.rule, found.detail, found.numbers) == ("plateau", stop.detail, stop.numbers)
@@ -98,7 +98,7 @@ def test_why_shows_what_the_rule_said_and_derives_nothing():
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),
     ],
 )
-def test_a_run_that_no_rule_stopped_says_how_it_stands(fields, rule, says):
+def test_why_explains_the_state_of_a_run_without_a_rule(fields, rule, says):
     found = kept(history(0.4), **fields).why
     assert found.rule == rule
     assert says in found.detail
@@ -119,7 +119,7 @@ def test_the_step_that_failed_is_named():
         ({"criteria_scores": {"short": 0.69999}}, ("the score 0.60 < 0.80", "short 0.69999 < 0.70000")),
     ],
 )
-def test_what_a_version_lacks(fields, lacks):
+def test_shortfalls_of_a_version(fields, lacks):
     one = version(1, 0.6, **fields)
     assert kept([one]).shortfalls(one) == lacks
 
@@ -154,7 +154,7 @@ def at(store, moment, *records):
         keep(store, *records)
 
 
-def test_a_row_says_what_lists_and_sums_need(store):
+def test_an_index_row_has_what_lists_and_sums_need(store):
     judged = history(0.2, 0.9, 0.4, 0.3, token_usage=CALL)
     for number, each in enumerate(judged):
         each.evaluation.criteria_scores["facts"] = number / 10
@@ -169,7 +169,7 @@ def test_a_row_says_what_lists_and_sums_need(store):
     assert run_sync(Runs(store).row("b")) is None
 
 
-def test_a_row_says_how_a_run_stands(store):
+def test_an_index_row_has_the_state(store):
     keep(store, ended("a"), ended("b", reason=None), ended("c", reason=None, process=GONE))
     assert [state_of(run_sync(Runs(store).row(name))) for name in "abc"] == ["finished", "running", "killed"]
     spend = run_sync(Runs(store).spend())
@@ -188,7 +188,7 @@ def test_a_row_says_how_a_run_stands(store):
         (date(2026, 2, 1), True, ""),
     ],
 )
-def test_spend_is_of_the_days_that_are_asked_for(store, since, inner, runs):
+def test_spend_of_a_period(store, since, inner, runs):
     at(store, datetime(2026, 1, 30, 9, tzinfo=UTC), ended("a"))
     at(store, datetime(2026, 1, 31, 23, 30, tzinfo=UTC), ended("b"), ended("c", parent="b"))
     spend = run_sync(Runs(store).spend(since, inner=inner))
@@ -197,7 +197,7 @@ def test_spend_is_of_the_days_that_are_asked_for(store, since, inner, runs):
     assert spend.inner_runs == (since != date(2026, 2, 1))
 
 
-def test_groups_of_days_have_the_runs_of_that_day(store):
+def test_a_group_of_a_day_has_its_runs(store):
     for day in (30, 31):
         at(store, datetime(2026, 1, day, 23, 59, tzinfo=UTC), ended(f"{day}"))
 
@@ -209,7 +209,7 @@ def test_groups_of_days_have_the_runs_of_that_day(store):
     assert run_sync(main()) == [("2026-01-31", ["31"]), ("2026-01-30", ["30"])]
 
 
-def test_only_the_newest_of_a_group_are_looked_at():
+def test_only_the_newest_runs_of_a_group_are_read():
     store = MemoryStore()
     keep(store, *(ended(f"{number:04}") for number in range(NEWEST_OF_GROUP + 5)))
 

@@ -19,7 +19,7 @@ from support.versions import version
         ("1", "2", False, {"words": [("-", "1"), ("+", "2")]}),
     ],
 )  # fmt: skip
-def test_json_is_compared_by_its_fields_and_all_else_by_its_words(old, new, same, found):
+def test_json_is_compared_by_fields_and_text_by_words(old, new, same, found):
     diff = version_diff(version(1, 0.5, old), version(3, None, new))
     document = diff_document(diff)
     if "words" in found:
@@ -47,7 +47,7 @@ def test_json_is_compared_by_its_fields_and_all_else_by_its_words(old, new, same
         ([], [], 0.9, [], []),
     ],
 )
-def test_a_point_is_addressed_when_it_is_not_made_again(older, newer, score, marks, new):
+def test_an_issue_is_addressed_if_it_is_not_raised_again(older, newer, score, marks, new):
     found = addressed(ReflectionEvaluation(0.5, issues=older), ReflectionEvaluation(score, issues=newer))
     assert [point.addressed for point in found.points] == marks
     assert [str(issue) for issue in found.new] == new

@@ -2,10 +2,12 @@
 
 import os
 import socket
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from redraft import ModelError
+from redraft.terminal.console import sparkline, when
 from support.commands import document, redraft, script
 from support.redact_corpus import Maker, person
 
@@ -105,3 +107,29 @@ def test_progress_shows_no_secret(project, monkeypatch, words, code):
     for said in (told.removesuffix(f"b {KNOWN}\n"), result.stderr):
         assert PASSWORD not in said
         assert KNOWN not in said
+
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(3, "just now"), (61, "1 min ago"), (7200, "2 h ago"), (90_000, "1 d ago"), (9 * 86400, "2026-11-13")],
+)
+def test_times_are_relative_within_a_week(monkeypatch, seconds, shown):
+    monkeypatch.setenv("TZ", "UTC")
+    assert when(NOW - timedelta(seconds=seconds), NOW) == shown
+
+
+@pytest.mark.parametrize(
+    ("scores", "longest", "line"),
+    [
+        ([0, 0.5, 1], None, "▁▅█"),
+        ([None, 0.99], None, "·█"),
+        ([-1, 2], None, "▁█"),
+        ([0, 0.2, 0.4, 1], 3, "▁▄█"),
+        ([], None, ""),
+    ],
+)
+def test_sparkline(scores, longest, line):
+    assert sparkline(scores, longest) == line
