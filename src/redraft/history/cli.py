@@ -1,4 +1,4 @@
-"""The commands on runs that were kept: `redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
+"""Commands on kept runs: `redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _no_runs(place: str, *, filtered: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """The cells of a row; `n` is the number of versions, or of nodes in a workflow."""
 
     run_id: str
@@ -195,9 +195,9 @@ class Row:
     seconds: float
 
 
-def run_row(record: RunRecord) -> Row:
+def run_row(record: RunRecord) -> TableRow:
     """Return the row of a run."""
-    return Row(
+    return TableRow(
         record.run_id,
         record.started_at,
         record.origin.name,
@@ -211,9 +211,9 @@ def run_row(record: RunRecord) -> Row:
     )
 
 
-def _workflow_row(row: WorkflowRow) -> Row:
+def _workflow_row(row: WorkflowRow) -> TableRow:
     """Return the row of a workflow."""
-    return Row(
+    return TableRow(
         row.run_id,
         row.started_at,
         row.name,
@@ -227,7 +227,7 @@ def _workflow_row(row: WorkflowRow) -> Row:
     )
 
 
-def run_table(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
+def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) -> Table:
     """Render runs as a table; a narrow terminal gets fewer columns."""
     columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
@@ -339,17 +339,13 @@ def _title(run: KeptRun) -> Text:
     return line
 
 
-def _task_text(run: KeptRun) -> Text:
-    """Render the task, shortened."""
-    text = visible(run.record.task.description.strip())
-    short = text if len(text) <= LONGEST_TASK else f"{text[:LONGEST_TASK].rstrip()} ..."
-    return Text(short, QUIET)
-
-
 def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
     record, reason = run.record, run.why
     best = record.version(record.best)
-    lines: list[RenderableType] = [_title(run), Padding(_task_text(run), INDENT), ""]
+    task = visible(record.task.description.strip())
+    if len(task) > LONGEST_TASK:
+        task = f"{task[:LONGEST_TASK].rstrip()} ..."
+    lines: list[RenderableType] = [_title(run), Padding(Text(task, QUIET), INDENT), ""]
     if best is not None and has_no_criteria(best):
         lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which nothing judged"))
     elif best is not None:
@@ -576,12 +572,13 @@ def diff(
 def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
     """Render two versions' scores, what changed, and which issues were addressed."""
     older, newer = diff.older, diff.newer
+    base = "" if newer.base is None else f", from version {newer.base}"
     parts: list[RenderableType] = [
         Text(
             f"version {older.iteration} ({scored(older)}) > version {newer.iteration} ({scored(newer)})",
             "bold",
         ),
-        Text(_made(newer), QUIET),
+        Text(f"version {newer.iteration}: {newer.strategy.replace('_', ' ')}{base}", QUIET),
         "",
     ]
     if older is newer:
@@ -595,11 +592,6 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
     else:
         parts.append(changes(as_text(older.output), as_text(newer.output), coloured=coloured, longest=None))
     return Group(*parts, *_points(diff))
-
-
-def _made(newer: ReflectionVersion) -> str:
-    base = "" if newer.base is None else f", from version {newer.base}"
-    return f"version {newer.iteration}: {newer.strategy.replace('_', ' ')}{base}"
 
 
 def _field(change: FieldChange, *, coloured: bool) -> Text:

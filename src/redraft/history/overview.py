@@ -30,12 +30,13 @@ WATCHED = 10
 
 async def runs(request: PageRequest) -> RunsView:
     """Read a page of the runs and workflows that match the query."""
-    wanted, project, kept = RunFilter.of(request), request.project, Runs(request.project.store)
+    wanted, project = RunFilter.of(request), request.project
+    project_runs = Runs(project.store)
     last = await wanted.last(request)
-    rows = await wanted.runs(kept, MOST + 1, last)
+    rows = await wanted.runs(project_runs, MOST + 1, last)
     found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
     shown = found[:MOST]
-    records = await kept.read_rows([one for one in shown if isinstance(one, RunRow)])
+    records = await project_runs.read_rows([one for one in shown if isinstance(one, RunRow)])
     by_id = {record.run_id: _row(await _shown(request, record)) for record in records}
     table: list[ListedRun | WorkflowRow] = []
     for one in shown:
@@ -167,12 +168,12 @@ async def _fingerprint(request: PageRequest) -> str:
     wanted, project = RunFilter.of(request), request.project
     if wanted.before:
         return ""
-    kept = Runs(project.store)
-    found = await wanted.runs(kept, MOST)
+    project_runs = Runs(project.store)
+    found = await wanted.runs(project_runs, MOST)
     at_work = [row.run_id for row in found if state_of(row) in AT_WORK]
     workflows = await wanted.workflows(request, WATCHED)
     at_work += [one.record.run_id for one in workflows if one.state in AT_WORK]
-    progress = [await kept.latest_step(run_id) for run_id in at_work]
+    progress = [await project_runs.latest_step(run_id) for run_id in at_work]
     ended = [f"{one.record.run_id} {one.state}" for one in workflows]
     return "; ".join([found[0].run_id if found else "", *progress, *ended])
 

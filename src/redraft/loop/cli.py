@@ -545,7 +545,7 @@ def task_of(draft: str, wanted: CriteriaFile) -> Task:
 
 
 async def ask_one_token(model: ChatModel) -> None:
-    """Request one token from a model, so that it loads."""
+    """Request one token from a model, which loads it."""
     await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
 
 
@@ -575,7 +575,7 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether a file holds what the resumed run wrote there when it failed."""
+    """Return whether a file holds what the resumed run wrote there when it failed."""
     again = resumed.get()
     best = None if again is None else again.record.version(again.record.best)
     if best is None or not path.is_file():
@@ -644,7 +644,12 @@ def listening(progress: Listener, events: str | None, *, stdout_is_free: bool = 
         return
     check_events(events, stdout_is_free=stdout_is_free)
     with EventLog(sys.stdout if events == STDOUT else events) as log:
-        yield _both(progress, log)
+
+        def listener(event: Event) -> None:
+            log(event)
+            progress(event)
+
+        yield listener
 
 
 def check_events(events: str | None, *, stdout_is_free: bool = False) -> None:
@@ -656,11 +661,3 @@ def check_events(events: str | None, *, stdout_is_free: bool = False) -> None:
         )
     if events not in (None, STDOUT):
         EventLog(events).close()
-
-
-def _both(progress: Listener, log: EventLog) -> Listener:
-    def tell(event: Event) -> None:
-        log(event)
-        progress(event)
-
-    return tell
