@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START = 3
-"""How many first letters must agree, so that `codegen` suggests `code_generation`."""
+"""How many first letters must agree, for `codegen` to suggest `code_generation`."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -44,7 +44,7 @@ MOST_CANDIDATES = 6
 
 
 def only(found: Sequence[T], wanted: str, things: str, name: Callable[[T], str]) -> T | None:
-    """Return the only match, or None if there is none; raises `ConfigError` that lists several."""
+    """Return the only match, or None if nothing matches; raises a `ConfigError` that lists several."""
     if len(found) > 1:
         names = ", ".join(name(one) for one in found[:MOST_CANDIDATES])
         more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""

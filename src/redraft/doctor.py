@@ -128,7 +128,7 @@ def settings_in_force() -> list[SettingInForce]:
             source = "default" if value == getattr(defaults, setting.name) else SETTINGS_FILE
         if value and not setting.repr:
             value = without_password(value)
-        found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["says"]))
+        found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["description"]))
     return found
 
 

@@ -36,7 +36,7 @@ class Generator(Protocol):
 
 
 class Evaluator(Protocol):
-    """Judge an output. One that cannot be judged gets a score of None; that is no reason to raise."""
+    """Judge an output. An output that cannot be judged gets a score of None instead of an exception."""
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation: ...
 
@@ -57,7 +57,7 @@ class Stopper(Protocol):
 
 @runtime_checkable
 class AgentPattern(Protocol):
-    """How an agent gets from a query to its answer; `ReflectionPattern` is one."""
+    """How an agent gets from a query to its answer; `ReflectionPattern` implements it."""
 
     __slots__ = ()  # so that a pattern with slots has no `__dict__`
 
@@ -98,7 +98,7 @@ class Embedder(Protocol):
 
 
 class Advisor(Protocol):
-    """Gives advice before a run, and learns from its result."""
+    """Give advice before a run, and learn from its result."""
 
     async def recall(self, task: Task, /) -> list[Advice]: ...
 
@@ -120,7 +120,7 @@ class FailureObserver(Advisor, Protocol):
 
 
 class Step(Protocol):
-    """Carry out one effect of a run: every effect goes through a step.
+    """Carry out one effect of a run, such as a model call.
 
     `name` identifies the effect and `returns` is the type of its result, by which the result is stored as
     JSON. Delivery is at least once. Retrying, observing, recording and replaying are steps that wrap steps.
@@ -138,7 +138,7 @@ class Step(Protocol):
 class Allowance(Protocol):
     """What the current step may still use of its run's budget.
 
-    What goes beyond it raises `UnfinishedError` with the reason, before anything is spent.
+    Anything beyond it raises `UnfinishedError` with the reason, before anything is spent.
     """
 
     @property
@@ -151,7 +151,7 @@ class Allowance(Protocol):
         ...
 
     async def in_time(self, check: Awaitable[R], /) -> R:
-        """Await a check that costs nothing, and cancel it when the time for such checks is spent."""
+        """Await a free check, and cancel it when the time for such checks is spent."""
         ...
 
 

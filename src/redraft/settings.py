@@ -13,13 +13,15 @@ from redraft.errors import ConfigError
 SETTINGS_FILE = "redraft.toml"
 
 
-def _setting(variable: str, says: str, default: str | None = None, *, is_secret: bool = False) -> Any:
-    return field(default=default, repr=not is_secret, metadata={"variable": variable, "says": says})
+def _setting(variable: str, description: str, default: str | None = None, *, is_secret: bool = False) -> Any:
+    return field(
+        default=default, repr=not is_secret, metadata={"variable": variable, "description": description}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that apply unless an argument overrides them; fields are documented by their metadata."""
+    """The settings that apply unless an argument overrides them; their metadata describes the fields."""
 
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
     reflection_model: str | None = _setting(
@@ -54,7 +56,7 @@ class Settings:
     )
     models: dict[str, str] = field(
         default_factory=dict[str, str],
-        metadata={"variable": None, "says": "Your own names for models, such as `fast`."},
+        metadata={"variable": None, "description": "Your own names for models, such as `fast`."},
     )
 
 
@@ -72,7 +74,7 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 
 def in_environment(name: str, variable: str | None) -> str | None:
-    """Return a setting's value in the environment; an empty one counts only if it has a meaning."""
+    """Return a setting's value in the environment; an empty one counts only where it means something."""
     value = os.environ.get(variable) if variable else None
     return value if value or name in _MAY_BE_EMPTY else None
 
@@ -90,7 +92,7 @@ def without_password(url: str) -> str:
 def project_folder(folder: Path | None = None) -> Path:
     """Return the nearest folder with a `redraft.toml`, from `folder` upwards; if none has one, `folder`."""
     start = (folder or Path.cwd()).resolve()
-    return next((place for place in (start, *start.parents) if (place / SETTINGS_FILE).is_file()), start)
+    return next((one for one in (start, *start.parents) if (one / SETTINGS_FILE).is_file()), start)
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -121,5 +123,7 @@ def settings_table() -> str:
         variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""
         place = f"`[{setting.name}]`" if setting.name == "models" else f"`{setting.name}`"
         default = f"`{setting.default}`" if isinstance(setting.default, str) else "none"
-        rows.append(f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['says']} |")
+        rows.append(
+            f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['description']} |"
+        )
     return "\n".join(rows)

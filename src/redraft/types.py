@@ -24,7 +24,7 @@ class Task:
 
     `expected_output` describes what the answer should look like. `task_type` picks default criteria
     (`code_generation`, `writing`, `analysis`, `reasoning`) and groups lessons. `tools` names the tools that
-    the agent may use. `context` is background for this run alone.
+    the agent may use. `context` is background for this run only.
     """
 
     description: str

@@ -160,13 +160,13 @@ def answer_in(output: Any, raw: bool) -> tuple[Any, int]:
 # The verdict on a criterion.
 
 PASSED = ReflectionEvaluation(1.0, satisfactory=True)
-"""The criterion is met, and there is nothing else to say."""
+"""The criterion is met."""
 
 NOT_APPLICABLE = ReflectionEvaluation(None, satisfactory=True)
-"""There is nothing to judge, and nothing to object to: no score, yet satisfactory."""
+"""There is nothing to judge: no score, and satisfactory."""
 
 SKIPPED = ReflectionEvaluation(None)
-"""Nothing was asked: not judged, and no complaint about it."""
+"""Not judged, because no model may be asked; no issue."""
 
 
 def failed(*issues: Issue) -> ReflectionEvaluation:
@@ -181,7 +181,7 @@ def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:
 
 
 def applies(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether a criterion applied: it has a score, or complains that it has none."""
+    """Return whether a criterion applied to the output: it has a score, or is not satisfactory."""
     return evaluation.overall_score is not None or not evaluation.satisfactory
 
 

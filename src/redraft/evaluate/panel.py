@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 CHECKS = {"regex": regex, "function": function, "schema": schema, **dict.fromkeys(COUNTS, count)}
 IMMEDIATE = frozenset({"regex", *COUNTS, "schema", "compare"})
-"""Checks that wait for nothing: running them in tasks of their own would cost more than they do."""
+"""Checks that wait for nothing: tasks of their own would cost more than the checks."""
 
 
 def panel(

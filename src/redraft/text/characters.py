@@ -44,7 +44,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def is_well_formed(text: str) -> bool:
-    """Say whether a text can be encoded as UTF-8: whether it holds no surrogates."""
+    """Return whether a text can be encoded as UTF-8: whether it holds no surrogates."""
     return text.isascii() or _SURROGATES.search(text) is None
 
 

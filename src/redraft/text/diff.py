@@ -110,7 +110,7 @@ def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def _is_quick(before: Sequence[str], after: Sequence[str], most: int) -> bool:
-    """Say whether two sequences can be matched quickly: they are short and not too repetitive."""
+    """Return whether two sequences can be matched quickly: they are short and not too repetitive."""
     if len(before) + len(after) > most:
         return False
     again = Counter(after)

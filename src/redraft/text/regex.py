@@ -44,7 +44,7 @@ class Pattern:
     linear: Any = None
 
     def is_quick_on(self, text: str, limit: int = 1) -> bool:
-        """Say whether finding the first `limit` matches in `text` takes linear time."""
+        """Return whether finding the first `limit` matches in `text` takes linear time."""
         if self._engine_for(text) is None:
             return False
         return not self._ends_twice(text) or (limit == 1 and _ends_are_last(self.source))
@@ -71,7 +71,7 @@ class Pattern:
         return self.linear if _UNICODE_CLASS.search(self.source) is None else _unicode(self.source)
 
     def _ends_twice(self, text: str) -> bool:
-        """Say whether `$` also matches before a final line break, as it never does in RE2."""
+        """Return whether `$` also matches before a final line break, as it never does in RE2."""
         return text.endswith("\n") and "$" in self.source and _MULTILINE.match(self.source) is None
 
 
@@ -171,7 +171,7 @@ def _ranges(letter: str, *, is_complement: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _ends_are_last(source: str) -> bool:
-    """Say whether every `$` ends the pattern or one of its outermost alternatives."""
+    """Return whether every `$` ends the pattern or one of its outermost alternatives."""
     depth = position = 0
     for part, in_class in _parts(source):
         position += len(part)

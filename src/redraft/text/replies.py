@@ -8,6 +8,7 @@ from hashlib import blake2b
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from redraft._texts import shortened
 from redraft.errors import OutputError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
 MAX_BRACKETS = 200
-CONTAINERS = (dict, list)  # a tuple, since dict | list would be built anew at every use
 
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
@@ -37,7 +37,7 @@ def json_of(text: str) -> Any:
     value), if there are several different values, for NaN, infinities and duplicate keys, and beyond 1 MB or
     100 levels of nesting.
     """
-    return _read(text, _found)
+    return _read(text, _find)
 
 
 def verdict_json_of(text: str) -> Any:
@@ -46,7 +46,7 @@ def verdict_json_of(text: str) -> Any:
     A judge may quote what it judges, and that may hold a verdict in its own favour. So fences take no
     precedence here: another object anywhere in the reply, bare or in a fence, raises `OutputError`, too.
     """
-    return _read(text, _only_one)
+    return _read(text, _find_only)
 
 
 def _read(text: str, find: Callable[[str], Any]) -> Any:
@@ -76,28 +76,28 @@ def without_thoughts(text: str) -> str:
     return "" if end < 0 else text[end + len(closing) :]
 
 
-def _found(text: str) -> Any:
+def _find(text: str) -> Any:
     try:
-        return _whole(text, 0, len(text))
+        return _decode_all(text, 0, len(text))
     except json.JSONDecodeError:
         fences = list(_fences(text))
     answers = [fence for fence in fences if fence.tag == "json"] or [
         fence for fence in fences if not fence.tag
     ]
     if answers:
-        return _the_one([_whole(text, fence.start, fence.end) for fence in answers])
+        return _the_one([_decode_all(text, fence.start, fence.end) for fence in answers])
     return _in_prose(text, fences)
 
 
-def _only_one(text: str) -> Any:
-    value = _found(text)  # raises whatever `json_of` would raise
+def _find_only(text: str) -> Any:
+    value = _find(text)  # raises whatever `json_of` would raise
     fences = list(_fences(text, nested=True))
     if not fences:
         return value  # found in prose, where nothing takes precedence
     others: list[Any] = [value]
     for fence in fences:
         try:
-            others.append(_whole(text, fence.start, fence.end))
+            others.append(_decode_all(text, fence.start, fence.end))
         except json.JSONDecodeError:
             if fence.tag == "json":
                 raise
@@ -156,7 +156,7 @@ def _fences(text: str, *, nested: bool = False) -> Iterator[_Fence]:
             opening = None
 
 
-def _whole(text: str, start: int, end: int) -> Any:
+def _decode_all(text: str, start: int, end: int) -> Any:
     """Decode the text from `start` to `end`, which must be one JSON value."""
     while start < end and text[start].isspace():
         start += 1
@@ -191,7 +191,7 @@ def _in_prose(text: str, code: list[_Fence]) -> Any:
     else:
         raise _too_many_brackets()
     if not values:
-        raise OutputError(f"The reply holds no JSON: {_beginning(text)}.")
+        raise OutputError(f"The reply holds no JSON: {shortened(text, 80)!r}.")
     return _the_one([value for value in values if isinstance(value, dict)] or values)
 
 
@@ -236,7 +236,7 @@ def _is_too_deep(value: Any) -> bool:
 
 def _containers(value: Any) -> list[Any]:
     inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
-    return [inner for inner in inside if isinstance(inner, CONTAINERS)]
+    return [inner for inner in inside if isinstance(inner, dict | list)]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -259,11 +259,6 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _beginning(text: str) -> str:
-    short = " ".join(text.split())
-    return repr(short if len(short) <= 80 else f"{short[:77]}...")  # noqa: PLR2004 (a line's worth)
-
-
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_number, parse_constant=_no_constant, strict=False
 )
@@ -275,9 +270,9 @@ _PYTHON = {"python", "py", "python3", "py3"}
 
 
 def unfenced(text: str) -> tuple[str, int]:
-    """Remove the fence around a whole text; return the inside and the line on which it starts, from 1.
+    """Remove the fence around a whole text; return what is inside and the line on which it starts, from 1.
 
-    A text that is not wrapped as a whole is returned unchanged. The line break before the closing fence is
+    A text that is not one fenced block is returned unchanged. The line break before the closing fence is
     removed with it.
     """
     if not text.lstrip().startswith(("```", "~~~")):

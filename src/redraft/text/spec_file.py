@@ -178,17 +178,17 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def parts_of(kinds: Iterable[type[BaseModel]], says: Mapping[str, str]) -> dict[str, Any]:
+def parts_of(kinds: Iterable[type[BaseModel]], descriptions: Mapping[str, str]) -> dict[str, Any]:
     """Return the schemas of models and of all that they contain, by name.
 
-    `says` describes keys, wherever they occur, unless the model describes them itself.
+    `descriptions` are of keys, wherever they occur, unless the model describes them itself.
     """
     _, document = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
     parts: dict[str, Any] = document["$defs"]
     for part in parts.values():
         part["description"] = part["description"].replace("\n", " ").replace("  ", "\n\n")
         for key, value in part["properties"].items():
-            _tidy(value, says.get(key, ""))
+            _tidy(value, descriptions.get(key, ""))
     return parts
 
 
@@ -199,7 +199,7 @@ class _Generator(GenerateJsonSchema):
         return False
 
 
-def _tidy(value: dict[str, Any], says: str) -> None:
+def _tidy(value: dict[str, Any], description: str) -> None:
     """Describe a key, and remove null from what it may be."""
     branches: list[Any] = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
     if value.get("default", ...) is None:
@@ -209,6 +209,6 @@ def _tidy(value: dict[str, Any], says: str) -> None:
         value |= {**branches[0], **value}
     elif branches:
         value["anyOf"] = branches
-    description = value.get("description", "")
-    if says and description in ("", TEMPLATED):
-        value["description"] = f"{says} {description}".rstrip()
+    own = value.get("description", "")
+    if description and own in ("", TEMPLATED):
+        value["description"] = f"{description} {own}".rstrip()
