@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ RULE_GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Say which lessons to list: of a kind, of a status (each empty for any), with archived ones or not.
+    """Which lessons to list: of a kind and a status (empty for any), with archived ones or without.
 
     `before` is the id of the last lesson on the previous page.
     """
@@ -72,36 +71,23 @@ class Filter:
         )
 
     def admits(self, lesson: Lesson) -> bool:
-        """Say whether to list a lesson."""
+        """Return whether to list a lesson."""
         return self.kind in ("", lesson.kind) and self.status in ("", lesson.status)
 
 
 @dataclass(frozen=True, slots=True)
 class LessonRow:
-    """Hold a lesson as the table shows it; `duplicate` says that it repeats the lesson `other`.
+    """A lesson in the table, with the problem that it nearly repeats another one, if it does."""
 
-    The `lesson` itself, with all its texts, is there for data only.
-    """
-
-    id: str
-    kind: str
-    status: str
-    why: str
-    superseded_by: str
-    summary: str
-    day: date
-    task_type: str
-    confidence: float
+    lesson: Lesson
     counters: Counters
     archived: bool
-    duplicate: str
-    other: str
-    lesson: Lesson | None
+    duplicate: Problem | None
 
 
 @dataclass(frozen=True, slots=True)
 class LessonsView:
-    """Hold one page of an agent's lessons; `older` is the id of the last one if there is another page.
+    """A page of an agent's lessons; `older` is the id of the last one if there is another page.
 
     Without an `agent`, `counted` lists the agents to choose from.
     """
@@ -122,7 +108,7 @@ class LessonsView:
 
 
 async def lessons(request: PageRequest) -> LessonsView:
-    """Read the lessons of the agent in the query, or of the only agent; of several, list the agents."""
+    """Read the lessons of the agent in the query, or of the only agent; otherwise list the agents."""
     project, chosen = request.project, Filter.of(request)
     library = _library(project)
     agents = await asyncio.to_thread(library.agents)
@@ -135,7 +121,7 @@ async def lessons(request: PageRequest) -> LessonsView:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
     counters = await Impact(project.store, agent).all_counters()
     found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
-    rows, older = _rows(request, chosen, found, counters)
+    rows, older = _rows(chosen, found, counters)
     view = LessonsView(
         tuple(agents),
         chosen,
@@ -152,34 +138,22 @@ async def lessons(request: PageRequest) -> LessonsView:
 
 
 def _rows(
-    request: PageRequest, chosen: Filter, found: Overview, counters: Mapping[str, Counters]
+    chosen: Filter, found: Overview, counters: Mapping[str, Counters]
 ) -> tuple[tuple[LessonRow, ...], str]:
-    """Return one page of lessons, and after which one the next page begins."""
+    """Return a page of lessons, and the id after which the next page begins."""
     lessons = iter(found.lessons)
     if chosen.before and all(one.id != chosen.before for one in lessons):
         raise NotFoundError(f"There is no lesson {chosen.before!r} here, so none before it.")
     page = list(islice(filter(chosen.admits, lessons), PAGE_SIZE + 1))
-    rows: list[LessonRow] = []
-    for one in page[:PAGE_SIZE]:
-        duplicate = found.duplicate_of(one.id)
-        rows.append(
-            LessonRow(
-                one.id,
-                one.kind,
-                one.status,
-                one.why,
-                one.superseded_by,
-                one.summary,
-                one.day,
-                one.task_type,
-                one.confidence,
-                counters.get(one.id, Counters()),
-                one.id in found.archived_ids,
-                duplicate.why if duplicate else "",
-                duplicate.other if duplicate else "",
-                one if request.full else None,
-            )
+    rows = [
+        LessonRow(
+            one,
+            counters.get(one.id, Counters()),
+            one.id in found.archived_ids,
+            found.duplicate_of(one.id),
         )
+        for one in page[:PAGE_SIZE]
+    ]
     return tuple(rows), page[PAGE_SIZE - 1].id if len(page) > PAGE_SIZE else ""
 
 
@@ -188,10 +162,10 @@ def _lessons_document(view: LessonsView) -> dict[str, Any]:
         return {"agents": [to_json(one) for one in view.counted]}
     rows = [
         {
-            **(lesson_document(row.lesson) if row.lesson else {}),
+            **lesson_document(row.lesson),
             "counters": to_json(row.counters),
             "archived": row.archived,
-            "duplicate": row.duplicate or None,
+            "duplicate": row.duplicate.why if row.duplicate else None,
         }
         for row in view.rows
     ]
@@ -211,7 +185,7 @@ def _lessons_document(view: LessonsView) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold one part of a lesson: the name of its field, its heading, and its text."""
+    """A field of a lesson's content, with its heading and text."""
 
     name: str
     heading: str
@@ -220,11 +194,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LessonView:
-    """Hold a lesson with the rules and playbooks that came with it, or the `problem` of a broken file.
+    """A lesson with its rules and playbooks, or the `problem` and the `text` of a broken file.
 
-    `duplicate` says that it repeats the lesson `other`. `stored` are those of its runs that have a page.
-    `digest` tells this state of its file from any other. `is_editable` says that all of its text can be
-    shown, so that nothing is lost when that is written back.
+    `stored` are those of its runs that have a page. `digest` identifies the state of its file. `is_editable`
+    says that all of its text can be shown, so that nothing is lost when the text is written back.
     """
 
     id: str
@@ -235,8 +208,7 @@ class LessonView:
     stored: frozenset[str]
     lesson: Lesson | None = None
     parts: tuple[Part, ...] = ()
-    duplicate: str = ""
-    other: str = ""
+    duplicate: Problem | None = None
     rules: tuple[Rule, ...] = ()
     playbooks: tuple[Playbook, ...] = ()
     digest: str = ""
@@ -246,7 +218,7 @@ class LessonView:
 
 
 async def lesson(request: PageRequest) -> LessonView:
-    """Read a lesson as its file has it now."""
+    """Read a lesson from its file."""
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
     folder = LessonFolder(project.memory, request.path["agent"])
@@ -259,7 +231,6 @@ async def lesson(request: PageRequest) -> LessonView:
         found = await asyncio.to_thread(folder.read_entry, entry)
     except StoreError as error:
         problem = str(error)
-    duplicate = overview.duplicate_of(entry.id)
     runs = {use.run_id for use in latest} | ({found.source} if found else set[str]())
     parts = () if found is None else _parts(found)
     view = LessonView(
@@ -271,8 +242,7 @@ async def lesson(request: PageRequest) -> LessonView:
         await project.stored_runs(runs),
         found,
         parts,
-        duplicate.why if duplicate else "",
-        duplicate.other if duplicate else "",
+        overview.duplicate_of(entry.id),
         tuple(rule for rule in overview.rules if rule.source == entry.id),
         tuple(one for one in overview.playbooks if one.lesson == entry.id),
         problem=problem,
@@ -306,7 +276,7 @@ def _lesson_document(view: LessonView) -> dict[str, Any]:
         "archived": view.archived,
         "counters": to_json(view.counters),
         "latest_uses": to_json(view.latest),
-        "duplicate": view.duplicate or None,
+        "duplicate": view.duplicate.why if view.duplicate else None,
         "rules": to_json(view.rules),
         "playbooks": to_json(view.playbooks),
     }
