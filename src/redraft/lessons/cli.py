@@ -72,7 +72,7 @@ lessons = command_group(default="list", help="List, search and edit what agents 
 
 @asynccontextmanager
 async def _library(path: Path | None, agent: str | None = None) -> AsyncGenerator[LessonLibrary]:
-    """Open the lessons that a command is about, with the project's store."""
+    """Open the lessons, with the project's store."""
     async with (
         open_project_store() as store,
         aclosing(LessonLibrary(path, agent=agent, store=store or False)) as library,
@@ -262,7 +262,7 @@ def _option(name: str) -> str:
 def _lesson_given(
     content: Content | None, file: str | None, kind: str | None, agent: str, about: dict[str, Any]
 ) -> Lesson:
-    """Return the lesson of the options, of a file, or of the editor; options overrule the file."""
+    """Return the lesson from options, a file, or the editor; options override the file."""
     if content is not None and file is not None:
         raise ConfigError("Give either the fields of a lesson or a --file, not both.")
     if content is not None:
@@ -277,7 +277,7 @@ def _lesson_given(
 
 
 def _written_in_editor(kind: str | None, agent: str) -> Lesson:
-    """Return a lesson written in the editor; one that can't be filed is saved in the current folder."""
+    """Return a lesson written in the editor; save an invalid one in the current folder."""
     blank = template(cast("LessonKind", kind or "failure"), agent)
     text = edited(blank, "lesson.md")
     if text == blank:
@@ -300,7 +300,7 @@ def _written_in_editor(kind: str | None, agent: str) -> Lesson:
 @lessons.command()
 @handles_errors
 async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -> None:
-    """Edit a lesson in your editor. What can't be saved is kept in a file beside it."""
+    """Edit a lesson in your editor. An invalid edit is kept in a file beside it."""
     async with _library(path, agent) as library:
         entry = library.resolve(reference)
         before = library.text_of(entry)
@@ -438,7 +438,7 @@ async def waive(
     deliver(line, _due_document(waived), as_json=as_json, soft_wrap=True)
 
 
-# --- making other files of them ----------------------------------------------------------------------------
+# --- exports and the index ---------------------------------------------------------------------------------
 
 
 @lessons.command("export")
@@ -521,7 +521,7 @@ LONGEST_NAME = 16
 LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
 OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type")
-"""What a narrow terminal does without, in this order: an id has the day and most of the summary in it."""
+"""Columns that are dropped on a narrow terminal, in this order; an id contains day and summary."""
 INDENT = (0, 0, 0, 2)
 
 
@@ -544,7 +544,7 @@ def _deliver(lesson: Lesson, *, as_json: bool = False) -> None:
 
 
 def _table(found: Sequence[LessonDetails], width: int) -> Table:
-    """Render lessons, one a row; ids are never cut, because other commands take them."""
+    """Render lessons as rows; ids are never cut, because other commands take them."""
     these = [one.lesson for one in found]
     names = [one.id.partition("/")[2] for one in these]
     columns: dict[str, list[str | Text]] = {
@@ -580,7 +580,7 @@ def _width(columns: dict[str, list[str | Text]]) -> int:
 
 
 def _used(counters: Counters) -> str:
-    """Render the runs with a lesson, and for how many it helped and hurt."""
+    """Render how many runs used a lesson, and how often it helped and hurt."""
     if counters == type(counters)():
         return "-"
     return f"{counters.uses} +{counters.helped} -{counters.hurt}"
@@ -611,7 +611,7 @@ def _details(found: LessonDetails) -> RenderableType:
 
 
 def _status(lesson: Lesson, *, archived: bool = False) -> Text:
-    """Say whether a lesson is in use, and if not, why."""
+    """Render the status of a lesson, with the reason."""
     line, why = Text(lesson.status.capitalize(), STYLES[lesson.status]), visible(lesson.why)
     if lesson.status == "quarantined":
         waiting = "used only for the task that taught it, until it has helped or somebody approves it"
@@ -675,7 +675,7 @@ def _rebuilt(made: Rebuilt) -> Text:
 
 
 def _export_summary(made: Export) -> str:
-    """Say what is in an export, and what was left out and why."""
+    """Render what is in an export, and what was left out and why."""
     agents = {lesson_id.partition("/")[0] for lesson_id in made.ids}
     line = f"{counted(made.rules, 'permanent rule')}; " if made.rules else ""
     line += f"{counted(len(made.ids), 'lesson')} of {counted(len(agents), 'agent')}, best first, "

@@ -16,18 +16,7 @@ from redraft._validation import check_count
 from redraft.errors import ConfigError
 from redraft.lessons.files import replace_file
 from redraft.lessons.folder import RULES
-from redraft.lessons.lesson import (
-    NEAR_DUPLICATE,
-    Content,
-    Decision,
-    Failure,
-    Partial,
-    Procedure,
-    is_empty,
-    overlap,
-    words_in,
-    words_of,
-)
+from redraft.lessons.lesson import NEAR_DUPLICATE, LessonKind, is_empty, overlap, words_in, words_of
 from redraft.lessons.markdown import one_line
 from redraft.lessons.safety import Cleaner, violation, violation_in
 from redraft.settings import project_folder
@@ -45,9 +34,9 @@ FILES: dict[Form, str] = {
     "skill": ".claude/skills/lessons/SKILL.md",
     "rules": ".claude/rules/lessons.md",
 }
-"""The file of each form, in the project's folder."""
+"""The default file of each form, in the project's folder."""
 MAX_TOKENS: dict[Form, int] = {"agents-md": 1_000, "skill": 4_000, "rules": 1_000}
-"""A skill is read when it is needed, the others before every task."""
+"""A skill is read on demand, the others before every task."""
 STDOUT = "-"
 
 _HEAD = """\
@@ -73,7 +62,7 @@ _NO_RULES: Mapping[str, Sequence[Rule]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The text of a block, and the ids of the lessons in it, best first.
+    """The body of a block, and the ids of the lessons in it, best first.
 
     `rules` counts the permanent rules in it, `omitted` what did not fit into the tokens, `alike` what repeats
     something else in it; `refused` has the reason for each lesson, or file of rules, that may not be in it.
@@ -130,7 +119,7 @@ _ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
 
 
 def order_in(body: str) -> dict[str, float]:
-    """Return the order of the lessons in a block, by id, as `export` takes it for `helped`.
+    """Return the order of the lessons in a block as scores by id, for the parameter `helped` of `export`.
 
     The files are the same on every machine, but what is counted is not: whether a block is up to date is
     asked of its own order.
@@ -141,7 +130,7 @@ def order_in(body: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """A file with a block for an export, as it is now; `target` is None for standard output.
+    """A file with a block for an export; `target` is None for standard output.
 
     `name` is what people call it, `text` all that it says, None if there is no file.
     """
@@ -154,7 +143,7 @@ class ExportFile:
 
     @classmethod
     def read(cls, form: Form, file: str | None = None) -> ExportFile:
-        """Read a file, by default that of the form; raises `ConfigError` if it can't have such a block."""
+        """Read a file, by default that of the form; raises `ConfigError` if it can't have a block."""
         name = file or FILES[form]
         if name == STDOUT:
             return cls(form, name, None, None, ManagedBlock("", None, ""))
@@ -164,11 +153,11 @@ class ExportFile:
 
     @property
     def front(self) -> str:
-        """What stands before the block in a file that says nothing yet."""
+        """The text before the block in a new or empty file."""
         return "" if (self.text or "").strip() else front_matter(self.form, self.name)
 
     def check_unedited(self) -> None:
-        """Raise `ConfigError` if the block was edited by hand, which would be lost."""
+        """Raise `ConfigError` if the block was edited by hand."""
         if self.block.is_edited:
             raise ConfigError(
                 f"The block in {self.name!r} was edited by hand, so it stays. Put what it should say into "
@@ -176,7 +165,7 @@ class ExportFile:
             )
 
     def write(self, body: str) -> None:
-        """Write the block, atomically; raises `ConfigError` if the file has changed, or can't be written."""
+        """Write the block atomically; raises `ConfigError` if the file has changed or can't be written."""
         if self.target is None:
             raise ConfigError("Standard output has no block to write.")
         if _read(self.target, self.name) != self.text:
@@ -190,7 +179,7 @@ class ExportFile:
 
 
 def _target(path: Path) -> Path:
-    """Return the file to write; a link is followed within its own folder only."""
+    """Return the file to write; a link is only followed within its folder."""
     if path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder; --file takes a file.")
     if not path.is_symlink():
@@ -202,7 +191,7 @@ def _target(path: Path) -> Path:
 
 
 def _read(path: Path, name: str) -> str | None:
-    """Return the text of a file, lossless even if it is not UTF-8; None if there is none."""
+    """Return the text of a file, losslessly even if it is not UTF-8; None if there is no file."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -216,7 +205,7 @@ _LONGEST_NAME = 64
 
 
 def front_matter(form: Form, file: str) -> str:
-    """Return the front matter of a new file; nothing in it comes from a lesson."""
+    """Return the front matter of a new file."""
     if form == "skill":
         folder = file.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
         name = folder if _NAME.fullmatch(folder) and len(folder) <= _LONGEST_NAME else "lessons"
@@ -265,11 +254,11 @@ class ManagedBlock:
 
     @property
     def is_edited(self) -> bool:
-        """Whether the body was changed since it was written."""
+        """Whether the body has been changed since it was written."""
         return self.body is not None and _digest(self.body) != self.digest
 
     def says(self, body: str) -> bool:
-        """Say whether the block is up to date with this body."""
+        """Return whether the block is up to date with a body."""
         return (
             self.body is not None
             and not self.is_edited
@@ -294,7 +283,7 @@ class ManagedBlock:
 
 
 def _digest(body: str) -> str:
-    """Return a digest of a body that ignores how its lines end."""
+    """Return a digest of a body that ignores line ends."""
     return sha256(_with_plain_ends(body).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -307,7 +296,7 @@ def _with_plain_ends(body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A candidate for an item: the id that it bears, its words, and why it is refused, if it is.
+    """A candidate for an item: its id, its words, and why it is refused, if it is.
 
     `covers` is the id of the lesson whose rule it is.
     """
@@ -324,7 +313,7 @@ class _Piece:
 
 
 def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner) -> Iterator[_Piece]:
-    """Yield the rules of each agent; in the form `rules`, a rule covers the lesson that it came with."""
+    """Yield the rules of each agent; in the form `rules`, a rule covers the lesson that taught it."""
     for agent, its in rules.items():
         place = f"{agent}/{RULES}"
         for rule in its:
@@ -336,7 +325,7 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner)
 def _lessons_in(
     lessons: Iterable[Lesson], form: Form, helped: Mapping[str, float], cleaner: Cleaner
 ) -> Iterator[_Piece]:
-    """Yield the active lessons, the best first."""
+    """Yield the active lessons, best first."""
     for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
         if lesson.status == "active":
             said = partial(_item, lesson, form, cleaner)
@@ -351,49 +340,35 @@ def _rank(lesson: Lesson, helped: Mapping[str, float]) -> tuple[float, float, st
     return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day.isoformat(), lesson.id
 
 
-def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
-    """Return a lesson as one line of a list; empty if it has nothing to say."""
+_LABELS: dict[LessonKind, dict[str, str]] = {
+    "failure": {"what_went_wrong": "What failed", "do_differently": "Instead", "rule": "Rule"},
+    "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
+    "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
+    "decision": {"decision": "Decided", "why": "Because"},
+}
+_RULE_LABELS: dict[LessonKind, dict[str, str]] = {
+    "failure": {"rule": "Rule"},
+    "partial": {"do_differently": "Rule"},
+    "procedure": {"strategy": "What worked"},
+    "decision": {"decision": "Decided"},
+}
 
-    def said(text: str) -> str:
+
+def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
+    """Return a lesson as one line of a list; empty if all of its fields are."""
+
+    def clean(text: str) -> str:
         return _inert(one_line(cleaner.redact(text)))
 
-    parts = _rule_of(lesson.content) if form == "rules" else _parts_of(lesson.content)
-    parts = {label: text for label, text in parts.items() if not is_empty(text)}
-    if not parts:
+    labels = (_RULE_LABELS if form == "rules" else _LABELS)[lesson.kind]
+    fields = {label: str(getattr(lesson.content, name)) for name, label in labels.items()}
+    texts = [f"{label}: {_sentence(clean(text))}" for label, text in fields.items() if not is_empty(text)]
+    if not texts:
         return ""
-    texts = " ".join(f"{label}: {_sentence(said(text))}" for label, text in parts.items())
-    about = "; ".join(filter(None, map(said, (lesson.task_type, ", ".join(lesson.tools)))))
-    # In bold, so that it begins no heading, list or rule, whatever it begins with.
-    title = f"**{said(lesson.summary)}**" + (f" ({about})" if about else "")
-    return f"- {title}. {texts} [{said(lesson.id)}]\n"
-
-
-def _parts_of(content: Content) -> dict[str, str]:
-    match content:
-        case Failure():
-            return {
-                "What failed": content.what_went_wrong,
-                "Instead": content.do_differently,
-                "Rule": content.rule,
-            }
-        case Partial():
-            return {"What was missing": content.what_went_wrong, "Instead": content.do_differently}
-        case Decision():
-            return {"Decided": content.decision, "Because": content.why}
-        case Procedure():
-            return {"What worked": content.strategy, "Because": content.why_it_worked}
-
-
-def _rule_of(content: Content) -> dict[str, str]:
-    match content:
-        case Failure():
-            return {"Rule": content.rule}
-        case Partial():
-            return {"Rule": content.do_differently}
-        case Decision():
-            return {"Decided": content.decision}
-        case Procedure():
-            return {"What worked": content.strategy}
+    about = "; ".join(filter(None, map(clean, (lesson.task_type, ", ".join(lesson.tools)))))
+    # In bold, so that it can't begin a heading, list or rule.
+    title = f"**{clean(lesson.summary)}**" + (f" ({about})" if about else "")
+    return f"- {title}. {' '.join(texts)} [{clean(lesson.id)}]\n"
 
 
 def _sentence(text: str) -> str:
@@ -405,5 +380,5 @@ _ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
 
 
 def _inert(text: str) -> str:
-    """Return a text without code fences, and with a backslash before what markdown would act on."""
+    """Remove code fences, and put a backslash before what markdown would interpret."""
     return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", text)

@@ -1,4 +1,4 @@
-"""Markdown files that people edit, too: written whole or not at all, read only where they are plain files."""
+"""Files that people edit, too: written atomically, and read only if they are regular files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 ENDING = ".md"
 MOST_BYTES = 1_000_000
 LOCK_WAIT = 10.0
-"""Seconds to wait for another process that holds a folder."""
+"""Seconds to wait for another process that has locked a folder."""
 
 
 def read_text(path: Path | str, name: str, *, of: str) -> str:
-    """Return the text of a file; `name` stands for it in errors, `of` says what it should hold ("a lesson").
+    """Return the text of a file, which errors call `name`; `of` is what it should contain ("a lesson").
 
-    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, and what is not
-    UTF-8; `StoreError` where it can't be read.
+    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, or one that is not
+    UTF-8, and `StoreError` if it can't be read.
     """
     with reporting(path):
         found = os.lstat(path)
@@ -45,7 +45,7 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
 def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
     """Create `<stem>.md`, or `<stem>-2.md` and so on, and return its name without the ending.
 
-    Never replaces a file. `is_taken` says of a name that it is in use elsewhere. Raises `OSError`.
+    Never replaces a file. `is_taken` returns whether a name is in use elsewhere. Raises `OSError`.
     """
     for number in count(1):
         name = stem if number == 1 else f"{stem}-{number}"
@@ -58,7 +58,7 @@ def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], 
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file, in place of the one that may be there, whose mode it keeps; raises `OSError`."""
+    """Write a file atomically, keeping the mode of an existing one; raises `OSError`."""
     temporary = _temporary(path)
     try:
         _write(temporary, data)
@@ -82,10 +82,10 @@ def reporting(path: Path | str) -> Generator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Hold a folder, created if need be, against all other processes and threads; not reentrant.
+    """Lock a folder, created if need be, against other processes and threads; not reentrant.
 
-    The lock is on the folder itself: a lock file would end up in people's git. Raises `StoreError` when
-    somebody else holds it for longer than `LOCK_WAIT` seconds.
+    The lock is on the folder itself, since a lock file would end up in git. Raises `StoreError` if another
+    process holds it for longer than `LOCK_WAIT` seconds.
     """
     with reporting(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,11 +103,11 @@ def locked(folder: Path) -> Generator[None]:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Create a file with all its content at once; raises `FileExistsError`."""
+    """Create a file atomically; raises `FileExistsError`."""
     temporary = _temporary(path)
     try:
         _write(temporary, data)
-        os.link(temporary, path)  # unlike a rename, it never replaces another's file
+        os.link(temporary, path)  # unlike a rename, it never replaces a file
     finally:
         temporary.unlink(missing_ok=True)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

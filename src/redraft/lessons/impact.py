@@ -1,4 +1,4 @@
-"""The impact of lessons: how runs with them score beside runs without."""
+"""The impact of lessons: how runs with them score compared with runs without."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 SCORED_RUN, VERDICT = "lesson_run", "lesson_verdict"
-"""Kinds of records: a run with its score, the last verdict on a lesson's effect."""
+"""Kinds of records: the score of a run, and the latest verdict on a lesson."""
 HELPED, HURT = "helped", "hurt"
 """Outcomes of a use in the run index; that of any other use is empty."""
 LATEST_RUNS = 500
-"""Runs that a verdict looks back on: older ones say little about now."""
+"""Runs that a verdict is based on; older ones say little about the present."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """Hold the score of an agent's run (0..1, None if not judged), and the lessons it was shown."""
+    """An agent's run with its score (0..1, None if not judged) and the lessons that it was given."""
 
     run_id: str
     agent: str
@@ -41,7 +41,7 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Hold whether a lesson helped in a run, or in a person's opinion (`rated`); None if unknown."""
+    """Whether a lesson helped in a run, or in a person's judgement (`rated`); None if unknown."""
 
     lesson: str
     run_id: str
@@ -59,7 +59,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Count the runs that were shown a lesson, and how often it helped and hurt, by scores or ratings."""
+    """How many runs were given a lesson, and how often it helped and hurt, by scores or ratings."""
 
     uses: int = 0
     helped: int = 0
@@ -67,10 +67,10 @@ class Counters:
 
 
 class Impact:
-    """Keep the scores of one agent's runs, and the uses of its lessons, in a store.
+    """The scores of one agent's runs, and the uses of its lessons, in a store.
 
     A lesson helped if its run scored above the average of the agent's runs of the same task type without it,
-    and hurt if below. Nothing of this is written to the lesson's file.
+    and hurt if the run scored below.
     """
 
     def __init__(self, store: Store, agent: str) -> None:
@@ -81,7 +81,7 @@ class Impact:
     async def count(self, run: ScoredRun) -> list[ScoredRun]:
         """Record a run, replacing an earlier record of it, and the uses of its lessons.
 
-        Returns the latest runs of its task type, earliest first, by which its lessons can be judged; none for
+        Returns the latest runs of its task type, earliest first, to judge its lessons by; an empty list for
         a run without lessons.
         """
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
@@ -111,11 +111,11 @@ class Impact:
         )
 
     async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
-        """Return the effect of a lesson in these runs if it surely hurts and was not judged by them before.
+        """Return the effect of a lesson in these runs if it clearly hurts; None if they were judged before.
 
-        Surely: the 95 % interval of at least 10 runs with it and 10 without lies below zero. It is looked at
-        when `last_look` says; a lesson that a person approves after that stays until there are four times as
-        many runs.
+        It clearly hurts if the 95 % interval over at least 10 runs with it and 10 without is below zero. The
+        runs are judged when `last_look` says; a lesson that a person approves after that stays active until
+        there are four times as many runs.
         """
         if (seen := _seen(lesson, runs)) is None:
             return None
@@ -129,7 +129,7 @@ class Impact:
         return None
 
     async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
-        """Record that a lesson was judged by these runs, and that the consequences were drawn."""
+        """Record that a lesson was judged by these runs, and acted upon."""
         if (seen := _seen(lesson, runs)) is not None:
             await self._store.put(Record(VERDICT, lesson, {"look": min(map(len, seen))}))
 

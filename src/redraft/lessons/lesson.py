@@ -1,4 +1,4 @@
-"""A lesson: one thing learned, in the fields of its kind, with where it comes from."""
+"""Lesson: one thing learned, and the kinds of content it can have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _under(heading: str, says: str) -> Any:
 
 
 class _Written:
-    """Refuse a reflection with an empty field, which the protocol asks for."""
+    """Require a text in every field."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Written):
-    """Reflect on a task that failed, in five fields. Reflexion Protocol, section 3a."""
+    """A reflection on a failed task. Reflexion Protocol, section 3a."""
 
     kind: ClassVar[LessonKind] = "failure"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
@@ -54,7 +54,7 @@ class Failure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Partial(_Written):
-    """Reflect on a task that succeeded in part, in three fields (3b)."""
+    """A reflection on a task that succeeded in part (3b)."""
 
     kind: ClassVar[LessonKind] = "partial"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
@@ -66,7 +66,7 @@ class Partial(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Procedure(_Written):
-    """Record how a task succeeded, in two fields (3c)."""
+    """A reflection on how a task succeeded (3c)."""
 
     kind: ClassVar[LessonKind] = "procedure"
     strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
@@ -75,7 +75,7 @@ class Procedure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Decision(_Written):
-    """Record why one of several options was chosen, in three fields (3d)."""
+    """A reflection on why one of several options was chosen (3d)."""
 
     kind: ClassVar[LessonKind] = "decision"
     decision: str = _under("What was the decision?", "The choice, as a fact.")
@@ -89,7 +89,7 @@ KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, 
 
 
 def is_empty(text: str) -> bool:
-    """Return whether a field only says that there is nothing to say, as models and people put it."""
+    """Return whether a text says nothing, as in "n/a" or "none: not known"."""
     return _NOTHING.fullmatch(" ".join(text.split())) is not None
 
 
@@ -102,19 +102,19 @@ Status = Literal["active", "quarantined", "retired", "superseded"]
 STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded")
 
 CONFIDENCE = 0.7
-"""The confidence of a lesson that states none."""
+"""The default confidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Hold one lesson as its file has it.
+    """One lesson, as in its file.
 
-    `id` is `<agent>/<file name without .md>`, empty until it is filed; `summary` is the task in a few words.
-    `task`, `task_type`, `tools` and `error` are what it is recalled by. `confidence` is in 0..1. Only
-    `active` lessons are shown to a model: a `quarantined` one comes from text that nobody vouches for, and
-    waits until a person approves it or an attempt does better with it; a `superseded` one names its successor
-    in `superseded_by`; `why` says why it was retired. `source` is the id of the run that taught it. Reflexion
-    Protocol, sections 3 and 4.
+    `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
+    few words. A lesson is found by its `task`, `task_type`, `tools` and `error`. `confidence` is in 0..1.
+    Only `active` lessons are recalled: a `quarantined` one comes from an untrusted outcome, and waits until a
+    person approves it or an attempt with it does better; a `superseded` one names its successor in
+    `superseded_by`. `why` is the reason for the status. `source` is the id of the run that taught it.
+    Reflexion Protocol, sections 3 and 4.
     """
 
     content: Content
@@ -134,13 +134,13 @@ class Lesson:
 
     @property
     def kind(self) -> LessonKind:
-        """What sort of lesson it is."""
+        """The kind of its content."""
         return self.content.kind
 
 
 _WORD = re.compile(r"\w+")
 NEAR_DUPLICATE = 0.8
-"""The `overlap` from which two lessons say the same."""
+"""The `overlap` from which two lessons count as the same."""
 
 
 def words_of(content: Content) -> frozenset[str]:
@@ -154,7 +154,7 @@ def words_in(text: str) -> frozenset[str]:
 
 
 def overlap(words: frozenset[str], others: frozenset[str]) -> float:
-    """Return the share (0..1) of two texts' words that both have."""
+    """Return the share (0..1) of all their words that two texts have in common."""
     return len(words & others) / len(words | others) if words or others else 1.0
 
 

@@ -1,4 +1,4 @@
-"""The lessons of all agents of a project: what its commands do with them."""
+"""LessonLibrary: the lessons of all agents, for commands, pages and programs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from redraft.lessons.rules import Rule
     from redraft.stores.base import Store
 
-EMBEDDED_AT_ONCE = 256
-MOST_COMPARED = 1_000
-"""How many of the newest lessons are compared with a reference that names none."""
+EMBEDDED_PER_STEP = 256
+MOST_SUGGESTED = 1_000
+"""The newest lessons that are suggested for a reference to no lesson."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonDetails:
-    """A lesson with its file, relative to here if it lies below, and with what it did for runs.
+    """A lesson with its counters and its file, relative to the working directory if it is below it.
 
-    `text` is the text of the file, where that was asked for.
+    `text` is the text of the file, if it was read.
     """
 
     lesson: Lesson
@@ -56,7 +56,7 @@ class LessonDetails:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lessons, newest first; `broken` counts the files that can't be parsed, `archived` those left out."""
+    """Lessons, newest first; `broken` counts files that can't be parsed, `archived` those left out."""
 
     lessons: list[LessonDetails]
     broken: int = 0
@@ -75,7 +75,7 @@ class AgentCount:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What was found when every file was read anew, and how many lessons were embedded, by which embedder."""
+    """What a rebuild of the index found, and how many lessons were embedded, by which embedder."""
 
     found: Refreshed
     embedded: int
@@ -83,10 +83,10 @@ class Rebuilt:
 
 
 class LessonLibrary:
-    """The lessons under one folder, of all agents or of one.
+    """The lessons of all agents, or of one `agent`.
 
-    `path` is the folder, by default the project's. `store` has what is counted and due: that of the project,
-    the one given, or with False none. Methods raise `ConfigError` for an `agent` that has no lessons there.
+    `path` is their folder, by default the project's. `store` has counters and due reflections: True is the
+    project's, False none. Methods raise `ConfigError` if the `agent` has no lessons.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class LessonLibrary:
         self._lessons: dict[str, Lessons] = {}
 
     def folders(self) -> list[LessonFolder]:
-        """Return the folders of the agents."""
+        """Return the agents' folders."""
         names = agents_in(self.path)
         if self.agent is None:
-            # A folder with another name than an agent's belongs to nobody; `problems` reports it.
+            # A folder whose name no agent could have is reported by `problems`.
             return [LessonFolder(self.path, name) for name in names if folder_name(name) == name]
         if folder_name(self.agent) not in names:
             known = f"; {nearest(self.agent, names)}" if names else "."
@@ -115,29 +115,29 @@ class LessonLibrary:
         return sorted(names, key=lambda name: (-modified_ns(f"{reflections}/{name}"), name))
 
     def lessons_of(self, lesson_id: str) -> Lessons:
-        """Return the lessons of the agent that a lesson belongs to, or of an agent."""
+        """Return the lessons of an agent, by its name or by the id of one of its lessons."""
         agent = lesson_id.partition("/")[0]
         if agent not in self._lessons:
             self._lessons[agent] = Lessons(self.path, agent=agent, store=self._store or False, auto=False)
         return self._lessons[agent]
 
     async def aclose(self) -> None:
-        """Close the indexes that were opened; the store is the caller's."""
+        """Close the indexes; the store is left open."""
         for lessons in self._lessons.values():
             await lessons.aclose()
 
     # --- reading -------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> Entry:
-        """Return the lesson with this id, or whose id begins or ends so; `last` is the newest.
+        """Return the lesson with an id, or with the beginning or end of one; `last` is the newest.
 
-        The agent may be left out, and the day. Raises `ConfigError` with the candidates if there is no such
-        lesson, or more than one.
+        The agent and the day may be omitted. Raises `ConfigError` with the candidates if no lesson or more
+        than one matches.
         """
         entries: dict[str, Entry] = {}
         for folder in self.folders():
             for entry in folder.entries():
-                entries.setdefault(entry.id, entry)  # of two with one name, the archived one comes later
+                entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second
         if reference in entries:
             return entries[reference]
         if reference == "last" and entries:
@@ -153,7 +153,7 @@ class LessonLibrary:
     def _not_found(self, reference: str, known: Sequence[str]) -> str:
         if not known:
             return f"There are no lessons in {str(self.path)!r} yet."
-        near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_COMPARED:], cutoff=0.5)
+        near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_SUGGESTED:], cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`redraft lessons` lists them."
         return f"There is no lesson {reference!r} in {str(self.path)!r}; {hint}"
 
@@ -162,7 +162,7 @@ class LessonLibrary:
         return self._folder_of(entry.id).text_of(entry)
 
     async def show(self, reference: str) -> LessonDetails:
-        """Return the lesson that is meant (see `resolve`); raises `LessonFileError` if its file is broken."""
+        """Return a lesson by reference (see `resolve`); raises `LessonFileError` if its file is broken."""
         entry = self.resolve(reference)
         lesson = self._folder_of(entry.id).read_entry(entry)
         counters = await self.lessons_of(lesson.id).counters(lesson.id)
@@ -171,7 +171,7 @@ class LessonLibrary:
     async def find(
         self, *, kind: str | None = None, status: str | None = None, task_type: str | None = None
     ) -> Listing:
-        """Return the lessons of a kind, a status and a task type, without the archive."""
+        """Return the lessons of a kind, a status and a task type, except archived ones."""
         if kind is not None:
             check_choice("--kind", kind, tuple(KINDS))
         if status is not None:
@@ -203,10 +203,10 @@ class LessonLibrary:
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
     async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[Found]:
-        """Return the active lessons that fit a task, best first; those that only share words come last."""
+        """Return the active lessons that are relevant to a task, best first; full-text matches come last."""
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
-        if not self.folders():  # an index of nothing need not be made
+        if not self.folders():  # so that no index is created
             return []
         wanted = Query(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
@@ -224,7 +224,7 @@ class LessonLibrary:
         return list(found.values())[:k]
 
     async def problems(self) -> list[Problem]:
-        """Return what a person should look at; of the archive, broken files alone."""
+        """Return broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""
         found: dict[tuple[str, str], Problem] = {}
         for folder in self.folders():
             try:
@@ -246,7 +246,7 @@ class LessonLibrary:
     # --- writing -------------------------------------------------------------------------------------------
 
     def the_agent(self) -> str:
-        """Return the agent that was given, else the only one with lessons; else raises `ConfigError`."""
+        """Return the agent, else the only one with lessons; raises `ConfigError` if there is not just one."""
         if self.agent is not None:
             if not self.agent.strip():
                 raise ConfigError("--agent needs a name.")
@@ -258,7 +258,7 @@ class LessonLibrary:
         return known[0]
 
     async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:
-        """File a lesson that a person wrote; return it, or the near-duplicate, and whether it is new."""
+        """Store a lesson that a person wrote; return it or its near-duplicate, and whether it is new."""
         before = {entry.id for entry in LessonFolder(self.path, lesson.agent).entries()}
         task = Task(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
         lessons = Lessons(self.path, agent=lesson.agent, store=self._store or False, auto=False)
@@ -271,7 +271,7 @@ class LessonLibrary:
         return filed, filed.id not in before
 
     async def rate(self, lesson_id: str, *, helped: bool) -> None:
-        """Count that a lesson helped or hurt; raises `ConfigError` if that would be forgotten at once."""
+        """Record that a lesson helped or hurt; raises `ConfigError` without a store."""
         if self._store is None:
             raise ConfigError("The project keeps nothing (`home` is empty), so there is nowhere to count it.")
         await self.lessons_of(lesson_id).rate(lesson_id, helped)
@@ -290,12 +290,12 @@ class LessonLibrary:
         return due
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
-        """Read every file anew, and embed what has no vector; `on_progress` gets how many were so far."""
+        """Index every file anew and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
         index = LessonIndex(self.path, embedder, shared=shared_store(self._store))
         try:
             found, embedded = await index.rebuild(), 0
-            while some := await index.fill(EMBEDDED_AT_ONCE):
+            while some := await index.fill(EMBEDDED_PER_STEP):
                 embedded += some
                 on_progress(embedded)
         finally:
@@ -307,8 +307,8 @@ class LessonLibrary:
     ) -> Export:
         """Render the permanent rules and the best active lessons for coding agents (see `export`).
 
-        The lessons in `keep_order_of`, the body of a block, keep their order, so that the result is the same
-        on every machine.
+        Lessons keep their order in `keep_order_of`, the body of a block, so that the result is the same on
+        every machine.
         """
         lessons: list[Lesson] = []
         rules: dict[str, list[Rule]] = {}
@@ -354,6 +354,6 @@ def _stem(lesson_id: str) -> str:
 
 
 def _age(entry: Entry) -> tuple[str, int, str]:
-    """Return a key by which the newest lesson is the greatest: its day, by its name if that has one."""
+    """Return a sort key: the day in the name or else of the last change, then the time of the change."""
     stem = _stem(entry.id)
     return stem[:10] if stem[:4].isdecimal() else str(entry.day), entry.changed_ns, entry.id

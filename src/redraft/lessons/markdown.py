@@ -28,13 +28,13 @@ _NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 
 
 def with_front(values: Mapping[str, Any], body: str) -> str:
-    """Return a body after front matter with its values, leaving out the empty ones."""
+    """Return a body with front matter before it, without empty values."""
     front = "".join(f"{name}: {_scalar(value)}\n" for name, value in values.items() if value not in ("", []))
     return f"{_FENCE}\n{front}{_FENCE}\n{body}"
 
 
 def section(heading: str, text: str, headings: Collection[str]) -> str:
-    """Return a heading with the text under it, none of whose lines is read as one of the headings."""
+    """Return a heading with a text, escaping lines that would be read as one of the headings."""
     said = without_invisible(text).strip()
     return f"## {heading}\n" + "\n".join(_escaped(line, headings) for line in said.split("\n"))
 
@@ -45,15 +45,15 @@ def one_line(text: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file, whatever program wrote it."""
+    """Return the lines of a file, with Windows line ends and a byte order mark removed."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
 
 
 def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) -> tuple[dict[str, Any], int]:
     """Return the front matter, and the index of the line after it.
 
-    `problem` returns what is wrong with a key and its value, if anything. Raises `LessonFileError` with the
-    line.
+    `problem` returns what is wrong with a key and its value, or an empty string. Raises `LessonFileError`
+    with the line.
     """
     if lines[0].rstrip() != _FENCE:
         return {}, 0
@@ -74,7 +74,7 @@ def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) ->
 
 
 def wrong_tools(value: Any) -> str:
-    """Return what is wrong with a list of tools; empty if nothing."""
+    """Return what is wrong with a list of tools, or an empty string."""
     if isinstance(value, list) and all(isinstance(tool, str) for tool in cast("list[Any]", value)):
         return ""
     return f"tools must be a list of names, got {value!r}."
@@ -83,7 +83,7 @@ def wrong_tools(value: Any) -> str:
 def sections_of(
     lines: list[str], start: int, file: str, headings: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the title, and the text under each of the headings (casefolded) that are there.
+    """Return the title, and the text under each heading that is found, by the casefolded heading.
 
     Raises `LessonFileError` with the line.
     """
@@ -142,8 +142,8 @@ _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headin
 def render(lesson: Lesson) -> str:
     """Return the text of a lesson's file.
 
-    Fields are written as they are, except that invisible characters are left out and lines that would be
-    headings of the protocol begin with a backslash.
+    Invisible characters are removed, and a backslash is put before lines that would be headings of the
+    protocol.
     """
     body = _body(lesson)
     kept = {
@@ -167,7 +167,7 @@ def _body(lesson: Lesson) -> str:
 
 
 def hash_of(body: str) -> str:
-    """Return a hash that shows whether the words of a lesson were changed since it was written."""
+    """Return a hash that shows whether the text of a lesson has been changed by hand."""
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -175,9 +175,8 @@ def hash_of(body: str) -> str:
 def parse(text: str, lesson_id: str, agent: str, written: date | None = None) -> Lesson:
     """Return the lesson in the text of a file.
 
-    A person needs to write the headings only: they tell the kind, the file name or else the day it was
-    `written` tells the day, and the lesson is active. Raises `LessonFileError` with the line for what can't
-    be understood.
+    A file needs no more than the headings: the kind follows from them, the day from the file name or else
+    from `written`, and the lesson is active. Raises `LessonFileError` with the line if the text is invalid.
     """
     lines = lines_of(text)
     front, start = front_of(lines, lesson_id, _problem)
@@ -215,7 +214,7 @@ def _day(text: str, where: str, file: str, line: int) -> date:
 
 
 def _problem(key: Any, value: Any) -> str:
-    """Return what is wrong with an entry of the front matter; empty if nothing."""
+    """Return what is wrong with an entry of the front matter, or an empty string."""
     if key not in _KEYS:
         return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
     choices = {"kind": tuple(KINDS), "status": STATUSES}.get(key)
@@ -248,7 +247,7 @@ def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Co
 
 
 def _form_of(sections: dict[str, str]) -> type[Content] | None:
-    """Return the kind whose headings are all there; of two, the one with more headings."""
+    """Return the kind whose headings are all found; of two, the one with more headings."""
     fitting = [form for form in KINDS.values() if _needed(form) <= set(sections)]
     return max(fitting, key=lambda form: len(_needed(form)), default=None)
 

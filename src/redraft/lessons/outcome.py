@@ -1,4 +1,4 @@
-"""Outcome: how a task ended, to be reflected on."""
+"""Outcome: how a task ended, which is what a reflection is about."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ CONTENT_TYPES: dict[Ended, type[Content]] = {
     "success": Procedure,
     "decision": Decision,
 }
-"""What is written about a task that ended so."""
+"""The type of reflection for each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Describe how a task ended.
+    """How a task ended.
 
     `status`: `failed` and `partial` must be reflected on, `success` may be; `decision` is a choice worth
-    keeping, whatever came of it. `output` is the result, `error` what went wrong in the program's words,
-    `transcript` what was done, step by step. `trusted` says that nothing in it comes from outside (web pages,
-    tool results, users): lessons drawn from anything else wait in quarantine. `run_id` is that of the run.
-    Raises `ConfigError` for another task or status. Reflexion Protocol, section 2.
+    remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
+    `transcript` what was done, step by step. `trusted` means that nothing in it comes from outside (web
+    pages, tool results, users); lessons from untrusted outcomes are quarantined. Raises `ConfigError` if the
+    task is not a `Task`, or the status is unknown. Reflexion Protocol, section 2.
     """
 
     task: Task
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def content_type(self) -> type[Content]:
-        """The kind of reflection that it takes."""
+        """The type of reflection on it."""
         return CONTENT_TYPES[self.status]
 
     @property
@@ -65,16 +65,16 @@ class Outcome:
 
 
 PARTLY = 0.5
-"""The least score of a partial success; a run below it failed."""
+"""The minimum score of a partial success."""
 _SHOWN = 600
 _ISSUES = 5
 
 
 def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | None:
-    """Return how a run ended; None if unknown: it has no task, was cancelled, or nothing could be judged.
+    """Return the outcome of a run; None if it has no task, was cancelled, or nothing could be judged.
 
-    A satisfactory or accepted version is a success. Otherwise a run whose best version passed the gates and
-    scored at least 0.5 is a partial success, and any other a failure. `trusted` is that of the `Outcome`.
+    A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
+    version passed the gates and scored at least 0.5, and a failure if not.
     """
     if result.task is None or (status := _status(result)) is None:
         return None
@@ -93,9 +93,9 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
 
 
 def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
-    """Return how a run ended that raised before it had any output.
+    """Return the outcome of a run that raised an error before it had any output.
 
-    None for what no lesson mends: wrong configuration, and reflections due before the run may start.
+    Returns None for errors that no lesson can prevent: a wrong configuration, and a due reflection.
     """
     if isinstance(error, ConfigError | ReflectionDueError):
         return None
@@ -128,7 +128,7 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
 
 
 def _transcript(result: ReflectionResult) -> Iterator[str]:
-    """Yield what was done, a line each: the last conversation, the verdicts, and the error."""
+    """Yield what was done, line by line: the last conversation, the verdicts, and the error."""
     conversations = [one.conversation for one in result.history.versions if one.conversation is not None]
     if conversations:
         yield from _said(conversations[-1])
@@ -139,7 +139,7 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
 
 
 def _said(conversation: Conversation) -> Iterator[str]:
-    """Yield the steps of a conversation, whose messages are JSON data of the agent's framework."""
+    """Yield the steps of a conversation, whose messages are JSON data from the agent's framework."""
     for message in conversation.messages:
         for part in cast("list[dict[str, Any]]", message.get("parts", ())):
             said, tool = part.get("content"), part.get("tool_name")
@@ -152,7 +152,7 @@ def _said(conversation: Conversation) -> Iterator[str]:
                     yield f"{tool or 'the answer'} was refused: {_short(said)}"
                 case "text":
                     yield f"said: {_short(said)}"
-                case _:  # the task says what was asked, and thoughts are not acts
+                case _:  # the prompt is in the task, and thoughts are not steps
                     continue
 
 
@@ -178,9 +178,9 @@ class _Run(NamedTuple):
 
 
 class Raised:
-    """Remember which runs raised which errors, since whoever catches one has only the error.
+    """Which runs raised which errors, since whoever catches an error doesn't know the run.
 
-    Serves many tasks and threads at once.
+    Safe to share between tasks and threads.
     """
 
     def __init__(self) -> None:
@@ -191,9 +191,9 @@ class Raised:
         self._runs.append(_Run(outcome.run_id, outcome.task.description, outcome.error))
 
     def run_of(self, outcome: Outcome) -> str:
-        """Return the id of the run with an outcome: the one it names, else the last that fits, else "".
+        """Return the id of the run with an outcome: its `run_id`, else the last run that fits, else "".
 
-        The run's task may say more than the outcome's, such as what was tried before.
+        The task of the run may say more than that of the outcome, such as what was tried before.
         """
         if outcome.run_id or not outcome.error:
             return outcome.run_id

@@ -1,4 +1,4 @@
-"""Playbooks: the steps by which tasks were done before."""
+"""Playbooks: the steps in which tasks were done before."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from redraft.lessons.safety import Cleaner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Outcome = Literal["success", "failure"]
+Ending = Literal["success", "failure"]
 
 PLAYBOOKS = "playbooks"
 MOST_PLAYBOOKS = 100
 """Active playbooks of an agent."""
-LIFE: dict[Outcome, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
-"""How long a playbook stays active: failures are worth remembering for longer."""
+LIFE: dict[Ending, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
+"""How long a playbook stays active; failures are worth remembering for longer."""
 REPLAYED = 3
-"""Playbooks that are shown before a task."""
+"""Playbooks that are recalled for a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
-    """Hold steps to replay or, if they ended in a failure, to avoid.
+    """Steps to replay or, if they ended in a failure, to avoid.
 
-    `title` is the task in a few words, `strategy` the idea behind the steps. `lesson` is the id of the lesson
-    it came with, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until
-    it is filed. Raises `ConfigError` without steps or strategy. Reflexion Protocol, section 6.
+    `title` is the task in a few words, `strategy` the idea behind the steps. `lesson` is the id of its
+    lesson, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until the
+    playbook has a file. Raises `ConfigError` without steps or strategy. Reflexion Protocol, section 6.
     """
 
     title: str
     steps: tuple[str, ...]
     strategy: str
-    outcome: Outcome
+    outcome: Ending
     agent: str
     day: date
     task_type: str = ""
@@ -74,11 +74,11 @@ class Playbook:
 
 
 class Playbooks:
-    """Keep the playbooks of one agent as files in `<path>/reflections/<agent>/playbooks/`.
+    """The playbooks of one agent, in files in `<path>/reflections/<agent>/playbooks/`.
 
-    At most a hundred are active, successes for four weeks and failures for eight; after that they move to the
-    archive of their year, and nothing is deleted. Every write is whole or not there, and many processes may
-    write at once. `now` returns the day. Raises `StoreError` where a file can't be read or written.
+    At most a hundred are active, successes for four weeks and failures for eight; then they move to the
+    archive of their year. Writes are atomic, and many processes may write at once. `now` returns the day.
+    Raises `StoreError` if a file can't be read or written.
     """
 
     def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
@@ -88,10 +88,10 @@ class Playbooks:
         self._now = now
 
     def add(self, playbook: Playbook) -> Playbook:
-        """File a playbook without its secrets and return it with its id, or the same one if there is one.
+        """Write a playbook to a new file, its secrets withheld; return it, or the same one if it is known.
 
-        Archives what has to make room. Raises `ConfigError` for what no lesson may say, and `LessonFileError`
-        if something else is in the place of the folder.
+        Archives others to make room. Raises `ConfigError` for content that no lesson may contain, and
+        `LessonFileError` if the folder is not a folder.
         """
         clean = _cleaned(playbook)
         if self._problem():
@@ -108,13 +108,13 @@ class Playbooks:
         return replace(clean, id=self._id(name))
 
     def active(self) -> list[Playbook]:
-        """Return the playbooks that have not expired, newest first."""
+        """Return the unexpired playbooks, newest first."""
         return [one for one in self._active() if not self._has_expired(one)]
 
     def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
-        """Return at most `k` playbooks for a type of task, newest first; none without a type.
+        """Return at most `k` playbooks for a type of task, newest first, or none without a type.
 
-        A failure is among them if there is one.
+        If there is one of a failure, it is among them.
         """
         fitting = [one for one in self.active() if task_type and one.task_type == task_type]
         chosen = fitting[:k]
@@ -124,20 +124,20 @@ class Playbooks:
         return chosen
 
     def broken(self) -> list[LessonFileError]:
-        """Return an error for each file that is not a playbook; such files are left alone."""
+        """Return an error for each file that is not a playbook."""
         if self._problem():
             return [LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")]
         return [one for one in self._files() if isinstance(one, LessonFileError)]
 
     def archive(self) -> list[str]:
-        """Archive what has expired and the oldest beyond a hundred, and return their ids."""
+        """Archive expired playbooks, and the oldest beyond a hundred; return their ids."""
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
             return self._archive()
 
     def drop(self, lesson: str) -> list[str]:
-        """Archive what came with a lesson that was retired, and return the ids."""
+        """Archive the playbooks of a lesson, and return their ids."""
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
@@ -162,7 +162,7 @@ class Playbooks:
         return [one for one in self._files() if isinstance(one, Playbook)]
 
     def _files(self) -> list[Playbook | LessonFileError]:
-        """Return what is in all files, newest first."""
+        """Return the playbook or the error in each file, newest first."""
         found: list[tuple[tuple[str, int], Playbook | LessonFileError]] = []
         with reporting(self._folder):
             for entry in self._entries():
@@ -172,7 +172,7 @@ class Playbooks:
         return [one for _, one in sorted(found, key=itemgetter(0), reverse=True)]
 
     def _problem(self) -> str:
-        """Return what is wrong with the folder; empty if nothing, or if it is not there yet."""
+        """Return what is wrong with the folder, or an empty string; it may not exist yet."""
         if self._folder.is_symlink():  # it may lead anywhere
             return "This is a link, and links are not followed."
         return "This is not a folder." if self._folder.exists() and not self._folder.is_dir() else ""
@@ -250,9 +250,9 @@ def render_playbook(playbook: Playbook) -> str:
 
 @lru_cache(512)  # the same few files are read before every run
 def parse_playbook(text: str, file: str, agent: str) -> Playbook:
-    """Return the playbook in the text of a file; a person needs to write the three headings only.
+    """Parse the text of a playbook's file, which needs no more than the three headings.
 
-    Raises `LessonFileError` with the line for what can't be understood.
+    Raises `LessonFileError` with the line if the text is invalid.
     """
     lines = lines_of(text)
     front, start = front_of(lines, file, _problem)
@@ -293,7 +293,7 @@ def _problem(key: Any, value: Any) -> str:
 
 
 def _steps(text: str) -> tuple[str, ...]:
-    """Return the items of a list, joining lines that go on with the item before them."""
+    """Return the items of a list, with continuation lines joined."""
     steps: list[str] = []
     for line in text.split("\n"):
         if found := _STEP.fullmatch(line):
@@ -305,7 +305,7 @@ def _steps(text: str) -> tuple[str, ...]:
     return tuple(filter(None, steps))
 
 
-def _outcome(text: str, file: str) -> Outcome:
+def _outcome(text: str, file: str) -> Ending:
     said = text.casefold()
     if said.startswith("success"):
         return "success"

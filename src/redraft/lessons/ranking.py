@@ -1,4 +1,4 @@
-"""Which lessons are worth showing, and in which order: decided here, without any I/O."""
+"""Which lessons are relevant to a question, and in which order."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 RELEVANT = 0.3
-"""The least score at which a lesson about another type of task, with other tools, is shown."""
+"""The minimum score of a relevant lesson, unless it is about the same type of task or tool."""
 NAME_BOOST = 0.3
-"""What full text adds to a similarity at most where the question holds names. Equal weights would hurt."""
+"""What full text adds to a similarity, at most, if the question has names. Equal weights do worse."""
 SAME_MEANING, SHARED_WORDS = 0.95, 0.4
-"""The similarity and the overlap in words at which two lessons say the same in other words.
+"""The similarity and the overlap in words from which two lessons are paraphrases, if they reach both.
 
-Neither is enough: lessons about one task are similar whatever they say of it. Of pairs of recorded
-reflections on one task, both together join 22 of 28 that are similar even without the task's text (0.9), and
-3 of 56 that are not.
+Neither is enough, since all lessons about one task are similar. Of pairs of recorded reflections on one task,
+both together match 22 of 28 that are similar even without the task's text (0.9), and 3 of 56 that are not.
 """
 
 
 class Candidate(NamedTuple):
-    """Hold what a lesson is ranked by.
+    """What a lesson is ranked by.
 
-    `number` identifies it in the index, `day` is that of the lesson as a count of days. `tools` are those of
-    the task that the lesson is about, too. `similarity` is the cosine with the question, None without a
-    vector; `text` its share (0..1) of the best full-text score.
+    `number` identifies it in the index. `day` is its day as an ordinal. `tools` are the tools in the question
+    that it is about. `similarity` is its cosine with the question, None without a vector; `text` is its share
+    (0..1) of the best full-text score.
     """
 
     number: int
@@ -43,27 +42,27 @@ class Candidate(NamedTuple):
 class Ranking:
     """Rank lessons for one question.
 
-    `has_names`: the question holds identifiers, which embedders don't know, so full text counts beside
-    similarity. `embedded`: there is a vector of the question, so similarity is what counts first.
+    `has_names`: the question has identifiers, which embedders don't know, so that full text counts beside
+    similarity. `embedded`: there is a vector of the question, so that similarity counts first.
     """
 
     has_names: bool
     embedded: bool
 
     def ordered(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the relevant ones, best first.
+        """Return the relevant candidates, best first.
 
-        First those about the same type of task, then those about its tools, then the rest, each by score;
-        where scores are the same to a hundredth, the newest first.
+        Those about the same type of task come first, then those about its tools, then the rest, each sorted
+        by score; of those with the same score to a hundredth, the newest comes first.
         """
         return sorted(filter(self._is_relevant, candidates), key=self._key)
 
     def score(self, one: Candidate) -> float:
-        """Return how near a lesson is to the question."""
+        """Return the score of a lesson."""
         if one.similarity is not None:
             return one.similarity + (NAME_BOOST * one.text if self.has_names else 0.0)
-        # Without a vector yet, it can't be compared with those that have one: it ranks among them, but not
-        # before one that is truly near.
+        # Without a vector it can't be compared with those that have one: it ranks among them, but not before
+        # one that is very similar.
         return one.text / 2 if self.embedded else one.text
 
     def _is_relevant(self, one: Candidate) -> bool:
@@ -77,7 +76,7 @@ class Ranking:
 
 
 def reason_for(one: Candidate, task_type: str, names: Sequence[str]) -> str:
-    """Say in a few words why a lesson was chosen; `names` are those that it and the question hold."""
+    """Return in a few words why a lesson was chosen; `names` are those that it shares with the question."""
     reasons: list[str] = []
     if one.same_type:
         reasons.append(f"same task type {task_type!r}")
@@ -97,17 +96,17 @@ def without_duplicates(
     text_of: Callable[[Candidate], str],
     similarity: Callable[[Candidate, Candidate], float],
 ) -> Iterator[Candidate]:
-    """Yield all but those that say nearly what an earlier, better one says.
+    """Yield the candidates that are not near-duplicates of an earlier, better one.
 
-    `text_of` returns what a lesson says, `similarity` the cosine of two lessons, 0 if unknown.
+    `text_of` returns the content of a lesson, `similarity` the cosine of two lessons, 0 if unknown.
     """
-    shown: list[tuple[Candidate, frozenset[str]]] = []
+    distinct: list[tuple[Candidate, frozenset[str]]] = []
     for one in ordered:
         words = words_in(text_of(one))
-        for other, others in shown:
+        for other, others in distinct:
             share = overlap(words, others)
             if share >= NEAR_DUPLICATE or (share >= SHARED_WORDS and similarity(one, other) >= SAME_MEANING):
                 break
         else:
-            shown.append((one, words))
+            distinct.append((one, words))
             yield one

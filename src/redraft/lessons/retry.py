@@ -1,4 +1,4 @@
-"""Retry with lessons: each attempt at a task is told what the earlier ones taught."""
+"""Retry with lessons: each attempt at a task gets what the earlier ones taught."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Reflects(Protocol):
-    """What a chain of attempts needs of its lessons; `Lessons` has it."""
+    """What a chain of attempts needs of its lessons; implemented by `Lessons`."""
 
     async def reflect_on(self, outcome: Outcome, /) -> Lesson | None:
-        """Return the lesson of how a task ended; None if there is nothing to learn."""
+        """Return the lesson that an outcome teaches; None if there is none."""
         ...
 
     async def approve(self, lesson_id: str, why: str, /) -> object:
@@ -52,15 +52,15 @@ async def retry_with_lessons(
 ) -> T | Any:
     """Call `fn` with a task until it succeeds, reflecting on each failure.
 
-    An attempt fails if `fn` raises, or if `succeeded` says so of its value, in any form that an evaluator may
-    return; by default a `ReflectionResult` fails if it is no success. What was tried and learnt goes to the
-    parameter `feedback` or `lessons` of `fn`, as a text; if it has neither, it is added to the task. A
-    parameter `attempt` gets the number of the attempt, from 1. All functions may be async or not.
+    An attempt fails if `fn` raises an error, or if `succeeded`, called with its value, says so in any form
+    that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. What was
+    tried and learnt is passed as text to the parameter `feedback` or `lessons` of `fn`, or else added to the
+    task. A parameter `attempt` gets the number of the attempt, from 1. All functions may be async or not.
 
-    All lessons of the chain are told, quarantined ones too; one with which an attempt did better is approved.
-    A reflection that fails is logged, and the next attempt is told the error alone. After `max_retries`
-    retries, the `EscalationError` is raised, or given to `on_escalate`, whose value is returned. A
-    `ConfigError` is raised at once: no lesson can help. Reflexion Protocol, section 7.
+    An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
+    better is approved. If a reflection fails, this is logged, and the next attempt gets the error alone.
+    After `max_retries` retries, an `EscalationError` is raised, or passed to `on_escalate`, whose value is
+    returned. A `ConfigError` is raised at once, since no lesson can help. Reflexion Protocol, section 7.
     """
     check_count("max_retries", max_retries, 0)
     if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
@@ -110,9 +110,9 @@ def retried_with_lessons(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """How one attempt ended: with a value and a verdict on it, or with an exception.
+    """The value of an attempt and the verdict on it, or its error.
 
-    `lesson` is what a failed one taught, None if nothing could be learnt.
+    `lesson` is what a failed attempt taught, None if nothing.
     """
 
     value: Any = None
@@ -126,13 +126,13 @@ class _Attempt:
 
     @property
     def problem(self) -> str:
-        """What made it a failure, in the words of the program."""
+        """Why it failed, in the words of the program."""
         if self.error is not None:
             return f"{type(self.error).__name__}: {self.error}"
         return "" if self.verdict is None else render_critique(self.verdict)
 
     def is_better_than(self, earlier: _Attempt) -> bool:
-        """Say whether it succeeded, or scored more than an earlier one, beyond the noise."""
+        """Return whether it succeeded, or scored more than an earlier one, beyond the noise."""
         if self.succeeded or self.verdict is None or earlier.verdict is None:
             return self.succeeded
         score, before = self.verdict.overall_score, earlier.verdict.overall_score
@@ -142,7 +142,7 @@ class _Attempt:
     def outcome(self, task: Task) -> Outcome:
         ended = outcome_of(self.value) if isinstance(self.value, ReflectionResult) else None
         if ended is not None:
-            # The caller's verdict counts, even on a run that was a success by its own criteria.
+            # The caller's verdict overrules a run that is a success by its own criteria.
             status = "failed" if ended.status == "success" else ended.status
             return replace(ended, status=status, error=ended.error or self.problem)
         output = "" if self.value is None else as_text(self.value)
@@ -156,7 +156,7 @@ async def _attempt(
         value = await call(feedback_on(chain.attempts), number)
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 (there is something to learn, whatever it is)
+    except Exception as error:  # noqa: BLE001 (any error can teach something)
         return _Attempt(error=error)
     if succeeded is None:
         return _Attempt(value, _own_verdict(value))
@@ -164,7 +164,7 @@ async def _attempt(
 
 
 def _own_verdict(value: Any) -> ReflectionEvaluation:
-    """Return the verdict of a run on itself; any other value is good enough, since nothing was raised."""
+    """Return the verdict of a run on itself; any other value is a success, since nothing was raised."""
     if not isinstance(value, ReflectionResult):
         return ReflectionEvaluation(1.0, satisfactory=True)
     issues = value.history.best_version.evaluation.issues
@@ -175,7 +175,7 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
 
 @dataclass(slots=True)
 class _Chain:
-    """The failed attempts at a task, and what each taught."""
+    """The failed attempts at a task, with their outcomes and lessons."""
 
     task: Task
     lessons: Reflects
@@ -184,12 +184,12 @@ class _Chain:
     approved: set[str] = field(default_factory=set[str])
 
     async def learn_from(self, attempt: _Attempt) -> None:
-        """Add a failed attempt, with the reflection on it."""
+        """Add a failed attempt, after reflecting on it."""
         outcome = attempt.outcome(self.task.plain())
         lesson: Lesson | None = None
         try:
             lesson = await self.lessons.reflect_on(outcome)
-        except Exception as error:  # noqa: BLE001 (the next attempt is told what is known)
+        except Exception as error:  # noqa: BLE001 (the next attempt gets the error alone)
             logger.warning(
                 "Nothing was learnt from attempt %d at %r: %s: %s",
                 len(self.attempts) + 1,
@@ -201,7 +201,7 @@ class _Chain:
         self.attempts.append(replace(attempt, lesson=lesson))
 
     async def approve_what_helped(self, attempt: _Attempt) -> None:
-        """Approve quarantined lessons of attempts that this one, told of them, did better than."""
+        """Approve the quarantined lessons of earlier attempts that this one did better than."""
         for number, earlier in enumerate(self.attempts, 1):
             lesson = earlier.lesson
             if lesson is None or lesson.status != "quarantined" or lesson.id in self.approved:
@@ -217,7 +217,7 @@ class _Chain:
                     )
 
     def escalation(self) -> EscalationError:
-        """Return the error that gives the task up, with all that was tried."""
+        """Return the error for a task that is given up, with all that was tried."""
         times = "once" if len(self.attempts) == 1 else f"{len(self.attempts)} times"
         problem = " ".join(self.attempts[-1].problem.split())[:240]
         return EscalationError(
@@ -235,7 +235,7 @@ _NUMBER = "attempt"
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function of a task, with the parameters that are filled by name."""
+    """A function of a task, and which of its parameters are filled by name."""
 
     call: Callable[..., Awaitable[Any]]
     task: str | Task
@@ -243,7 +243,7 @@ class _Call:
 
     @classmethod
     def of(cls, fn: Callable[..., Any], task: Any) -> _Call:
-        """Look at the parameters of a function; raises `ConfigError` if it can't be called with a task."""
+        """Inspect a function; raises `ConfigError` if it can't be called with a task."""
         if not isinstance(task, str | Task):
             raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
         if not callable(fn):
@@ -269,7 +269,7 @@ class _Call:
         return cls(awaited(fn), task, tuple(names))
 
     async def __call__(self, feedback: str, number: int) -> Any:
-        """Call the function for an attempt by its number, with the feedback on those before it."""
+        """Call the function for an attempt, with its number and the feedback on earlier attempts."""
         task = self.task
         if feedback and not any(name in _FEEDBACK for name in self.names):
             if isinstance(task, str):
@@ -280,7 +280,7 @@ class _Call:
         return await self.call(task, **{name: number if name == _NUMBER else feedback for name in self.names})
 
 
-# --- what an attempt is told -------------------------------------------------------------------------------
+# --- feedback ----------------------------------------------------------------------------------------------
 
 _INTRODUCTION = (
     "This task was tried {times} before, and failed. Do not do again what failed, and make use of what was "
@@ -292,7 +292,7 @@ _MOST_SHOWN = 400
 
 
 def feedback_on(attempts: Sequence[_Attempt]) -> str:
-    """Render what was tried and learnt for the next attempt, no lesson twice; empty before the first."""
+    """Render what was tried and learnt, each lesson once, for the next attempt; empty for the first."""
     if not attempts:
         return ""
     parts: list[str] = []
@@ -316,7 +316,7 @@ def _learnt(content: Content) -> list[str]:
     lines: list[str] = []
     for name, heading in headings_of(type(content)).items():
         text = getattr(content, name)
-        if name != "what_happened" and not is_empty(text):  # what happened is told already
+        if name != "what_happened" and not is_empty(text):  # shown as the problem and the output
             label = heading if heading.endswith("?") else f"{heading}:"
             lines.append(f"{label} {without_middle(text, _MOST_FIELD)}")
     return lines

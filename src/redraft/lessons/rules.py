@@ -1,4 +1,4 @@
-"""The rules of an agent: tactical ones, which last four weeks, and permanent ones."""
+"""The rules of an agent: tactical ones, which expire after four weeks, and permanent ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RuleStatus = Literal["tactical", "proposed", "permanent"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold one rule of an agent: its text, the day it was learned, and the id of the lesson it came from.
+    """One rule of an agent, the day it was learned, and the id of the lesson (`source`) that taught it.
 
-    A permanent rule may lack a day and be any sentence: a person wrote it, or moved it there.
+    A permanent rule may be any sentence and have no day, since a person put it there.
     """
 
     text: str
@@ -43,7 +43,7 @@ RULE_LIFE = timedelta(weeks=4)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Hold the rule that was added or was there already; None where it was refused, and `why`."""
+    """The rule that was added or was known already; None if it was refused, and `why`."""
 
     rule: Rule | None
     is_new: bool = False
@@ -52,19 +52,19 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Hold the rules that expired: those proposed to a person as permanent, and those dropped."""
+    """The rules that expired: those proposed as permanent, and those dropped."""
 
     proposed: tuple[Rule, ...] = ()
     dropped: tuple[Rule, ...] = ()
 
 
 class Rules:
-    """Keep the rules of one agent in `<path>/reflections/<agent>/rules.md`, which a person may edit.
+    """The rules of one agent, in the file `<path>/reflections/<agent>/rules.md`, which a person may edit.
 
-    There are at most ten tactical rules, the oldest making room for the newest, and each expires after four
-    weeks. Permanent are those that a person moved under that heading. Every write is whole or not there, and
-    many processes may write at once. `now` returns the day. Raises `StoreError` where the file can't be read
-    or written. Reflexion Protocol, section 6.
+    There are at most ten tactical rules, of which the oldest makes room for the newest; each expires after
+    four weeks. Permanent rules are those that a person moved under that heading. Writes are atomic, and many
+    processes may write at once. `now` returns the day. Raises `StoreError` if the file can't be read or
+    written. Reflexion Protocol, section 6.
     """
 
     def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
@@ -84,23 +84,23 @@ class Rules:
         return [*file.rules("permanent"), *unexpired]
 
     def proposed(self) -> list[Rule]:
-        """Return the rules that a person may make permanent."""
+        """Return the rules proposed as permanent."""
         return self._read().rules("proposed")
 
     def due(self) -> list[Rule]:
-        """Return the tactical rules that have expired, and which `expire` will take out."""
+        """Return the expired tactical rules, which `expire` will remove."""
         return [rule for rule in self._read().rules("tactical") if self._has_expired(rule)]
 
     def broken(self) -> list[LessonFileError]:
-        """Return an error for each line that is not a rule; such lines are left alone."""
+        """Return an error for each line that is not a rule."""
         file = f"{self._folder.name}/{RULES}"
         return [LessonFileError(why, file=file, line=line) for line, why in self._read().broken()]
 
     def add(self, text: str, source: str = "", *, is_needed: Callable[[Rule], bool] | None = None) -> Added:
-        """Add a tactical rule that the lesson `source` taught, without its secrets.
+        """Add a tactical rule that the lesson `source` taught, with its secrets withheld.
 
-        A vague rule is refused, and one that is known, even in other words, is not added again. Those that
-        make room are proposed as permanent if they are needed.
+        A vague rule is refused, and a known one is not added again, even in other words. Rules that make room
+        for it are proposed as permanent if they are needed.
         """
         cleaner = Cleaner()
         clean = cleaner.redact(text)
@@ -118,7 +118,7 @@ class Rules:
         return Added(rule, is_new=True)
 
     def expire(self, is_needed: Callable[[Rule], bool]) -> Expired:
-        """Take out the rules that have expired; propose those still needed as permanent."""
+        """Remove expired rules, and propose those still needed as permanent."""
         proposed: list[Rule] = []
         dropped: list[Rule] = []
         with self._editing() as file:
@@ -129,7 +129,7 @@ class Rules:
         return Expired(tuple(proposed), tuple(dropped))
 
     def make_permanent(self, text: str) -> Rule:
-        """Make a proposed or tactical rule permanent; raises `LessonFileError` if there is no such."""
+        """Make a proposed or tactical rule permanent; raises `LessonFileError` if there is no such rule."""
         with self._editing() as file:
             candidates = [*file.rules("proposed"), *file.rules("tactical")]
             wanted = rule_text(text) or text
@@ -139,7 +139,7 @@ class Rules:
             raise LessonFileError(unknown(text, candidates), file=f"{self._folder.name}/{RULES}")
 
     def drop(self, source: str) -> list[Rule]:
-        """Take out the rules that a lesson taught, except permanent ones, and return them."""
+        """Remove the rules that a lesson taught, except permanent ones, and return them."""
         with self._editing() as file:
             taught = [rule for rule in file.rules() if rule.source == source and rule.status != "permanent"]
             for rule in taught:
@@ -160,7 +160,7 @@ class Rules:
 
     @contextmanager
     def _editing(self) -> Generator[RulesFile]:
-        """Lock the file, and write it if it was changed."""
+        """Lock the file, and write it if it is changed."""
         with locked(self._folder):
             file = self._read()
             before = file.text
@@ -171,7 +171,7 @@ class Rules:
 
 
 def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> bool:
-    """Take out a tactical rule, and return whether it is now proposed as permanent."""
+    """Remove a tactical rule, and return whether it is now proposed as permanent."""
     if is_needed is None or not is_needed(rule):
         file.remove(rule)
         return False
@@ -186,7 +186,7 @@ def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) 
 
 
 def unknown(text: str, rules: list[Rule]) -> str:
-    """Return the message that there is no such rule, with the nearest one."""
+    """Return the message for an unknown rule, with the nearest one."""
     return f"There is no rule {text!r}; {nearest(text, [rule.text for rule in rules])}"
 
 
@@ -211,7 +211,7 @@ _SOURCED = re.compile(r"(.*?)\s*\(from ([^()\s]+)\)\s*\.?")
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A list item under a heading: its lines (end exclusive), its rule, and what is wrong with it."""
+    """A list item under a heading: its lines (`end` exclusive), its rule, and what is wrong with it."""
 
     start: int
     end: int
@@ -220,9 +220,9 @@ class _Item:
 
 
 class RulesFile:
-    """Read and change the rules in a text, leaving all other lines as they are.
+    """The rules in a text, which is changed without touching other lines.
 
-    A rule without a day has that of `today`.
+    A tactical or proposed rule without a day gets the day `today`.
     """
 
     def __init__(self, text: str, agent: str, today: date) -> None:
@@ -231,7 +231,7 @@ class RulesFile:
 
     @property
     def text(self) -> str:
-        """The text as it is now."""
+        """The text, with all changes."""
         return "\n".join(self._lines) + "\n"
 
     def rules(self, status: RuleStatus | None = None) -> list[Rule]:
@@ -240,7 +240,7 @@ class RulesFile:
         return [rule for rule in rules if status in (None, rule.status)]
 
     def broken(self) -> list[tuple[int, str]]:
-        """Return the number of each line that is not a rule, and why."""
+        """Return the number of each line that is not a rule, and what is wrong with it."""
         return [(item.start + 1, item.problem) for item in self._items() if item.problem]
 
     def add(self, rule: Rule) -> None:
@@ -275,7 +275,7 @@ class RulesFile:
         return moved
 
     def date_all(self) -> None:
-        """Give tactical rules without a day that of today, from which they age."""
+        """Date tactical rules without a day, so that they expire."""
         for item in reversed(list(self._items())):
             said = self._lines[item.start]
             if item.rule.status == "tactical" and not item.problem and not _has_day(said):
@@ -291,7 +291,7 @@ class RulesFile:
                 status = _status(line)
             elif status is not None and (found := _ITEM.fullmatch(line)):
                 while at < len(self._lines) and re.match(r"\s+\S", self._lines[at]):
-                    at += 1  # a rule that goes on
+                    at += 1  # continuation lines
                 said = one_line(" ".join([found[1], *self._lines[start + 1 : at]]))
                 yield _Item(start, at, *self._read(said, status))
 
@@ -306,7 +306,7 @@ class RulesFile:
                 day = date.fromisoformat(dated[1])
             except ValueError:
                 return Rule(said, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
-        # A permanent rule may be any sentence: a person put it there.
+        # A permanent rule may be any sentence, since a person put it there.
         text = rule_text(said) or (said if status == "permanent" else "")
         problem = "" if text else f"{said!r} does not have the form IF ... THEN ..."
         return Rule(text or said, day, source, status), problem
@@ -338,10 +338,10 @@ def _empty(agent: str) -> list[str]:
 # --- what a rule says -------------------------------------------------------------------------------------
 
 LONGEST_RULE = 300
-"""Characters of a rule: it is one sentence."""
+"""Characters of a rule, which is one sentence."""
 _LONGEST_READ = 2_000
 ALIKE = 0.75
-"""The share of words that two rules have in common if they count as one."""
+"""The share of words in common from which two rules count as one."""
 
 _RULE = re.compile(r"if\s+(?P<when>.+?)[,;:]?\s+then\b[,:]?\s+(?P<what>.+?)[.!\s]*", re.IGNORECASE)
 _TWO_SENTENCES = re.compile(r"[.!?]\s+[A-Z]")
@@ -368,7 +368,7 @@ _STOP_WORDS = frozenset(
     """,
     )
 )
-# Words that fit any task, and so tell nothing.
+# Words that fit any task.
 _VAGUE = frozenset(
     re.findall(
         r"\w+",
@@ -388,20 +388,20 @@ _VAGUE = frozenset(
     )
 )
 _FEWEST = 2
-"""Telling words that each half needs if it has no name."""
+"""Specific words that each half of a rule needs if it has no name."""
 
 
 def rule_text(text: str) -> str:
-    """Return a rule as `IF ... THEN ...` on one line; empty if it does not have this form."""
+    """Return a rule as `IF ... THEN ...` on one line, or an empty string if it has another form."""
     found = _match(one_line(text))
     return "" if found is None else f"IF {found['when']} THEN {found['what']}."
 
 
 def refusal(text: str) -> str:
-    """Return why a text can't be a rule; empty if it can.
+    """Return why a text can't be a rule, or an empty string if it can.
 
-    A rule is one sentence of the form `IF ... THEN ...`, each half of which says something that does not fit
-    every task: a name (`next_cursor`, E4031, JSON) or two telling words.
+    A rule is one sentence of the form `IF ... THEN ...`. Each half must be specific: it has a name
+    (`next_cursor`, E4031, JSON), or two words that don't fit every task.
     """
     line = one_line(text)
     found = _match(line)
@@ -415,21 +415,21 @@ def refusal(text: str) -> str:
 
 
 def _match(line: str) -> re.Match[str] | None:
-    # The pattern takes time in the square of the length.
+    # The pattern takes quadratic time.
     return _RULE.fullmatch(line) if len(line) <= _LONGEST_READ else None
 
 
 # These go back to the model, and into recorded prompts: changing them takes new recordings.
 def _vague_half(found: re.Match[str]) -> str:
-    if not _says_something(found["when"]):
+    if not _is_specific(found["when"]):
         return "it is vague: its condition names nothing, and fits any task"
-    if not _says_something(found["what"]):
+    if not _is_specific(found["what"]):
         return "it is vague: it does not say what to do with what"
     return ""
 
 
 def is_alike(one: str, other: str) -> bool:
-    """Return whether two rules ask for the same: same names, both a do or a don't, similar words."""
+    """Return whether two rules say the same: the same names, both a do or a don't, similar words."""
     if _names(one) != _names(other) or bool(_NOT.search(one)) != bool(_NOT.search(other)):
         return False
     words, others = _words(one), _words(other)
@@ -438,11 +438,11 @@ def is_alike(one: str, other: str) -> bool:
     return len(words & others) / len(words | others) >= ALIKE
 
 
-def _says_something(half: str) -> bool:
-    return bool(_NAMED.search(half)) or len(_telling_words(half)) >= _FEWEST
+def _is_specific(half: str) -> bool:
+    return bool(_NAMED.search(half)) or len(_specific_words(half)) >= _FEWEST
 
 
-def _telling_words(text: str) -> set[str]:
+def _specific_words(text: str) -> set[str]:
     return {word for word in map(str.casefold, _WORD.findall(text)) if word not in _STOP_WORDS | _VAGUE}
 
 

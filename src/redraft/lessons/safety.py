@@ -1,4 +1,4 @@
-"""What a lesson must not say, and how texts are cleaned of it."""
+"""What a lesson must not contain, and how texts are cleaned of it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Content, Lesson
 
 LONGEST = 2_000
-"""Characters of a field. A longer text is no lesson, and has room to hide things in."""
+"""Characters of a field; a longer text has room to hide things in."""
 WITHHELD = "[withheld]"
-"""Stands for a text of which nothing may be kept. Reflexion Protocol, section 8."""
+"""Replaces a text that can't be stored. Reflexion Protocol, section 8."""
 _CUT_NOTICE = 100
-"""Characters that `without_middle` adds at most."""
+"""Characters that `without_middle` adds, at most."""
 
 
 # Lessons are put into later prompts: whoever gets a sentence into one could steer the agent for weeks.
@@ -27,7 +27,7 @@ _CUT_NOTICE = 100
 def violation(text: str) -> str:
     """Return what a text contains that no lesson may, such as `"a command"`; empty if nothing.
 
-    Invisible characters hide nothing, and a line break counts as a space.
+    Invisible characters are ignored, and a line break counts as a space.
     """
     if len(text) > LONGEST:
         return f"{len(text):,} characters, where {LONGEST:,} are enough"
@@ -38,26 +38,26 @@ def violation(text: str) -> str:
 
 
 def violations(content: Content) -> dict[str, str]:
-    """Return the fields of a reflection that a lesson must not hold, each with its violation."""
+    """Return the violations in a reflection, by field."""
     values: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
     return {name: what for name, value in values.items() if (what := violation(value))}
 
 
 def violation_in(lesson: Lesson) -> str:
-    """Return what a lesson contains that no lesson may, whoever wrote it into its file; empty if nothing."""
+    """Return what a lesson contains that no lesson may; empty if nothing."""
     about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
     found = [*violations(lesson.content).values(), *map(violation, about)]
     return next(filter(None, found), "")
 
 
 def lesson_redactor() -> Redactor:
-    """Return the redactor for lessons: secrets, personal data and internal names are withheld."""
+    """Return the redactor for lessons, which withholds secrets, personal data and internal names."""
     return redactor_of_environment(also=EVERY_CATEGORY)
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """Make texts fit for a lesson. `redactor` is the one for lessons by default."""
+    """Redact texts for lessons, and refuse or cut out what no lesson may contain."""
 
     redactor: Redactor = field(default_factory=lesson_redactor)
 
@@ -66,20 +66,20 @@ class Cleaner:
         return self.redactor.redact(without_invisible(text)).text.strip()
 
     def refusal(self, text: str) -> str:
-        """Return why a redacted text can't be kept; empty if it can."""
+        """Return why a redacted text can't be stored; empty if it can."""
         if what := violation(text):
             return f"it has {what}" if len(text) > LONGEST else f"it holds {what}"
         return "" if self.redactor.is_clean(text) else "it holds a secret"
 
     def clean(self, text: str) -> str:
-        """Return what may be kept of a text: bounded, without its forbidden lines, or else `[withheld]`."""
+        """Redact a text, withhold its forbidden lines, and cut it to size; or return `[withheld]`."""
         lines = self.redact(text).split("\n")
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
         bounded = without_middle(allowed, LONGEST - _CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
 
 
-# Each pattern is either what published attacks on agents' memories do, or what a person has to vouch for.
+# What published attacks on agents' memories do, or what a person has to vouch for.
 
 _FEW_WORDS = r"(?:\s+\S+){0,4}?\s+"
 _RULES = r"(?:instructions?|rules?|guidelines?|polic(?:y|ies)|guardrails?|restrictions?|safeguards?)\b"
@@ -130,7 +130,7 @@ _PATTERNS = {
     ),
 }
 _FORBIDDEN = {what: re.compile("|".join(patterns), re.IGNORECASE) for what, patterns in _PATTERNS.items()}
-# The same without look-arounds, for the linear engine: it clears most texts in a hundredth of the time.
+# The same without look-arounds, for the linear engine, which clears most texts in a hundredth of the time.
 _ROUGH = tuple(
     f"(?i:{pattern.replace(_AFFIRMED, '').replace(_NOT_OF, '')})"
     for patterns in _PATTERNS.values()

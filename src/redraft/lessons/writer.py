@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel, ChatReply
 
 LOW_CONFIDENCE = 0.2
-"""The confidence of a reflection that the model did not write, or not in its own words."""
+"""The confidence of a reflection that the model did not write, or not properly."""
 MOST_STEPS = 20
 MOST_TRANSCRIPT = 12_000
 MOST_SHOWN = 4_000
-"""Characters of anything but the transcript that a model is shown: the task, the output, the error."""
+"""Characters of the task, the output and the error that a model is shown."""
 MOST_READ = 60_000
-"""Characters that are searched for secrets, before they are cut to what is shown."""
+"""Characters that are searched for secrets before they are cut to size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Steps that were taken, the idea behind them, and how they ended. Reflexion Protocol, section 6."""
+    """The steps taken, the idea behind them, and the outcome. Reflexion Protocol, section 6."""
 
     steps: tuple[str, ...]
     strategy: str
@@ -45,10 +45,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What is learnt from an outcome; if its cause is systemic, a principle and steps to replay as well.
+    """What an outcome teaches; if its cause is systemic, also a principle and steps to replay.
 
-    `confidence` is in 0..1: low if several fields say the same, and if `problem` says why the model's words
-    could not be used, or not all of them.
+    `confidence` is in 0..1. It is low if fields repeat each other, and if `problem` says why some of the
+    model's reply could not be used.
     """
 
     content: Content
@@ -60,12 +60,12 @@ class Reflection:
 
 
 async def write_reflection(outcome: Outcome, model: ChatModel) -> Reflection:
-    """Have a model reflect on an outcome, in one call, and in a second one if the reply can't be used.
+    """Have a model reflect on an outcome, in one call, or in two if the first reply can't be used.
 
-    What the model is shown is bounded and fenced as data. Secrets are withheld from its reply, and what no
-    lesson may say becomes `[withheld]`. A failed or partial task always yields a reflection, if need be one
-    made of what is known. Otherwise raises `ModelError` if the model failed, and `OutputError` for a reply
-    that can't be used.
+    The prompt is limited in size, and the outcome is fenced as data. Secrets are withheld from the reply, and
+    what no lesson may contain becomes `[withheld]`. A failed or partial task always yields a reflection, if
+    necessary one without the model. Otherwise raises `ModelError` if the model fails, and `OutputError` if
+    its reply can't be used.
     """
     form = _Form(outcome)
     prompt = await asyncio.to_thread(form.prompt)
@@ -80,7 +80,7 @@ async def write_reflection(outcome: Outcome, model: ChatModel) -> Reflection:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What can be used of a model's reply; `refused` are fields that say something no lesson may."""
+    """The usable part of a model's reply; `refused` are fields with content that no lesson may contain."""
 
     kept: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])
@@ -90,14 +90,14 @@ class _Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What a model is asked about an outcome, and how its reply is read."""
+    """The questions that a model is asked about an outcome."""
 
     outcome: Outcome
     cleaner: Cleaner = field(default_factory=Cleaner)
 
     @property
     def questions(self) -> dict[str, str]:
-        """What each key of the reply is to say."""
+        """What each key of the reply should say."""
         asked: dict[str, str] = {}
         for one in fields(self.outcome.content_type):
             heading = one.metadata["heading"]
@@ -125,7 +125,7 @@ class _Form:
         }
 
     def prompt(self) -> str:
-        """Render the question; what comes from the run is redacted, cut and fenced, because it is data."""
+        """Render the prompt; texts from the run are redacted, cut to size, and fenced as data."""
         outcome, task = self.outcome, self.outcome.task
         texts = {
             "task": task.description,
@@ -151,7 +151,7 @@ class _Form:
         return without_middle(clean, MOST_SHOWN)
 
     def read(self, reply: ChatReply) -> tuple[_Reply, str]:
-        """Return what can be used of a reply, and what is wrong with it."""
+        """Return the usable part of a reply, and what is wrong with the rest."""
         try:
             said: Any = json_of(reply.text) if reply.parsed is None else reply.parsed
         except OutputError as error:
@@ -181,7 +181,7 @@ class _Form:
         return _Reply(kept, refused, principle, replay), " ".join(problems)
 
     def _principle(self, said: Any) -> tuple[str, str]:
-        """Return the principle of a reply, or why it can't be one."""
+        """Return the principle in a reply, or why it is refused."""
         if not isinstance(said, str) or not said.strip():
             return "", ""
         text = self.cleaner.redact(said)
@@ -189,7 +189,7 @@ class _Form:
         return ("", why) if why else (rule_text(text), "")
 
     def _replay(self, said: Any, strategy: Any) -> tuple[Replay | None, str]:
-        """Return the steps of a reply, or why they can't be kept."""
+        """Return the steps in a reply, or why they are refused."""
         if not isinstance(said, list) or not isinstance(strategy, str):
             return None, ""
         listed = cast("list[Any]", said)
@@ -204,7 +204,7 @@ class _Form:
         return Replay(tuple(steps), idea, "failure" if failed else "success"), ""
 
     def reflection(self, answer: Answer[_Reply]) -> Reflection:
-        """Make a reflection of the last reply; raises `OutputError` if it is useless and not mandatory."""
+        """Return the reflection in a reply; raises `OutputError` if it is unusable and not mandatory."""
         reply, problem = answer.value, answer.problem
         texts = reply.kept | {name: self._withheld(text) for name, text in reply.refused.items()}
         names = headings_of(self.outcome.content_type)
@@ -218,12 +218,12 @@ class _Form:
         reflection = Reflection(content, reply.principle, reply.replay, answer.usage)
         if missing or reply.refused:
             return replace(reflection, confidence=LOW_CONFIDENCE, problem=problem)
-        # Weak models fill all fields with one sentence.
+        # Weak models fill every field with the same sentence.
         repeats = len({text.casefold() for text in texts.values()}) < len(texts)
         return replace(reflection, confidence=LOW_CONFIDENCE) if repeats else reflection
 
     def _withheld(self, text: str) -> str:
-        """Return what is left of a text that can't be kept: its ends if it is only too long, else nothing."""
+        """Cut a text that is too long to size; withhold any other."""
         return self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
 
 
@@ -278,7 +278,7 @@ _LONGEST_FACT = 600
 
 
 def _known(outcome: Outcome, why: str) -> dict[str, str]:
-    """Return the fields of a reflection made of what is known; `why` says why there is nothing better."""
+    """Return the fields of a reflection without a model; `why` is the reason for that."""
     error, step = _fact(outcome.error), _fact(first_error(numbered(outcome.transcript)))
     wrong = [f"The error was: {error}"] if error else []
     wrong += [f"The first step with an error was {step}"] if step else []
@@ -310,11 +310,11 @@ _MENTIONS_ERROR = re.compile(
     r"\b(?:\w*Error|\w*Exception|errors?|failed|failure|Traceback|denied|refused|timed out)\b"
 )
 _LINE_LENGTHS = (600, 300, 150)
-"""To how many characters lines are cut, one after the other, until a transcript fits."""
+"""Line lengths to try, one after the other, until a transcript fits."""
 
 
 def numbered(transcript: str) -> str:
-    """Return a transcript with a number before each entry, unless it has them.
+    """Number the entries of a transcript, unless they are numbered.
 
     An indented line belongs to the entry before it.
     """
@@ -344,9 +344,9 @@ def first_error(transcript: str) -> str:
 
 
 def shortened_transcript(transcript: str, most: int) -> str:
-    """Return a numbered transcript in about `most` characters.
+    """Shorten a numbered transcript to about `most` characters.
 
-    Long lines are cut first, so that no step is lost; only if that is not enough, the middle is left out.
+    Long lines are cut first, so that no step is lost; if that is not enough, the middle is left out.
     """
     for longest in _LINE_LENGTHS:
         if len(transcript) <= most:
