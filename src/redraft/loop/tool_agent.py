@@ -104,8 +104,8 @@ class ToolAgent:
         try:
             toolset = FunctionToolset[Any](list(tools))
             agent = PydanticAgent[Any, str](toolsets=[toolset], instructions=answering(system_prompt))
-        # Duplicate names, and parameters without a schema.
         except (UserError, TypeError, ValueError, NameError) as error:
+            # Duplicate names, or parameters without a schema.
             raise ConfigError(f"tools: {error}") from error
         return cls(agent, model, tuple(toolset.tools))
 
