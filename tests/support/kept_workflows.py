@@ -36,7 +36,7 @@ def worker(gave, failing, why):
     return work
 
 
-def kept(*run_ids, given=None, gave="it worked", failing=1, why="the disk is full", store=None, text=TEXT):
+def kept(*run_ids, inputs=None, gave="it worked", failing=1, why="the disk is full", store=None, text=TEXT):
     """A store with workflows of a loop with two attempts, a node that fails, and one that gives something."""
     store = store or MemoryStore()
     for run_id in run_ids:
@@ -45,5 +45,5 @@ def kept(*run_ids, given=None, gave="it worked", failing=1, why="the disk is ful
             text, actions={"work": worker(gave, failing, why)}, models={"gpt-4": model}, keep=store
         )
         with pytest.raises(RuntimeError) if failing > 1 else nullcontext():
-            made.run_sync(given or {}, run_id=run_id)
+            made.run_sync(inputs or {}, run_id=run_id)
     return store

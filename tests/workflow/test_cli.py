@@ -131,14 +131,14 @@ def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-v", "a"], "-v 'a' is no value: expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."),
-        (["-v", "=a"], "is no value"),
-        (["-v", ":=1"], "is no value"),
+        (["-v", "a"], "Invalid value -v 'a'; expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."),
+        (["-v", "=a"], "Invalid value"),
+        (["-v", ":=1"], "Invalid value"),
         (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
-        (["-v", "a:={"], "-v a: this is no JSON"),
-        (["-v", "a:=NaN"], "NaN is no JSON number"),
+        (["-v", "a:={"], "-v a: invalid JSON"),
+        (["-v", "a:=NaN"], "NaN is not a JSON number"),
         (["-v", "a:=[1e999]"], "1e999 is larger than a number can be"),
-        (["-v", "a:=" + "[" * 100_000], "-v a: this is no JSON"),
+        (["-v", "a:=" + "[" * 100_000], "-v a: invalid JSON"),
         (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),
         (["-v", "a=@bytes"], "-v a: 'bytes' is not UTF-8 text."),
         (["-v", "a=@."], "-v a: '.' cannot be read: Is a directory."),
@@ -633,7 +633,7 @@ def test_its_nodes_are_shown_in_order_with_what_each_came_to(workflow, last):
 
 def test_the_document_has_everything(workflow):
     told = document(redraft("show", workflow(), "--json"))
-    assert (told["kind"], told["file"], told["given"]) == ("workflow", "w.yaml", {"who": "Ada"})
+    assert (told["kind"], told["file"], told["inputs"]) == ("workflow", "w.yaml", {"who": "Ada"})
     assert told["state"]["words"] == 3
     assert [(node["node"], len(node["runs"])) for node in told["nodes"]] == [
         ("draft", 1),

@@ -294,10 +294,10 @@ def test_what_an_action_returns_becomes_plain_data(value, plain):
 def test_what_is_no_data_never_gets_into_the_state(value):
     text = "- {name: n, uses: mine}"
     with pytest.raises(
-        WorkflowError, match="line 3, node 'n': What the action 'mine' returned is no JSON data"
+        WorkflowError, match="line 3, node 'n': What the action 'mine' returned is not JSON data"
     ):
         ran(text, actions={"mine": making(value)})
-    with pytest.raises(ConfigError, match="The state that the workflow is given is no JSON data"):
+    with pytest.raises(ConfigError, match="The initial state of the workflow is not JSON data"):
         ran(text, {"x": value}, actions={"mine": failing})
 
 

@@ -13,7 +13,7 @@ from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from redraft.web.page import PageRequest
 from redraft.web.project import Project
-from redraft.workflow.history import BEGAN, Began
+from redraft.workflow.history import LAUNCH, Launch
 from redraft.workflow.web import SLICE
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_workflows import kept
@@ -67,7 +67,7 @@ def test_a_page_after_a_page_shows_each_once(tmp_path, monkeypatch, query):
 
 
 def test_the_page_shows_nodes_loops_and_values():
-    client = pages(kept("w", given={"who": "Ada"}))
+    client = pages(kept("w", inputs={"who": "Ada"}))
     page = client.get("/workflows/w").text
     seen = Seen(page)
     for words in ("Workflow two nodes", "✓ valid", "after 2 attempts", "✗ RuntimeError: the disk is full"):
@@ -81,8 +81,8 @@ def test_the_page_shows_nodes_loops_and_values():
 
 
 def test_the_document_is_what_the_command_prints():
-    document = pages(kept("w", given={"who": "Ada"})).get("/workflows/w.json").json()
-    assert (document["kind"], document["given"], document["status"]) == (
+    document = pages(kept("w", inputs={"who": "Ada"})).get("/workflows/w.json").json()
+    assert (document["kind"], document["inputs"], document["status"]) == (
         "workflow",
         {"who": "Ada"},
         "finished",
@@ -123,7 +123,7 @@ def test_a_damaged_workflow_is_the_stores_fault():
 async def say(store, text):
     """Put a text wherever a kept workflow may have one."""
     flow = await store.get("workflow", "w")
-    told = {"name": text, "file": text, "given": {text: text}, "state": {text: text}, "error": text}
+    told = {"name": text, "file": text, "inputs": {text: text}, "state": {text: text}, "error": text}
     await store.put(replace(flow, data={**flow.data, **told}))
     for step in await store.find("step", prefix="w/"):
         if "/" not in step.key.removeprefix("w/"):
@@ -152,7 +152,7 @@ def test_what_comes_from_a_workflow_is_inert(text):
 def test_a_secret_in_it_is_withheld(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
-    client = pages(kept("w", given={"x": f"say {secret}"}, gave=f"{secret} it was"))
+    client = pages(kept("w", inputs={"x": f"say {secret}"}, gave=f"{secret} it was"))
     for path in ("/workflows/w", "/workflows/w.json"):
         answer = client.get(path)
         assert answer.status_code == 200
@@ -167,12 +167,12 @@ def test_one_at_work_moves_until_its_process_is_gone():
             "run_id": "w",
             "name": "slow",
             "file": "slow.yaml",
-            "given": {},
+            "inputs": {},
             "started_at": "2026-11-22T03:45:00+00:00",
             "status": "running",
         }
         await store.put(Record("workflow", "w", record))
-        await store.put(Record(BEGAN, "w", to_record(Began(("run",), "/", Process.this()))))
+        await store.put(Record(LAUNCH, "w", to_record(Launch(("run",), "/", Process.this()))))
         page, table = PageRequest(project, {"run_id": "w"}, {}), PageRequest(project, {}, {})
 
         async def marks():
@@ -184,7 +184,7 @@ def test_one_at_work_moves_until_its_process_is_gone():
         seen.append(await marks())
         assert len({one for one, _ in seen}) == len({one for _, one in seen}) == 2
         gone = Process(Process.this().host, 2**22 + 1, "0")
-        await store.put(Record(BEGAN, "w", to_record(Began(("run",), "/", gone))))
+        await store.put(Record(LAUNCH, "w", to_record(Launch(("run",), "/", gone))))
         seen.append(await marks())
         assert seen[-1][0] == ""
         assert len({one for _, one in seen}) == 3

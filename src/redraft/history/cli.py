@@ -56,12 +56,12 @@ from redraft.text.diff import ABSENT
 from redraft.types import ConvergenceReason, render_score, render_usage, render_usd
 from redraft.workflow.cli import (
     check_workflow_options,
-    deliver_workflow,
+    ending_text,
     kept_workflow,
+    print_result,
     read_history,
     read_workflows,
-    taken_up,
-    workflow_ending,
+    resumed_workflow,
     workflow_view,
 )
 from redraft.workflow.history import WorkflowRow, Workflows
@@ -698,18 +698,18 @@ def _resume_workflow(kept: KeptWorkflow, context: typer.Context, *, as_json: boo
     record = kept.record
     if record.status == "finished" and record.state is not None:
         result = record.result()
-        CalmConsole(stderr=True).say(workflow_ending(result))
+        CalmConsole(stderr=True).say(ending_text(result))
         last = _with_store(lambda store: Workflows(store).last_value(record.run_id))
-        deliver_workflow(result, last, as_json=as_json)
+        print_result(result, last, as_json=as_json)
         return ExitCode.MET
-    if kept.began is None:
+    if kept.launch is None:
         return _print_call("workflow", record.run_id, record.resuming_call(), as_json=as_json)
     kept.check_resumable(force=force)
-    token = taken_up.set(kept)
+    token = resumed_workflow.set(kept)
     try:
-        return _repeat_command(context, kept.began.arguments, kept.began.folder, as_json=as_json)
+        return _repeat_command(context, kept.launch.arguments, kept.launch.folder, as_json=as_json)
     finally:
-        taken_up.reset(token)
+        resumed_workflow.reset(token)
 
 
 def _repeat_command(

@@ -52,9 +52,9 @@ from redraft.text.characters import visible
 from redraft.types import render_usage
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
-    BEGAN,
-    Began,
+    LAUNCH,
     KeptWorkflow,
+    Launch,
     NodeOutcome,
     WorkflowHistory,
     WorkflowRow,
@@ -125,34 +125,34 @@ def run(
     a loop with `on_failure: raise` failed.
     """
     with surface(debug=debug):
-        again = taken_up.get()
-        given = given_values(values or ()) if again is None else dict(again.record.given)
+        kept = resumed_workflow.get()
+        inputs = parse_values(values or ()) if kept is None else dict(kept.record.inputs)
         if model is not None:
-            given["model"] = model
+            inputs["model"] = model
         keep = not no_keep
         workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
-        uses = workflow.check(given)
+        uses = workflow.check(inputs)
         if check:
             asyncio.run(workflow.check_code())
-            deliver_check(workflow.source.file, _used_by(workflow, uses), as_json=as_json)
+            deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
             return
         console = CalmConsole(stderr=True)
         progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
         with (
             listening(progress, events) as listener,
-            _how_to_go_on(progress, console.say, debug=debug),
-            _blaming_own_actions(workflow, uses),
+            _report_failure(progress, console.say, debug=debug),
+            _explain_own_actions(workflow, uses),
             progress,
         ):
-            result = asyncio.run(_run(workflow, given, listener, keep=keep))
-        console.say(workflow_ending(result))
+            result = asyncio.run(_run(workflow, inputs, listener, keep=keep))
+        console.say(ending_text(result))
         if result.run_id:
             console.say(f"Kept as {result.run_id}; redraft show last")
-        deliver_workflow(result, progress.last, as_json=as_json)
+        print_result(result, progress.last, as_json=as_json)
 
 
-OF_AGENTS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
-"""Keys at the top of an agent's file; `stages` stands there by mistake."""
+AGENT_KEYS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
+"""Top-level keys of an agent's file; `stages` is a common mistake."""
 
 
 def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed: bool) -> Workflow:
@@ -162,9 +162,9 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
     """
     source = Source(read_text(file, "The workflow"), file)
     document = source.document()
-    if "nodes" not in document and (of_agent := next((key for key in OF_AGENTS if key in document), None)):
+    if "nodes" not in document and (agent_key := next((key for key in AGENT_KEYS if key in document), None)):
         raise source.error(
-            (of_agent,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
+            (agent_key,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
         )
     models: dict[str, str] = {}
     if model is not None:
@@ -174,7 +174,7 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
     return Workflow(source, models=models, keep=keep, allow_unsandboxed=allow_unsandboxed)
 
 
-def _used_by(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
+def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
     """Return what a workflow would use, as plain data."""
     return {
         "name": workflow.spec.name,
@@ -188,43 +188,43 @@ def _used_by(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
 
 
 async def _run(
-    workflow: Workflow, given: Mapping[str, Any], listener: Listener, *, keep: bool
+    workflow: Workflow, inputs: Mapping[str, Any], listener: Listener, *, keep: bool
 ) -> WorkflowResult:
-    """Run a workflow, or go on with the one that is resumed."""
-    hears = cast("Callable[[WorkflowEvent], None]", listener)  # it takes whatever dataclass an event is
+    """Run a workflow, or go on with the one that is resumed_workflow."""
+    on_event = cast("Callable[[WorkflowEvent], None]", listener)  # it takes any dataclass
     if not keep:
-        return await workflow.run(given, on_event=hears)
+        return await workflow.run(inputs, on_event=on_event)
     async with open_project_store() as store:
-        run_id = None if store is None else await _begin(store, taken_up.get())
-        return await workflow.run(given, run_id=run_id, on_event=hears)
+        run_id = None if store is None else await _record_launch(store, resumed_workflow.get())
+        return await workflow.run(inputs, run_id=run_id, on_event=on_event)
 
 
-taken_up: ContextVar[KeptWorkflow | None] = ContextVar("taken_up", default=None)
-"""The workflow that a command resumes, with the values that it was given then."""
+resumed_workflow: ContextVar[KeptWorkflow | None] = ContextVar("resumed_workflow", default=None)
+"""The workflow that a command resumes, with its first inputs."""
 
 
-async def _begin(store: Store, again: KeptWorkflow | None) -> str | None:
-    """Write down which command begins a workflow, or resumes it; return the id under which it is kept.
+async def _record_launch(store: Store, kept: KeptWorkflow | None) -> str | None:
+    """Record the command that starts or resumes a workflow; return the id of its run.
 
-    None if that fails: it could not be found again to be resumed.
+    Returns None if the store fails: without the command, the run could not be resumed_workflow.
     """
-    if again is not None and again.began is not None:
-        run_id, began = again.record.run_id, replace(again.began, process=Process.this())
+    if kept is not None and kept.launch is not None:
+        run_id, launch = kept.record.run_id, replace(kept.launch, process=Process.this())
     else:
         run_id = new_run_id()
-        began = Began(tuple(sys.argv[1:]), os.getcwd(), Process.this())  # noqa: PTH109 (as a text)
+        launch = Launch(tuple(sys.argv[1:]), os.getcwd(), Process.this())  # noqa: PTH109 (as a text)
     try:
-        await store.put(Record(BEGAN, run_id, to_record(began)))
+        await store.put(Record(LAUNCH, run_id, to_record(launch)))
     except StoreError:
-        if again is not None:
+        if kept is not None:
             raise
         return None
     return run_id
 
 
 @contextmanager
-def _blaming_own_actions(workflow: Workflow, uses: Requirements) -> Generator[None]:
-    """Raise an error of the user's own actions, as it most likely is, as a `WorkflowError` that says so."""
+def _explain_own_actions(workflow: Workflow, uses: Requirements) -> Generator[None]:
+    """Turn an unexpected error into a `WorkflowError` that points at the user's own actions."""
     try:
         yield
     except Exception as error:
@@ -239,12 +239,14 @@ def _blaming_own_actions(workflow: Workflow, uses: Requirements) -> Generator[No
 
 
 @contextmanager
-def _how_to_go_on(progress: WorkflowProgress, say: Callable[[str], None], *, debug: bool) -> Generator[None]:
-    """Say of a workflow that did not finish why, under which id it is kept, and what can be done."""
+def _report_failure(
+    progress: WorkflowProgress, say: Callable[[str], None], *, debug: bool
+) -> Generator[None]:
+    """Report why a workflow did not finish, the id of its run, and how to go on."""
 
-    def say_kept(further: str) -> None:
+    def say_kept(command: str) -> None:
         if progress.run_id:
-            say(f"Kept as {progress.run_id}; redraft {further} last")
+            say(f"Kept as {progress.run_id}; redraft {command} last")
 
     try:
         yield
@@ -254,7 +256,7 @@ def _how_to_go_on(progress: WorkflowProgress, say: Callable[[str], None], *, deb
         say("Interrupted.")
         say_kept("resume")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # the command's own surface, around this one, would not name the id
+    except Exception as error:  # `surface`, around this, would not name the id
         code = report_error(error, debug=debug)
         say_kept("show" if isinstance(error, ReflectionFailedError) else "resume")
         raise typer.Exit(code) from error
@@ -263,8 +265,8 @@ def _how_to_go_on(progress: WorkflowProgress, say: Callable[[str], None], *, deb
 OUTPUT = "reflection_output"
 
 
-def deliver_workflow(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
-    """Print what the last node gave, or the JSON document with the state at the end."""
+def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
+    """Print the value of the last node, or a JSON document with the final state."""
     if as_json:
         emit_json(
             {
@@ -280,7 +282,7 @@ def deliver_workflow(result: WorkflowResult, last: Any, *, as_json: bool) -> Non
 
 
 def readable(value: Any) -> str:
-    """Render what a node gave: of a loop its output, an object with one text as that text, else as JSON."""
+    """Render a node's value: a loop's output, the only text of an object, else JSON."""
     if isinstance(value, dict):
         items = cast("Mapping[str, Any]", value)
         if OUTPUT in items and "reflection_history" in items:
@@ -290,8 +292,8 @@ def readable(value: Any) -> str:
     return as_text(value)
 
 
-def workflow_ending(result: WorkflowResult) -> str:
-    """Say how many nodes ran, and what it used."""
+def ending_text(result: WorkflowResult) -> str:
+    """Return a sentence on how many nodes ran and what they used."""
     nodes = "1 node" if len(result.nodes) == 1 else f"{len(result.nodes)} nodes"
     return f"Finished: {nodes}. Used: {render_usage(result.usage)}, {result.execution_time:.1f} s."
 
@@ -300,10 +302,10 @@ LONGEST_LABEL = 24
 
 
 class WorkflowProgress:
-    """Tell how a workflow is going: a row for each attempt of a loop, and for each node that ends.
+    """Shows the progress of a workflow: a line for each attempt of a loop, and for each finished node.
 
-    An event listener and a context manager around one workflow, which also shows the warnings that are
-    logged meanwhile. `run_id` is that of the workflow where it is kept, `last` what a node gave last.
+    An event listener and a context manager around one workflow, which also shows the warnings logged
+    meanwhile. `run_id` is empty if the run is not kept; `last` is the value of the latest node.
     """
 
     def __init__(self, console: CalmConsole, nodes: Sequence[str]) -> None:
@@ -326,46 +328,46 @@ class WorkflowProgress:
         self._inside.__exit__(kind, error, trace)
 
     def __call__(self, event: WorkflowEvent) -> None:
-        """Hear of an event of the workflow, or of a loop in it."""
+        """Show an event of the workflow, or of a loop in it."""
         match event:
             case NodeStarted():
                 self.run_id = event.run_id
                 self._inside.switch_to(self._label(event.node))
             case NodeFinished():
-                self._ended(event)
+                self._show_end(event)
             case WorkflowFinished():
                 pass
             case _:
                 self._inside(event)
 
-    def _ended(self, event: NodeFinished) -> None:
+    def _show_end(self, event: NodeFinished) -> None:
         if event.skipped:
-            said = Text("skipped", QUIET)
-        elif event.error:  # which is logged, too, and so is shown already
-            said = Text("failed", BAD)
+            outcome = Text("skipped", QUIET)
+        elif event.error:  # the logged warning shows it
+            outcome = Text("failed", BAD)
         else:
-            said = node_outcome(event.result)
+            outcome = outcome_text(event.result)
             self.last = event.result
-        self._console.show(Text.assemble(self._label(event.node), "  ", said))
+        self._console.show(Text.assemble(self._label(event.node), "  ", outcome))
 
     def _label(self, node: str) -> str:
         shown = shortened(visible(node), self._width)
         return f"{shown:<{self._width}}"
 
 
-def node_outcome(result: Any) -> Text:
-    """Say how a node ended: of a loop or a judgement, what it came to."""
+def outcome_text(result: Any) -> Text:
+    """Render the outcome of a node, with the verdict of a loop or a judgement."""
     outcome = NodeOutcome.of(result)
     style = "" if outcome.valid is None else GOOD if outcome.valid else BAD
     return Text.assemble((outcome.verdict, style), f" {outcome.detail}".rstrip())
 
 
 UNRENDERED = "schema"
-"""The parameter that is data, in which a key says nothing about the workflow."""
+"""The parameter that is data: a `model` in it is no model of the workflow."""
 
 
 def model_names(value: Any) -> set[str]:
-    """Return the names of models anywhere in the parameters of a workflow that has not been checked."""
+    """Return all names of models in the parameters of an unchecked workflow."""
     if isinstance(value, list):
         return set[str]().union(*map(model_names, cast("list[Any]", value)))
     if not isinstance(value, Mapping):
@@ -375,10 +377,10 @@ def model_names(value: Any) -> set[str]:
     return found.union(*(model_names(item) for key, item in items.items() if key != UNRENDERED))
 
 
-def given_values(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that `-v` names; raises `ConfigError` for one that can't be read, or comes twice.
+def parse_values(words: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of `-v`; raises `ConfigError` for one that can't be read, or a repeated name.
 
-    A text stays a text, whatever it looks like: only `:=` makes JSON of it.
+    A value is text, whatever it looks like, unless it is given with `:=`.
     """
     values: dict[str, Any] = {}
     for word in words:
@@ -387,7 +389,7 @@ def given_values(words: Sequence[str]) -> dict[str, Any]:
         name = name.removesuffix(":").strip()
         if not equals or not name:
             raise ConfigError(
-                f"-v {word!r} is no value: expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."
+                f"Invalid value -v {word!r}; expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."
             )
         if name in values:
             raise ConfigError(f"-v {name!r} is given twice.")
@@ -397,19 +399,19 @@ def given_values(words: Sequence[str]) -> dict[str, Any]:
 
 
 def read_text(file: str, what: str) -> str:
-    """Read a file, or standard input for `-`; raises `ConfigError`, which begins with `what`."""
+    """Read a file, or standard input for `-`; raises `ConfigError` that begins with `what`."""
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{what}: {file!r} is not UTF-8 text.") from error
-    except (OSError, ValueError) as error:  # a name with a NUL is no OSError
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{what}: {file!r} cannot be read: {said}.") from error
+    except (OSError, ValueError) as error:  # ValueError for a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{what}: {file!r} cannot be read: {reason}.") from error
 
 
 def _json(name: str, text: str) -> Any:
-    def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no JSON number")
+    def reject(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not a JSON number")
 
     def finite(word: str) -> float:
         if isfinite(number := float(word)):
@@ -417,9 +419,9 @@ def _json(name: str, text: str) -> Any:
         raise ValueError(f"{word} is larger than a number can be")
 
     try:
-        return json.loads(text, parse_constant=refuse, parse_float=finite)
+        return json.loads(text, parse_constant=reject, parse_float=finite)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"-v {name}: this is no JSON: {error}. For a text, write {name}=TEXT.") from error
+        raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
 
 
 LONGEST_VALUE = 200
@@ -427,7 +429,7 @@ INDENT = (0, 0, 0, 2)
 
 
 def check_workflow_options(history: WorkflowHistory, *, version: str | None, prompts: bool) -> None:
-    """Raise `ConfigError` for an option that is for runs: a workflow has no versions of its own."""
+    """Reject an option that applies only to runs: a workflow has no versions of its own."""
     if version is None and not prompts:
         return
     option = "--prompts" if version is None else "--version"
@@ -441,8 +443,8 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
     record, row = history.kept.record, history.row
     title = f"  workflow {visible(row.name)} ({visible(row.file)}), {when(row.started_at)}"
     parts: list[RenderableType] = [Text.assemble((row.run_id, "bold"), title)]
-    if record.given:
-        parts.append(Padding(Text(_short(dict(record.given)), QUIET), INDENT))
+    if record.inputs:
+        parts.append(Padding(Text(_short(dict(record.inputs)), QUIET), INDENT))
     parts += ["", Text.assemble("State: ", state_text(row.status))]
     if row.error:
         parts.append(Text(f"Error: {visible(row.error)}", BAD))
@@ -473,8 +475,8 @@ def _nodes(history: WorkflowHistory) -> Table:
 def _outcome(node: NodeRun) -> Text:
     if node.error:
         return Text(visible(node.error), BAD)
-    if node.runs and node.seconds is not None:  # what a loop gave is what its run shows
-        return node_outcome(node.value)
+    if node.runs and node.seconds is not None:  # the value of a loop is shown by its run
+        return outcome_text(node.value)
     return Text("" if node.value is None else _short(node.value), QUIET)
 
 
@@ -488,24 +490,24 @@ T = TypeVar("T")
 
 
 def kept_workflow(run: str) -> KeptWorkflow | None:
-    """Return the workflow that an id means, or that of a loop in it; None if it means a run, or nothing.
+    """Find a workflow by its id, a prefix of it, `last`, or the id of a loop in it; None if there is none.
 
-    Raises `ConfigError` if several begin so.
+    Raises `ConfigError` if several ids begin so.
     """
     return _reading(lambda workflows: workflows.get(run, or_of_loop=True))
 
 
 def read_history(run: str) -> WorkflowHistory | None:
-    """Read the workflow that an id means, without its secrets; None if it means a run, or nothing.
+    """Read a workflow by its id, a prefix of it, or `last`, without its secrets; None if there is none.
 
-    Raises `ConfigError` if several begin so.
+    Raises `ConfigError` if several ids begin so.
     """
 
     async def read(workflows: Workflows) -> WorkflowHistory | None:
         kept = await workflows.get(run)
         return None if kept is None else await workflows.history(kept)
 
-    # Whether one was killed is known by its process, which no view shows.
+    # The process is not shown, but says whether the workflow was killed.
     history = _reading(read)
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 

@@ -28,7 +28,7 @@ WORKFLOW = "workflow"
 
 @dataclass(slots=True)
 class WorkflowRecord:
-    """One run of a workflow: its file, the values it was given, and how it ended.
+    """One run of a workflow: its file, its inputs, and how it ended.
 
     The steps of its nodes are in its journal; the runs of its loops have it as their parent.
     """
@@ -38,7 +38,7 @@ class WorkflowRecord:
     run_id: str
     name: str
     file: str
-    given: Mapping[str, Any]
+    inputs: Mapping[str, Any]
     started_at: datetime
     status: Status = "running"
     finished_at: datetime | None = None
@@ -49,20 +49,20 @@ class WorkflowRecord:
     error: str = ""
 
     def stored(self) -> Record:
-        """Return the record as a store has it; the fields that workflows are searched by are always there."""
-        asked = {"status": self.status, "name": self.name}
-        return Record(WORKFLOW, self.run_id, to_record(self) | asked)
+        """Return the record for the store, always with the fields that workflows are searched by."""
+        searched = {"status": self.status, "name": self.name}
+        return Record(WORKFLOW, self.run_id, to_record(self) | searched)
 
     def check_same(self, _stored: Record, before: WorkflowRecord, /) -> None:
-        """Raise `ChangedRunError` if the stored one is of another workflow, or was given other values."""
-        if (before.name, before.given) != (self.name, to_json(self.given)):
+        """Raise `ChangedRunError` if the stored run is of another workflow, or had other inputs."""
+        if (before.name, before.inputs) != (self.name, to_json(self.inputs)):
             raise ChangedRunError(
-                f"Under the id {self.run_id!r} the workflow {before.name!r} ran with other values. "
-                "Give a new one a new run_id."
+                f"The id {self.run_id!r} belongs to a run of the workflow {before.name!r} with other inputs. "
+                "Give a new run a new run_id."
             )
 
     def end(self, result: WorkflowResult) -> None:
-        """Fill in how the workflow ended."""
+        """Record the result of the workflow."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
         self.usage, self.execution_time = result.usage, result.execution_time
 
@@ -71,21 +71,21 @@ class WorkflowRecord:
         return WorkflowResult(self.state or {}, self.run_id, self.nodes, self.usage, self.execution_time)
 
     def resuming_call(self) -> str:
-        """Return the Python call that resumes a workflow which a program began."""
-        given = f"{dict(self.given)!r}, " if self.given else ""
+        """Return the Python call that resumes a workflow that a program started."""
+        inputs = f"{dict(self.inputs)!r}, " if self.inputs else ""
         return (
             "from redraft.workflow import Workflow\n\n"
-            f"await Workflow.from_file({self.file!r}).run({given}run_id={self.run_id!r})"
+            f"await Workflow.from_file({self.file!r}).run({inputs}run_id={self.run_id!r})"
         )
 
 
-BEGAN = "workflow command"
-"""The kind of the records that say which command began a workflow."""
+LAUNCH = "workflow command"
+"""The kind of the records of commands that started a workflow."""
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """Which command began a workflow, in which folder, and the process that works on it."""
+class Launch:
+    """The command that started a workflow, its folder, and the process that works on it."""
 
     arguments: tuple[str, ...]
     folder: str
@@ -94,27 +94,27 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkflow:
-    """A kept workflow; `began` is None if a program began it, `created_at` is when its record was stored."""
+    """A kept workflow; `launch` is None if a program started it, `created_at` is when it was stored."""
 
     record: WorkflowRecord
-    began: Began | None
+    launch: Launch | None
     created_at: datetime
 
     @property
     def state(self) -> str:
-        """Its status; `killed` or `unknown` for one that is running by its record, but not by its process."""
-        if self.record.status != "running" or self.began is None:
+        """Its status; `killed` or `unknown` if its record says running, and its process does not."""
+        if self.record.status != "running" or self.launch is None:
             return self.record.status
-        return self.began.process.state_of_run
+        return self.launch.process.state_of_run
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
-        if self.began is not None and self.record.status == "running":
-            self.began.process.check_gone(self.record.run_id, force=force)
+        if self.launch is not None and self.record.status == "running":
+            self.launch.process.check_gone(self.record.run_id, force=force)
 
 
 class Workflows:
-    """The workflows that a store keeps: the project's by default.
+    """The workflows kept in a store, by default the project's.
 
     Raises `ConfigError` if the settings keep nothing, `StoreError` if the store can't be read.
     """
@@ -131,7 +131,7 @@ class Workflows:
         limit: int = PAGE,
         after: Record | None = None,
     ) -> list[KeptWorkflow]:
-        """Return the newest workflows first, of a state (`killed` and `unknown` are some) and of a name.
+        """Return workflows of a state (also `killed` or `unknown`) and of a name, the newest first.
 
         `after` is the record of a workflow or run: all began before it. A workflow whose record is damaged is
         listed with the status `damaged`.
@@ -139,9 +139,9 @@ class Workflows:
         where: dict[str, Scalar] = {} if name is None else {"name": name}
         if status is not None:
             where["status"] = "running" if status in UNENDED else status
-        # Which of the running ones were killed shows only when their processes are looked up.
-        most = None if where.get("status") == "running" else limit
-        found = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
+        # Which of the running ones were killed is known only after looking up their processes.
+        wanted = None if where.get("status") == "running" else limit
+        found = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=wanted)
         kept = [await self._read(record) for record in found]
         return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
 
@@ -204,10 +204,10 @@ class Workflows:
         if found.damage:
             damaged = WorkflowRecord(found.key, "", "", {}, created_at, "damaged", error=found.damage)
             return KeptWorkflow(damaged, None, created_at)
-        began = await self._store.get(BEGAN, found.key)
+        launch = await self._store.get(LAUNCH, found.key)
         return KeptWorkflow(
             from_record(WorkflowRecord, found.data),
-            None if began is None else from_record(Began, began.data),
+            None if launch is None else from_record(Launch, launch.data),
             created_at,
         )
 
@@ -252,7 +252,7 @@ class NodeRun:
 
     @classmethod
     def of(cls, step: KeptStep, runs: tuple[RunRecord, ...]) -> NodeRun:
-        """Read a node's step."""
+        """Read a node from its step in the journal."""
         node = step.name.removeprefix(NODE)
         if step.error is not None:
             error = f"{step.error['type']}: {step.error['message']}"
@@ -262,7 +262,7 @@ class NodeRun:
 
     @property
     def usage(self) -> TokenUsage:
-        """What it used; if it has no value, what its loops used."""
+        """What it used; if it has no result, what its loops used."""
         if self.seconds is not None and not self.error:
             return self.used
         return sum((run.usage for run in self.runs), NOTHING_USED)
@@ -289,7 +289,7 @@ class NodeOutcome:
 
     @property
     def verdict(self) -> str:
-        """The outcome in a word or two."""
+        """The outcome in one or two words."""
         return "done" if self.valid is None else "valid" if self.valid else "not valid"
 
     @property
@@ -324,14 +324,14 @@ class WorkflowRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """A kept workflow with the visits of its nodes, in their order."""
+    """A kept workflow with the visits of its nodes, in order."""
 
     kept: KeptWorkflow
     nodes: tuple[NodeRun, ...]
 
     @property
     def row(self) -> WorkflowRow:
-        """The workflow in a few fields; what it used is known as a whole only when it has finished."""
+        """The workflow in a few fields; until it has finished, its usage is added up from its nodes."""
         record = self.kept.record
         nodes, usage, seconds = len(record.nodes), record.usage, record.execution_time
         if record.status not in ("finished", "damaged"):
@@ -365,4 +365,4 @@ class WorkflowHistory:
             }
             for node in self.nodes
         ]
-        return self.row.document() | {"given": dict(record.given), "nodes": nodes, "state": record.state}
+        return self.row.document() | {"inputs": dict(record.inputs), "nodes": nodes, "state": record.state}

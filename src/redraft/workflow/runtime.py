@@ -98,7 +98,7 @@ def plain_data(value: Any, what: str) -> Any:
         data = to_jsonable_python(value)
         _encoded(data)
     except ValueError as error:  # pydantic's own is one
-        raise ConfigError(f"{what} is no JSON data: {error}") from error
+        raise ConfigError(f"{what} is not JSON data: {error}") from error
     return data
 
 

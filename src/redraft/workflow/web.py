@@ -36,7 +36,7 @@ class WorkflowView:
     """What the page of a workflow shows; `state` is its final one."""
 
     row: WorkflowRow
-    given: str
+    inputs: str
     nodes: tuple[NodeView, ...]
     state: str
 
@@ -69,7 +69,7 @@ def workflow_page(history: WorkflowHistory) -> WorkflowView:
     """Prepare the page of a workflow."""
     record = history.kept.record
     nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
-    return WorkflowView(history.row, _text(record.given), nodes, _text(record.state))
+    return WorkflowView(history.row, _text(record.inputs), nodes, _text(record.state))
 
 
 def _text(value: Any) -> str:

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Workflow:
-    """A workflow that was read and checked; it may run many times at once.
+    """A workflow, read and checked; it may run many times at once.
 
-    ActionResult by `from_file` or `from_text`. `actions` are functions of your own, called as `fn(state=...,
-    **params)`. `models` maps names of models in the file to other names, or to models. `keep` says where its
-    runs are kept: True in the project's store, a store in that one, False nowhere.
+    Use `from_file` or `from_text`. `actions` are your own functions, called as `fn(state=..., **params)`.
+    `models` maps names of models in the file to other names, or to models. Runs are kept in the project's
+    store, or in the store given as `keep`; with False, they are not kept.
 
-    Raises `WorkflowError`, with file, line, node and key, for every mistake that shows before anything is
-    spent.
+    Raises `WorkflowError`, with file, line, node and key, for every mistake that can be found before anything
+    is spent.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Workflow:
         return cls(Source(text), actions=actions, models=models, keep=keep)
 
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
-        """Check that the workflow can run from a state; return what it would use. Nothing is spent.
+        """Check that the workflow can run from a state; return what it would use. Spends nothing.
 
-        Raises `WorkflowError` for a value that is read and that nothing provides, and for a model that can't
-        be used here.
+        Raises `WorkflowError` for a value that is read but never provided, and for a model that can't be used
+        here.
         """
         state = dict(state or {})
         check_values(self.spec, self.source, state)
@@ -128,17 +128,17 @@ class Workflow:
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
     ) -> WorkflowResult:
-        """Run the workflow; return its state at the end, and what it cost.
+        """Run the workflow; return its final state and what it cost.
 
-        `state` is what it begins with: plain JSON data, which templates also find under `variables`. With a
+        `state` is the initial state: plain JSON data, which templates also find under `variables`. With a
         `run_id`, the same call goes on after the last finished node. Raises what a node raises, unless its
         `on_error` says otherwise.
         """
-        given = plain_data(dict(state or {}), "The state that the workflow is given")
+        inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
-        step = kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(given)}"))
+        step = kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(inputs)}"))
         result = await self._run(
-            given, step, emit, resources=replace(self._resources, on_event=on_event and emit)
+            inputs, step, emit, resources=replace(self._resources, on_event=on_event and emit)
         )
         emit(WorkflowFinished(result.run_id, result))
         return result
@@ -146,30 +146,28 @@ class Workflow:
     async def resume(
         self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
     ) -> WorkflowResult:
-        """Go on with a kept run after its last finished node, with the state that it began with.
+        """Resume a kept run after its last finished node, with its first inputs.
 
-        One that has finished returns its result again. `run_id` may be the beginning of one, or `last`.
+        A finished run returns its result again. `run_id` may be a prefix of an id, or `last`.
         Raises `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
         """
         store = None if isinstance(self._resources.keep, bool) else self._resources.keep
         kept = await Workflows(store).get(run_id)
         if kept is None:
-            raise ConfigError(
-                f"There is no workflow {run_id!r} here; `redraft runs` lists those that there are."
-            )
-        return await self.run(kept.record.given, run_id=kept.record.run_id, on_event=on_event)
+            raise ConfigError(f"There is no workflow {run_id!r}; `redraft runs` lists runs and workflows.")
+        return await self.run(kept.record.inputs, run_id=kept.record.run_id, on_event=on_event)
 
     async def _run(
-        self, given: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], resources: Resources
+        self, inputs: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], resources: Resources
     ) -> WorkflowResult:
         """Run the nodes; if the step has a journal, keep the run, or resume it."""
-        running = WorkflowRun(
+        run = WorkflowRun(
             self.spec,
             self.source,
             resources,
             Scope(
-                copy_of(given),
-                {**self.spec.variables, **given},
+                copy_of(inputs),
+                {**self.spec.variables, **inputs},
                 {name: os.environ[name] for name in self.spec.env if name in os.environ},
             ),
             step,
@@ -177,13 +175,13 @@ class Workflow:
         )
         journal = journal_in(step)
         if journal is None:
-            return await running.run()
-        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, given, datetime.now(UTC))
+            return await run.run()
+        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, inputs, datetime.now(UTC))
 
         async def work() -> WorkflowResult:
             if not journal.is_closed:
-                running.run_id = journal.run_id
-            result = await running.run()
+                run.run_id = journal.run_id
+            result = await run.run()
             record.end(result)
             return result
 
@@ -199,7 +197,7 @@ class Workflow:
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
     ) -> WorkflowResult:
-        """Do what `run` does from synchronous code, also inside a running event loop."""
+        """Like `run`, for code that is not async; also works inside a running event loop."""
         return run_sync(self.run(state, run_id=run_id, on_event=on_event))
 
     async def stream(
@@ -228,7 +226,7 @@ async def run_action(
     models: Mapping[str, str | ChatModel] | None = None,
     keep: bool | Store = True,
 ) -> Any:
-    """Run one action alone, such as `reflection.loop`; return its documented value.
+    """Run a single action, such as `reflection.loop`; return its documented value.
 
     Raises what the action raises, and `WorkflowError` for wrong parameters before anything is spent.
     """
