@@ -438,7 +438,7 @@ def said(verdict, action=None, number=7):
 def test_the_status_of_an_action(record, pending, status, told):
     view = cycle_view(record, pending)
     [action] = view.actions
-    assert (action.status, action.said, action.params) == (status, told, '{"level": 1}')
+    assert (action.status, action.outcome, action.params) == (status, told, '{"level": 1}')
     assert bool(view.undecided) == (status == "waiting for you")
 
 
@@ -463,7 +463,7 @@ def test_data_of_another_shape_is_left_out(derived):
     [
         ({"mode": "autonomous", "decision": "approved"}, ""),
         ({"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "no"}, "rejected by Ada: no"),
-        ({"mode": "supervised", "decision": "approved", "by": ""}, "approved by somebody who gave no name"),
+        ({"mode": "supervised", "decision": "approved", "by": ""}, "approved by someone without a name"),
         (
             {"mode": "supervised", "decision": "default", "message": "nobody decided"},
             "by its default: nobody decided",

@@ -341,19 +341,20 @@ class CycleAgent:
         return CycleRecord(session.number + 1, self._clock(), trigger)
 
     async def _new_cycle(self, session: Session, record: CycleRecord) -> Cycle:
+        runtime = Runtime(
+            functions=self._functions,
+            model_for=self._model_for,
+            bus=session.bus,
+            folder=Path(self.file).parent,
+            clock=self._clock,
+            redact=self._redact,
+        )
         cycle = Cycle(
             self.spec,
             record.number,
             record.started_at,
             CycleState(),
-            Runtime(
-                self._functions,
-                self._model_for,
-                session.bus,
-                Path(self.file).parent,
-                self._clock,
-                self._redact,
-            ),
+            runtime,
             session.step(record.number),
             agent_id=session.card.id,
             memory=session.memory,
@@ -392,13 +393,13 @@ class CycleAgent:
         return CycleResult(
             record.number,
             record.status,
-            cycle.state.scopes() | {"memory": memory},
-            record.metrics,
-            record.changes,
-            record.usage,
-            record.stages,
-            record.trigger,
-            record.error,
+            state=cycle.state.scopes() | {"memory": memory},
+            metrics=record.metrics,
+            changes=record.changes,
+            usage=record.usage,
+            stages=record.stages,
+            trigger=record.trigger,
+            error=record.error,
         )
 
     def _model_for(self, name: str | None) -> ChatModel:

@@ -191,9 +191,9 @@ class AgentHandle:
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
-        kept = None if cycle is None else await self._store.get(CYCLE, cycle_key(cycle))
+        record = None if cycle is None else await self._store.get(CYCLE, cycle_key(cycle))
         check_feedback(
-            verdict, action, changes, await self.card(), None if kept is None else cycle_from(kept)
+            verdict, action, changes, await self.card(), None if record is None else cycle_from(record)
         )
         mailbox = Mailbox(self._store, data_redactor(also=()))
         feedback = await mailbox.feedback(
@@ -263,7 +263,7 @@ def summary_document(agent: AgentSummary) -> dict[str, Any]:
         "description": agent.card.description,
         "file": agent.card.file,
         "triggers": list(agent.card.triggers),
-        "kept": agent.location,
+        "storage": agent.location,
         "status": agent.status,
         "pending_feedback": agent.pending,
         "last": None if agent.last is None else metrics_document(agent.last),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
+from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
     MEMORY,
@@ -213,13 +214,13 @@ class _Checker:
         elif substage.output_schema is None and not isinstance(substage, Plan):
             self.fail(way, "a 'prompt' needs an 'outputSchema', which the reply must follow")
 
-    def check_schema(self, given: dict[str, Any], way: KeyPath) -> None:
+    def check_schema(self, schema: dict[str, Any], way: KeyPath) -> None:
         try:
-            Schema(given)
+            Schema(schema)
         except ConfigError as error:
             self.fail(way, str(error))
-        if given.get("type", "object") != "object":
-            self.fail((*way, "type"), f"the reply must be an object, not {given['type']!r}")
+        if schema.get("type", "object") != "object":
+            self.fail((*way, "type"), f"the reply must be an object, not {schema['type']!r}")
 
     def check_functions(self, substage: Any, way: KeyPath) -> None:
         """Check that the functions a substage names exist and accept their arguments."""
@@ -234,7 +235,7 @@ class _Checker:
                     place = (*way, "config", "actions", at, "function")
                     self.check_function(action.function, action.with_, place)
 
-    def check_function(self, name: str, given: Mapping[str, Any], way: KeyPath) -> None:
+    def check_function(self, name: str, arguments: Mapping[str, Any], way: KeyPath) -> None:
         if name not in self.functions:
             self.fail(way, f"the program provides no function {name!r}; {nearest(name, self.functions)}")
         function = self.functions[name]
@@ -242,11 +243,11 @@ class _Checker:
             signature = inspect.signature(function)
         except (TypeError, ValueError):  # some functions written in C have no signature
             return
-        filled = [key for key in PROVIDED if key in signature.parameters and key not in given]
+        filled = [key for key in PROVIDED if key in signature.parameters and key not in arguments]
         try:
-            signature.bind(**dict.fromkeys([*given, *filled]))
+            signature.bind(**dict.fromkeys([*arguments, *filled]))
         except TypeError as error:
-            self.fail(way, f"the function {name!r} can't be called with {sorted(given)}: {error}")
+            self.fail(way, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
 
     def check_plan(self, substage: Plan, way: KeyPath) -> None:
         for at, rule in enumerate(substage.config.rules):
@@ -296,10 +297,10 @@ class _Checker:
                     "nothing uses what is learned here; add a substage of the type 'update-state' after it, "
                     "which writes it into the memory",
                 )
-            given = (substage.output_schema or {}).get("properties")
+            properties = as_object((substage.output_schema or {}).get("properties"))
             takes = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
-            if isinstance(given, dict) and given and not set(takes) & {*cast("dict[str, Any]", given)}:
-                names = list(cast("dict[str, Any]", given))
+            if properties and properties.keys().isdisjoint(takes):
+                names = list(properties)
                 listed = ", ".join(map(repr, names))
                 self.fail(
                     (*way, "outputSchema", "properties"),

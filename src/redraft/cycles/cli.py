@@ -233,8 +233,12 @@ def feedback(
         from redraft.redact.redactor import redactor_of_environment
         from redraft.terminal.console import CalmConsole, emit_json
 
-        given: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
-        verdicts: list[Verdict] = [verdict for verdict, is_given in given.items() if is_given]
+        flags: dict[Verdict, bool] = {
+            "approve": approve,
+            "reject": reject,
+            "modify": modify is not None,
+        }
+        verdicts: list[Verdict] = [verdict for verdict, is_set in flags.items() if is_set]
         if len(verdicts) != 1:
             raise ConfigError("Expected one of --approve, --reject and --modify.")
         changes = None if modify is None else parse_changes(modify, "--modify")
@@ -481,7 +485,7 @@ def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
         "memory": [f"{len(one.changes)} changed" if one.changes else NONE for one in cycles],
     }
     room = max(MIN_TEXT, width - _width_of(columns))
-    columns["said"] = [shortened(visible(one.error or NONE), room) for one in cycles]
+    columns["error"] = [shortened(visible(one.error or NONE), room) for one in cycles]
     return _table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
 
 
@@ -504,7 +508,7 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
 
 
 def no_agents() -> Text:
-    """Say that there are no agents, and how to run one."""
+    """Return a hint that there are no agents, and how to run one."""
     return Text("No agent has run here yet: redraft cycle run FILE")
 
 

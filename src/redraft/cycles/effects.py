@@ -433,12 +433,12 @@ def _decoded(body: bytes, response: httpx2.Response, where: str) -> str:
         raise OutputError(f"{where}: the reply is not valid {charset!r} text: {error}") from error
 
 
-def _headers(given: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
+def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
     """Return headers by their lower-case names; errors never show a value, which may be a key."""
     headers = {"accept": "application/json, text/*;q=0.8"}
     if content is not None:
         headers["content-type"] = "application/json"
-    for name, value in given.items():
+    for name, value in requested.items():
         text = as_text(value).strip()
         if not (text.isascii() and text.isprintable() and name.isascii() and name.isprintable()):
             raise ConfigError(f"The header {name!r} can't be sent: only printable ASCII is allowed in it.")

@@ -140,7 +140,7 @@ def _add(answer: Any, cycle: Cycle, step: str) -> None:
 
 
 def _choices(cycle: Cycle) -> str:
-    """Tell a model which actions it can plan; braces in a name must not be taken for a template."""
+    """Return the actions that a model can plan, for its prompt; braces would be taken for a template."""
     names = "\n".join(f"- {action.name} ({action.type})" for action in declared_actions(cycle).values())
     text = f"Only these actions can be planned, by their names:\n{names or '(none)'}"
     return text.replace("{", "(").replace("}", ")")
@@ -228,8 +228,8 @@ async def _wait_for_verdicts(
 def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
     """Return how many seconds to wait for a person, less what an earlier process has waited."""
     until, cycle.waits_until = cycle.waits_until, None
-    whole = config.timeout_ms / 1000
-    return whole if until is None else min(whole, max(0.0, (until - cycle.runtime.clock()).total_seconds()))
+    limit = config.timeout_ms / 1000
+    return limit if until is None else min(limit, max(0.0, (until - cycle.runtime.clock()).total_seconds()))
 
 
 def _is_about(verdict: Feedback, action: dict[str, Any]) -> bool:

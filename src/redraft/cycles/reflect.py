@@ -105,9 +105,9 @@ async def update_state(substage: UpdateState, cycle: Cycle) -> None:
 
     What was refused of a model's learnings is a failure of the cycle.
     """
-    made = next_memory(cycle, retention_of(cycle.spec), cycle.runtime.clock())
-    cycle.next_memory, cycle.changes = made.memory, made.changes
-    cycle.failures += [f"reflect/{substage.name}: {refusal}" for refusal in made.refusals]
+    following = next_memory(cycle, retention_of(cycle.spec), cycle.runtime.clock())
+    cycle.next_memory, cycle.changes = following.memory, following.changes
+    cycle.failures += [f"reflect/{substage.name}: {refusal}" for refusal in following.refusals]
 
 
 def retention_of(spec: AgentSpec) -> dict[str, Retention]:
@@ -311,9 +311,9 @@ class Patterns:
             self.items.remove(position)
         self.add(learned.get("newPatterns"))
 
-    def add(self, given: Any) -> None:
+    def add(self, patterns: Any) -> None:
         """Add patterns; one that repeats another raises its count and confidence instead."""
-        listed = _pattern_list(given)
+        listed = _pattern_list(patterns)
         for one in listed[:MAX_NEW]:
             self._add(one)
         if len(listed) > MAX_NEW:
@@ -330,17 +330,17 @@ class Patterns:
                 self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + by)})
 
     def _named(self, names: Any) -> list[tuple[int, Item]]:
-        asked = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}
-        if not asked:
+        wanted = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}
+        if not wanted:
             return []
         return [
             (position, item)
             for position, item in self.items
-            if item.get("id") in asked or item.get("description") in asked
+            if item.get("id") in wanted or item.get("description") in wanted
         ]
 
-    def _add(self, given: Any) -> None:
-        pattern = self._pattern_of(given)
+    def _add(self, found: Any) -> None:
+        pattern = self._pattern_of(found)
         if pattern is None:
             return
         # An agent that watches URLs learns about URLs; instructions have no place in a memory.
@@ -355,9 +355,9 @@ class Patterns:
         ours = {"id": f"p{self.cycle}-{next(self.ids)}", "timestamp": self.now, "cycle": self.cycle}
         self.items.append({**ours, **pattern, "confidence": confidence_of(pattern), "count": 1})
 
-    def _pattern_of(self, given: Any) -> dict[str, Any] | None:
+    def _pattern_of(self, found: Any) -> dict[str, Any] | None:
         """Return a pattern as it may be kept; None if it has no description."""
-        fields = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {"description": given}
+        fields = cast("Mapping[Any, Any]", found) if isinstance(found, Mapping) else {"description": found}
         described = fields.get("description")
         if not isinstance(described, str) or not described.strip():
             return None

@@ -1,4 +1,4 @@
-"""The dashboard's pages of agents: the list of them, each one's cycles and memory, and feedback on it."""
+"""Web: the dashboard's pages on agents, with their cycles and memory, and feedback to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_ITEMS = 20
 MAX_CHANGES = 200
 """Changes of the memory that are shown."""
 MAX_BETWEEN = 200
-"""Cycles between two memories that are searched for what they retired."""
+"""How many cycles between two memories are searched for the patterns that they deprecated."""
 MAX_TEXT = 240
 """Characters of a memory item's texts that are shown."""
 NOT_TRACKED = "-"
@@ -60,9 +60,9 @@ NOT_TRACKED = "-"
 
 @dataclass(frozen=True, slots=True)
 class AgentsView:
-    """Hold the agents, sorted by name, and the cycles that wait for a person, each with its agent.
+    """The agents, sorted by name, and the cycles that wait for a person, each with its agent.
 
-    `pending` is the feedback that each agent's cycle will take, if that waits for some.
+    `pending` is, for each agent whose cycle waits for a person, the feedback that the cycle will take.
     """
 
     agents: tuple[AgentSummary, ...]
@@ -92,7 +92,7 @@ def _listed(cycle: CycleRecord | None) -> CycleRecord | None:
 
 
 def agents_page(view: AgentsView) -> AgentsView:
-    """Work out what the page of all agents shows."""
+    """Prepare what the page of all agents shows."""
     waiting = tuple(
         (one, cycle_view(one.last, pending))
         for one, pending in zip(view.agents, view.pending, strict=True)
@@ -116,14 +116,14 @@ async def _agents_fingerprint(request: PageRequest) -> str:
 FRESH = 0.5
 """Seconds for which the summaries of all agents are fresh enough."""
 BUSY_SHARE = 0.05
-"""The share of time that reading them may take: with very many agents, they are read less often."""
+"""The share of time that reading them may take: very many agents are read less often."""
 KEPT_OPEN = 100
 """Agents whose stores stay open between two readings: each has a thread and a file."""
 
 
 @dataclass(slots=True)
 class AgentList:
-    """Summaries of all agents, for every page that shows them, read no more often than is affordable."""
+    """Summaries of all agents, shared by all pages, and read no more often than is affordable."""
 
     _summaries: tuple[AgentSummary, ...] = ()
     _again_at: float = float("-inf")
@@ -145,7 +145,7 @@ class AgentList:
             return self._summaries
 
     def expire(self) -> None:
-        """Read the agents anew the next time: one of them was sent something."""
+        """Read the agents again next time, since one of them was sent something."""
         self._again_at = float("-inf")
 
 
@@ -163,11 +163,11 @@ async def _summaries() -> tuple[AgentSummary, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDiff:
-    """Hold what changed in a memory between the ends of two cycles.
+    """What changed in a memory between the ends of two cycles.
 
-    `retired` are the ids and descriptions by which `learn` deprecated patterns meanwhile; other items that
-    are gone were dropped by retention. It is None if the cycles in between are not all known. `more` changes
-    are left out. `unknown` says why the changes are not known.
+    `retired` are the ids and descriptions of the patterns that `learn` deprecated meanwhile; retention
+    dropped the other items that are gone. It is None if not all cycles in between are known. `more` changes
+    are left out. `unknown` says why the changes are unknown.
     """
 
     older: int
@@ -180,7 +180,7 @@ class MemoryDiff:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """Hold an agent, one page of its cycles without details, and one of them, `chosen`, with all.
+    """An agent, one page of its cycles without details, and one of them, `chosen`, with all details.
 
     `older` is the number of the last cycle on the page if there is another page. `memory` may hold only the
     newest items; `sizes` says how many items each key has.
@@ -246,7 +246,7 @@ async def _chosen(handle: AgentHandle, request: PageRequest) -> CycleRecord | No
 async def _diff(
     handle: AgentHandle, request: PageRequest, memory: Memory, chosen: CycleRecord | None
 ) -> MemoryDiff | None:
-    """Return what changed between the two cycles in the query, or else in the chosen cycle."""
+    """Return what changed between the two cycles in the query, by default in the chosen cycle."""
     if chosen is None or memory.cycle == 0:
         return None
     newer = _number("to", request.query.get("to", ""))
@@ -271,7 +271,7 @@ async def _diff(
 
 
 async def _between(handle: AgentHandle, older: int, newer: int) -> list[CycleRecord]:
-    """Return the cycles after `older`, up to `newer`; none if they are too many, or not stored any more."""
+    """Return the cycles after `older`, up to `newer`; none if they are too many, or were deleted."""
     if not 0 < newer - older <= MAX_BETWEEN:
         return []
     newest = await handle.cycles(limit=1)
@@ -287,7 +287,7 @@ MAX_DIGITS = 10
 
 
 def _number(name: str, value: str) -> int | None:
-    """Return the number of a cycle; None for an empty text; raise `ConfigError` for any other text."""
+    """Return the number of a cycle, or None for an empty text; raises `ConfigError` for any other text."""
     text = value.strip()
     if not text:
         return None
@@ -325,7 +325,7 @@ async def _agent_fingerprint(request: PageRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CycleRow:
-    """Hold a cycle as the table shows it; a number that its file does not track is a dash."""
+    """A cycle as the table shows it; metrics that its file does not track are dashes."""
 
     record: CycleRecord
     duration: str
@@ -338,10 +338,10 @@ class CycleRow:
 
 @dataclass(frozen=True, slots=True)
 class AgentPage:
-    """Hold what the page of an agent shows.
+    """What the page of an agent shows.
 
     `waiting` is the cycle that waits for a person. `untracked` are the metrics that no cycle has, each with
-    the flag that records it. `pending` is the feedback that no cycle has taken, with its parameters as JSON.
+    the flag that turns it on. `pending` is the feedback that no cycle has taken, with its parameters as JSON.
     """
 
     agent: AgentSummary
@@ -359,7 +359,7 @@ class AgentPage:
 
 
 def agent_page(view: AgentView) -> AgentPage:
-    """Work out what the page of an agent shows."""
+    """Prepare what the page of an agent shows."""
     last, diff = view.agent.last, view.diff
     is_waiting = last is not None and last.status == "waiting"
     trends = _trends([one for one in reversed(view.cycles) if one.status not in UNFINISHED])
@@ -435,19 +435,19 @@ PLANNED = "planned"
 
 @dataclass(frozen=True, slots=True)
 class ActionView:
-    """Hold a planned action and its outcome: `params` is JSON, `said` the result, error or refusal."""
+    """A planned action: `params` is JSON, `outcome` its result, its error, or why it was refused."""
 
     id: str
     name: str
     params: str
     reason: str
     status: str
-    said: str
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """Hold a cycle with the actions of its plan, of which `undecided` wait for a person."""
+    """A cycle with the actions of its plan, of which `undecided` wait for a person."""
 
     record: CycleRecord
     actions: tuple[ActionView, ...]
@@ -459,15 +459,15 @@ class CycleView:
 
 
 def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleView:
-    """Take a cycle apart; `pending` is the feedback that no cycle has taken yet.
+    """Prepare a cycle for a page; `pending` is the feedback that no cycle has taken yet.
 
-    Whatever the agent's functions and models left out is left out here, too.
+    Data of an unexpected shape, from the agent's functions and models, is left out.
     """
-    heard = [one for one in pending if one.cycle == record.number]
+    feedback = [one for one in pending if one.cycle == record.number]
     derived = record.derived_data
     violations = objects_in(derived, "governance", "violations")
     actions = tuple(
-        _action(planned, record, violations, heard) for planned in objects_in(derived, "plan", "actions")
+        _action(planned, record, violations, feedback) for planned in objects_in(derived, "plan", "actions")
     )
     return CycleView(
         record,
@@ -487,7 +487,7 @@ def _action(
     planned: Mapping[str, Any],
     record: CycleRecord,
     violations: Sequence[Mapping[str, Any]],
-    heard: Sequence[Feedback],
+    feedback: Sequence[Feedback],
 ) -> ActionView:
     derived, own = record.derived_data, planned.get("id")
     done = next((one for one in objects_in(derived, "execution", "actions") if one.get("id") == own), None)
@@ -501,29 +501,29 @@ def _action(
         "",
     )
     if done is not None:
-        said = done.get("error") or done.get("result")
-        return replace(view, status=str(done.get("status")), said=text_of(said) if said else "")
+        outcome = done.get("error") or done.get("result")
+        return replace(view, status=str(done.get("status")), outcome=text_of(outcome) if outcome else "")
     approved = as_object(derived.get("governance")).get("approved")
     if not isinstance(approved, Sequence):
         return view
     if own not in approved:
         why = (one.get("message") for one in violations if one.get("actionId") in (own, None))
-        return replace(view, status=REFUSED, said=str(next(why, None) or ""))
+        return replace(view, status=REFUSED, outcome=str(next(why, None) or ""))
     if record.status != "waiting":
         return view
-    verdict = next((one.verdict for one in heard if one.action in (None, own, view.name)), None)
+    verdict = next((one.verdict for one in feedback if one.action in (None, own, view.name)), None)
     return replace(view, status=UNDECIDED if verdict is None else DECISIONS[verdict])
 
 
 def _decision(authorization: Any) -> str:
-    """Say who decided on the plan, and how."""
+    """Return who decided on the plan, and how."""
     decided = as_object(authorization)
     if not decided or decided.get("mode") == "autonomous":
         return ""
-    said = f"{decided.get('decision')} by {decided.get('by') or 'somebody who gave no name'}"
+    text = f"{decided.get('decision')} by {decided.get('by') or 'someone without a name'}"
     if decided.get("decision") == "default":
-        said = "by its default"
-    return f"{said}: {decided['message']}" if decided.get("message") else said
+        text = "by its default"
+    return f"{text}: {decided['message']}" if decided.get("message") else text
 
 
 def _violation(one: Mapping[str, Any]) -> str:
@@ -560,7 +560,7 @@ def text_of(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
-# --- what an agent remembers ----------------------------------------------------------------------------
+# --- memory ----------------------------------------------------------------------------
 
 
 NEW, CHANGED, RETIRED, DROPPED, GONE = "new", "changed", "retired", "dropped", "gone"
@@ -568,7 +568,7 @@ NEW, CHANGED, RETIRED, DROPPED, GONE = "new", "changed", "retired", "dropped", "
 
 @dataclass(frozen=True, slots=True)
 class ItemView:
-    """Hold a memory item: when it was written, what it is about, and its other fields."""
+    """A memory item: when it was written, its title, and its other fields."""
 
     at: str
     head: str
@@ -577,7 +577,7 @@ class ItemView:
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """Hold a key of the memory with its newest items first, and the number of `older` ones left out."""
+    """A memory key with its newest items first, and how many `older` ones are left out."""
 
     key: str
     items: tuple[ItemView, ...]
@@ -586,7 +586,7 @@ class KeyView:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """Hold what happened to an item; `moved` are its fields that changed, with the old and the new value."""
+    """What happened to an item; `moved` are the fields that changed, each with its old and new value."""
 
     what: str
     item: ItemView
@@ -610,7 +610,7 @@ def change_views(diff: MemoryDiff) -> tuple[tuple[str, tuple[ChangeView, ...]], 
 
 
 def item_view(item: Item) -> ItemView:
-    """Take an item apart."""
+    """Prepare a memory item for a page."""
     about = next((name for name in TITLE_FIELDS if item.get(name)), "id")
     rest = tuple(
         (name, _short(value))
@@ -637,7 +637,7 @@ def _change(change: MemoryChange, retired: Collection[str] | None) -> ChangeView
 
 
 def _gone(item: Item, retired: Collection[str] | None) -> str:
-    """Say why an item is gone, as far as that is known."""
+    """Return why an item is gone, as far as that is known."""
     if retired is None:
         return GONE
     return RETIRED if item.get("id") in retired or item.get("description") in retired else DROPPED
@@ -650,13 +650,13 @@ def _short(value: Any) -> str:
     return shortened(text, MAX_TEXT)
 
 
-# --- what a person says ---------------------------------------------------------------------------------
+# --- feedback ---------------------------------------------------------------------------------
 
 
 async def _give_feedback(form: Form) -> str:
-    """Send an agent what a person thinks of a cycle, of one action of it, or in general.
+    """Send a person's feedback on a cycle, on one of its actions, or in general.
 
-    General feedback while a plan waits would decide on that plan, so it is refused.
+    General feedback is rejected while a plan waits, since it would decide on that plan.
     """
     verdict, action = form.text("verdict", ""), form.text("action", "").strip() or None
     if verdict not in VERDICTS:

@@ -71,15 +71,15 @@ class View:
 
     def substituted(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> View:
         """Return a view with the matches of `pattern` replaced; this one if there are none."""
-        made = View("", self)
+        result = View("", self)
         pieces: list[str] = []
         here = there = 0
 
         def add(piece: str, end: int) -> None:
             nonlocal here, there
             if piece:
-                made._starts.append(here)
-                made._origins.append((there, end))
+                result._starts.append(here)
+                result._origins.append((there, end))
                 pieces.append(piece)
                 here += len(piece)
             there = end
@@ -90,8 +90,8 @@ class View:
         if not there:
             return self
         add(self.text[there:], len(self.text))
-        made.text = "".join(pieces)
-        return made
+        result.text = "".join(pieces)
+        return result
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
         """Return the span in the original text that a non-empty span of this view comes from."""

@@ -588,8 +588,8 @@ def _from_base64(blob: str) -> Iterator[str]:
 def _from_hex(blob: str) -> Iterator[str]:
     code = _NO_HEX.sub("", blob)
     for offset in range(2):
-        whole = code[offset : len(code) - (len(code) - offset) % 2]
-        plain = bytes.fromhex(whole)
+        even = code[offset : len(code) - (len(code) - offset) % 2]
+        plain = bytes.fromhex(even)
         if _is_text(plain[:_SAMPLE]):
             yield plain.decode("latin-1")
 

@@ -52,8 +52,8 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
     )
     try:
         runtime.globals()["python"] = None
-        given = [limits["seconds"], limits["output_chars"]]
-        run, env, *makers = cast("list[Any]", runtime.execute(world, *given))
+        bounds = [limits["seconds"], limits["output_chars"]]
+        run, env, *makers = cast("list[Any]", runtime.execute(world, *bounds))
         tables = _Tables(runtime.table, *makers)
         for name, value in order["names"].items():
             env[name] = tables.write(value)
@@ -71,12 +71,12 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
     return _failure(how, value, limits)
 
 
-def _failure(how: str, said: str, limits: dict[str, Any]) -> Answer:
-    if said.endswith(_TOO_BIG):
+def _failure(how: str, message: str, limits: dict[str, Any]) -> Answer:
+    if message.endswith(_TOO_BIG):
         return out_of_memory(limits)
-    where = _WHERE.match(said)
+    where = _WHERE.match(message)
     line = int(where[1]) if where else None
-    text = said[where.end() :] if where else said
+    text = message[where.end() :] if where else message
     return failure("script", f"{'is not valid Lua' if how == 'syntax' else 'raised an error'}: {text}", line)
 
 

@@ -220,12 +220,12 @@ def _failure(error: MontyError, limits: dict[str, Any]) -> Answer:
     line = max(lines[-1], 1) if lines else None
     if _is_limit(raised):
         return timed_out(limits) if isinstance(raised, TimeoutError) else out_of_memory(limits, line)
-    said = str(raised)[:MAX_MESSAGE]
-    what = f"raised {type(raised).__name__}{f': {said}' if said else ''}"
-    if _reaches_out(raised, said):
+    message = str(raised)[:MAX_MESSAGE]
+    what = f"raised {type(raised).__name__}{f': {message}' if message else ''}"
+    if _reaches_out(raised, message):
         reached = "a script has no access to files, environment, network or other processes"
         return failure("forbidden", f"{what} ({reached})", line)
-    if missing := _missing_feature(raised, said):
+    if missing := _missing_feature(raised, message):
         return failure("script", f"{what} (inline Python has no {missing}: use `sandbox: process`)", line)
     return failure("script", what, line)
 
@@ -247,23 +247,23 @@ def _is_limit(raised: BaseException) -> bool:
     return isinstance(raised, TimeoutError | MemoryError) and str(raised).startswith(_LIMITS)
 
 
-def _reaches_out(raised: BaseException, said: str) -> bool:
-    if isinstance(raised, PermissionError) or said.endswith("is not supported in this environment"):
+def _reaches_out(raised: BaseException, message: str) -> bool:
+    if isinstance(raised, PermissionError) or message.endswith("is not supported in this environment"):
         return True
-    if isinstance(raised, ModuleNotFoundError) and (module := _MISSING_MODULE.search(said)):
+    if isinstance(raised, ModuleNotFoundError) and (module := _MISSING_MODULE.search(message)):
         return module[1].split(".")[0] in _OUTWARD_MODULES
-    return isinstance(raised, AttributeError) and _MISSING_ATTRIBUTE.search(said) is not None
+    return isinstance(raised, AttributeError) and _MISSING_ATTRIBUTE.search(message) is not None
 
 
-def _missing_feature(raised: BaseException, said: str) -> str | None:
+def _missing_feature(raised: BaseException, message: str) -> str | None:
     """Return what monty lacks of Python, if that is what went wrong."""
-    if isinstance(raised, NotImplementedError) and "not yet support" in said:
-        return said.rpartition("support ")[2]
-    if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(said)):
+    if isinstance(raised, NotImplementedError) and "not yet support" in message:
+        return message.rpartition("support ")[2]
+    if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(message)):
         return f"module {module[1]!r}" if module[1].split(".")[0] in sys.stdlib_module_names else None
-    if isinstance(raised, NameError) and (name := _MISSING_NAME.search(said)):
+    if isinstance(raised, NameError) and (name := _MISSING_NAME.search(message)):
         return f"{name[1]}()" if name[1] in {*vars(builtins), "exit", "quit", "help"} else None
-    return "properties" if said == "cannot create 'property' instances" else None
+    return "properties" if message == "cannot create 'property' instances" else None
 
 
 # --- in a jailed process ---
@@ -344,10 +344,10 @@ def _top_level_nodes(tree: ast.AST) -> list[ast.AST]:
 
 def _message(error: BaseException) -> str:
     try:
-        said = str(error)
+        message = str(error)
     except BaseException as second:  # noqa: BLE001 (an exception's text is code of the script, too)
         return f", whose message can't be read ({type(second).__name__})"
-    return f": {said}" if said else ""
+    return f": {message}" if message else ""
 
 
 def _line(error: BaseException) -> int | None:
