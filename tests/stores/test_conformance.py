@@ -13,10 +13,7 @@ import pytest
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import FencedStore, Record
-
-
-def note(key="a", **data):
-    return Record("note", key, data)
+from support.store_faults import note
 
 
 def keys(records):

@@ -14,11 +14,7 @@ from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
 from redraft.stores.postgres_session import MIGRATIONS, Database
-from support.store_faults import TESTS, run
-
-
-def note(key="a", **data):
-    return Record("note", key, data)
+from support.store_faults import TESTS, note, run
 
 
 @pytest.fixture

@@ -18,16 +18,12 @@ from redraft.stores.postgres import PostgresStore
 from redraft.stores.postgres_session import ROLE
 from redraft.stores.run_index import RunEntry, RunRow, Share
 from support.postgres_server import Place, with_schema
-from support.store_faults import child
+from support.store_faults import child, note
 
 PASSWORD = "hush"
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'redraft' AND pid <> pg_backend_pid()"""
-
-
-def note(key="a", **data):
-    return Record("note", key, data)
 
 
 @pytest.fixture

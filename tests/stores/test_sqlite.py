@@ -17,7 +17,7 @@ from redraft.stores import sqlite as sqlite_file
 from redraft.stores.base import Record
 from redraft.stores.run_index import ENDED, RunQuery, SqlRunIndex
 from redraft.stores.sqlite import SqliteStore
-from support.store_faults import child, run
+from support.store_faults import child, note, run
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def store(path):
     store = SqliteStore(path, wait=0.2)
     yield store
     asyncio.run(store.aclose())
-
-
-def note(key="a", **data):
-    return Record("note", key, data)
 
 
 async def fill(store, count=200):

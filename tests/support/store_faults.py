@@ -1,4 +1,4 @@
-"""Other processes for the tests of stores, and how to lack what a machine has."""
+"""For the tests of stores: records, other processes, and a process without privileges."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft.stores.base import Record
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 TESTS = Path(__file__).parents[1]
 _BEGIN = "import asyncio, os, sys; sys.path.insert(0, sys.argv[1]); from redraft.stores.base import Record; "
 _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.errors import StoreError\n"
+
+
+def note(key: str = "a", **data: object) -> Record:
+    """Return a record of the kind `note`."""
+    return Record("note", key, data)
 
 
 @contextmanager

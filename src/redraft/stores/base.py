@@ -280,7 +280,7 @@ def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int, vector: 
 
 
 def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any, vector: Any) -> bool:
-    """Say whether a record matches its checksum; strings may come as bytes."""
+    """Return whether a record matches its checksum; strings may come as bytes."""
     try:
         return found == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version, vector)
     except (TypeError, AttributeError):  # a number instead of a string, say
@@ -487,7 +487,7 @@ def allowed_texts(where: Where | None) -> dict[str, frozenset[str]]:
 
 
 def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
-    """Say whether data have one of the allowed texts in each field."""
+    """Return whether data have one of the allowed texts in each field."""
     return all(json_text(data.get(field)) in texts for field, texts in fields.items())
 
 

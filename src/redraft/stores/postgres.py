@@ -88,14 +88,14 @@ class PostgresStore:
         new = [_new(record, now) for record in records]
         if not new:
             return []
-        places = [(self._space.name, one.row.kind, one.row.key) for one, _ in new]
-        first = places.index(min(places))  # writes are sorted by place, so this one comes first
+        keys = [(self._space.name, one.row.kind, one.row.key) for one, _ in new]
+        first = keys.index(min(keys))  # writes are sorted by key, so this one comes first
         writes = [
             sql.Write(
-                place,
+                full_key,
                 partial(sql.put_if, self._space, held if number == first else None, key, turn, one, fields),
             )
-            for number, (place, (one, fields)) in enumerate(zip(places, new, strict=True))
+            for number, (full_key, (one, fields)) in enumerate(zip(keys, new, strict=True))
         ]
         stored: list[NewRow | None] = await self._do(self._writer, sql.WriteAll(writes))
         return [one.record() for one in stored if one is not None] or None

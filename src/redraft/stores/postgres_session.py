@@ -119,9 +119,7 @@ class Writer(Reader):
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
                 # Sorted alike in all processes, so that they can't deadlock.
-                parts = [
-                    (place, job, steps) for job in jobs for place, steps in _write_of(job).parts(connection)
-                ]
+                parts = [(key, job, steps) for job in jobs for key, steps in _write_of(job).parts(connection)]
                 run_together(
                     [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
                     partial(_sync, connection, pipeline),
@@ -263,7 +261,7 @@ class Database:
             )
 
     def _is_current(self, connection: psycopg.Connection) -> bool:
-        """Say whether the schema is current; raises `StoreSettingsError` if it is of a newer Redraft."""
+        """Return whether the schema is current; raises `StoreSettingsError` if it is of a newer Redraft."""
         version, newest = _version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreSettingsError(

@@ -46,27 +46,27 @@ class Space(NamedTuple):
     prefix: str = PREFIX
 
 
-Place: TypeAlias = tuple[str, str, str]
+FullKey: TypeAlias = tuple[str, str, str]
 """The space, kind and key of a record; writes are sorted by it."""
 
 
 class Write(NamedTuple, Generic[T]):
-    """The steps that write one record, and its place."""
+    """The steps that write one record, and its full key."""
 
-    place: Place
+    full_key: FullKey
     steps: Callable[[Connection], Steps[T]]
 
-    def parts(self, connection: Connection) -> list[tuple[Place, Steps[T]]]:
+    def parts(self, connection: Connection) -> list[tuple[FullKey, Steps[T]]]:
         """Start the steps on a connection."""
-        return [(self.place, self.steps(connection))]
+        return [(self.full_key, self.steps(connection))]
 
 
 class WriteAll(NamedTuple, Generic[T]):
-    """Several writes, each sorted by its own place among those of other jobs; the result is a list."""
+    """Several writes, each sorted by its own key among those of other jobs; the result is a list."""
 
     writes: Sequence[Write[T]]
 
-    def parts(self, connection: Connection) -> list[tuple[Place, Steps[list[T]]]]:
+    def parts(self, connection: Connection) -> list[tuple[FullKey, Steps[list[T]]]]:
         """Start the steps of all writes on a connection."""
         results: dict[int, T] = {}
 
@@ -75,7 +75,7 @@ class WriteAll(NamedTuple, Generic[T]):
             return [results[each] for each in sorted(results)]
 
         return [
-            (write.place, result_of_all(number, write.steps(connection)))
+            (write.full_key, result_of_all(number, write.steps(connection)))
             for number, write in enumerate(self.writes)
         ]
 

@@ -263,7 +263,7 @@ class RunQuery:
         return value if isinstance(value, tuple) else (value,)
 
     def admits(self, row: RunRow) -> bool:
-        """Say whether a run is meant."""
+        """Return whether a run is meant."""
         return (
             (self.since is None or row.created_at >= self.since)
             and (not self.prefixes or row.run_id.startswith(self.prefixes))

@@ -562,7 +562,7 @@ class SqliteFile:
         return self._connection
 
     def exists(self) -> bool:
-        """Say whether there is a database to read, without creating one."""
+        """Return whether there is a database to read, without creating one."""
         return self._connection is not None or self._path.exists()
 
     def drop(self) -> None:
@@ -605,7 +605,7 @@ class SqliteFile:
         return connection
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Say whether the schema is current; raises `StoreError` if it is not ours, or newer."""
+        """Return whether the schema is current; raises `StoreError` if it is not ours, or newer."""
         version, newest = self._version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreError(

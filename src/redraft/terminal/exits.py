@@ -71,7 +71,7 @@ def code_of_error(error: BaseException) -> ExitCode:
 
 
 def _is_disk_full(error: BaseException) -> TypeGuard[OSError]:
-    """Say whether an error means that a disk or quota is full, which is not a defect."""
+    """Return whether an error means that a disk or quota is full, which is not a defect."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

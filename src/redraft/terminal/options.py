@@ -60,7 +60,7 @@ DEFAULT_EDITOR = "vi"
 
 
 def can_edit() -> bool:
-    """Say whether an editor is set, or stdin is a terminal to run the default one in."""
+    """Return whether an editor is set, or stdin is a terminal to run the default one in."""
     return bool(_editor()) or sys.stdin.isatty()
 
 

@@ -16,7 +16,7 @@ SCORE_TICKS = (0, 0.25, 0.5, 0.75, 1)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Hold the size of a drawing and the space around its plot, in the units of its SVG."""
+    """The size of a drawing and the space around its plot, in the units of its SVG."""
 
     width: float
     height: float
@@ -47,7 +47,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Hold a point of a score curve: its number, its score if it was judged, and the judge's spread."""
+    """A point of a score curve: its number, its score if it was judged, and the judge's spread."""
 
     number: int
     score: float | None
@@ -57,7 +57,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Place a point; `y` is None where it was not judged; `low` and `high` are the ends of its error bar."""
+    """A point in the drawing; `y` is None if it was not judged, `low` and `high` end its error bar."""
 
     number: int
     x: float
@@ -70,7 +70,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCurve:
-    """Hold a curve of scores: points, and lines as SVG takes them.
+    """A curve of scores: points, and lines as SVG takes them.
 
     The lines go through all `count` points; of very many, only some are among `points`.
     """
@@ -162,7 +162,7 @@ def _best_so_far(judged: list[tuple[float, float]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Hold a score of a series: its `kind`, what it is in words, and the `group` whose mean it counts in.
+    """A score of a series: its `kind`, what it is in words, and the `group` whose mean it counts in.
 
     A sample without a group (None) is drawn and counts in no mean.
     """
@@ -175,7 +175,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """Place one sample of a series."""
+    """A sample of a series in the drawing."""
 
     x: float
     y: float
@@ -185,7 +185,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Place neighbours of one group, from `start` to `end`, with the height of their mean.
+    """Neighbours of one group in the drawing, from `start` to `end`, with the height of their mean.
 
     `label` names the group where there is room.
     """
@@ -198,7 +198,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Hold scores in their order, the earliest first, and the stretches between changes of the group."""
+    """Scores in their order, the earliest first, and the stretches between changes of the group."""
 
     points: tuple[SeriesPoint, ...]
     stretches: tuple[Stretch, ...]
@@ -234,7 +234,7 @@ def series(samples: Sequence[Sample]) -> Series:
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """Hold a line as SVG takes it, the place of its last score, and the scores in words."""
+    """A line as SVG takes it, the place of its last score, and the scores in words."""
 
     points: str
     last: tuple[float, float] | None
@@ -259,7 +259,7 @@ def sparkline(scores: Sequence[float | None]) -> Sparkline:
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """Hold one score of a heat table: its text, its `level` (0 to 10, None without a score), its meaning."""
+    """One score of a heat table: its text, its `level` (0 to 10, None without a score), its meaning."""
 
     text: str
     level: int | None = None
@@ -269,7 +269,7 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """Hold a row of a heat table: what was scored, the score that it needs, and a cell a column."""
+    """A row of a heat table: what was scored, the score that it needs, and a cell a column."""
 
     name: str
     needs: str
@@ -307,7 +307,7 @@ def _heat_cell(score: float | None, threshold: float | None) -> HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class TrendBar:
-    """Place one bar of a trend; `top` is None where its number is unknown."""
+    """A bar of a trend in the drawing; `top` is None where its number is unknown."""
 
     x: float
     width: float
@@ -317,7 +317,7 @@ class TrendBar:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Hold one number over many cycles as bars, the numbers at its edges, and what it says in words."""
+    """One number over many cycles as bars, the numbers at its edges, and what it says in words."""
 
     name: str
     bars: tuple[TrendBar, ...]
@@ -361,7 +361,7 @@ def trend(
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Hold what a day (`2026-11-23`) or month (`2026-11`) came to, and which `part` of that to set apart.
+    """What a day (`2026-11-23`) or month (`2026-11`) came to, and which `part` of that to set apart.
 
     `is_partial` says that it came to more, of which the amount is unknown.
     """
@@ -374,7 +374,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBar:
-    """Place the bar of a day or month; `part` is the height of its upper part, which is set apart."""
+    """The bar of a day or month in the drawing; `part` is the height of its upper part."""
 
     x: float
     y: float
@@ -387,7 +387,7 @@ class PeriodBar:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBars:
-    """Hold a bar for each day or month from the first to the last; those without a value are empty."""
+    """A bar for each day or month from the first to the last; those without a value are empty."""
 
     bars: tuple[PeriodBar, ...]
     ticks: tuple[tuple[float, str], ...]

@@ -73,7 +73,7 @@ class Keys:
         return ticket
 
     def redeem(self, token: str) -> bool:
-        """Say whether this is the token or a ticket; a ticket works once."""
+        """Return whether this is the token or a ticket; a ticket works once."""
         if self.is_token(token):
             return True
         known = [ticket for ticket in self._tickets if _same(token, ticket)]
@@ -81,11 +81,11 @@ class Keys:
         return bool(known)
 
     def is_token(self, value: str) -> bool:
-        """Say whether this is the token."""
+        """Return whether this is the token."""
         return self._token is not None and _same(value, self._token)
 
     def opens(self, cookie: str | None) -> bool:
-        """Say whether a browser's cookie is the dashboard's."""
+        """Return whether a browser's cookie is the dashboard's."""
         return cookie is not None and _same(cookie, self.cookie)
 
 
@@ -117,7 +117,7 @@ class Address:
         return f"http://{host}:{self.port}/"
 
     def admits(self, host: str) -> bool:
-        """Say whether to answer a request with this Host header, port included."""
+        """Return whether to answer a request with this Host header, port included."""
         found = _HOST.fullmatch(host.lower())
         if found is None:
             # Browsers leave out the default port of a scheme.
@@ -181,7 +181,7 @@ class Guard:
             await answer(scope, receive, secured)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Say whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
+        """Return whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
         headers, method = Headers(scope=scope), scope["method"]
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._address.admits(hosts[0]):

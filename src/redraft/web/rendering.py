@@ -149,7 +149,7 @@ def cut_note(characters: int) -> str:
 
 
 def is_cut(text: str) -> bool:
-    """Say whether a text ends with a note that it was cut."""
+    """Return whether a text ends with a note that it was cut."""
     return _CUT.search(text, max(0, len(text) - len(CUT) - 40)) is not None
 
 
