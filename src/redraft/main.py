@@ -42,14 +42,14 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """Loads the module of a command when it is called; `redraft --help` loads none."""
+    """A group that loads the module of a command when it is called; `redraft --help` loads none."""
 
     def list_commands(self, ctx: _click.Context) -> list[str]:  # noqa: ARG002 (Typer passes it)
         """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: _click.Context, cmd_name: str) -> _click.Command | None:  # noqa: ARG002 (likewise)
-        """Load and return a command, or None if there is none of this name."""
+        """Return a command, loading its module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         found = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)

@@ -461,7 +461,7 @@ def _usage(run: KeptRun) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     for role, usage in record.usage_by_role.items():
         table.add_row(role, render_usage(usage))
-    table.add_row("together", f"{render_usage(record.usage)}, {record.execution_time:.1f} s")
+    table.add_row("total", f"{render_usage(record.usage)}, {record.execution_time:.1f} s")
     if spent := run.after_best:
         table.add_row("after the best", _after_text(spent))
     return ["", Text("Used", "bold"), table]

@@ -144,7 +144,7 @@ class Keeper(Generic[K]):
         return None
 
     async def follow(self, work: Awaitable[R]) -> R:
-        """Await the work, which fills in the record when it ends, and write that down, however it ends."""
+        """Await the work, which fills in the record, and store the record however the work ends."""
         try:
             result = await work
         except BaseException as error:
@@ -175,7 +175,7 @@ class Keeper(Generic[K]):
 class RunKey:
     """The id under which something is kept, and the store; without a store, nothing is kept.
 
-    `resumes` says that the id was given, so records may be there already.
+    `resumes` says that the id was given, so there may be records already.
     """
 
     run_id: str
@@ -184,7 +184,7 @@ class RunKey:
 
     @classmethod
     def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
-        """Choose the store (one's own, the project's, or none) and, unless one was given, the id.
+        """Choose the store, as `keep` says, and an id unless one is given.
 
         Inside a journalled step the id follows from that of the outer run and the description, so that a
         resumed outer run finds it again. Raises `ConfigError` for an id without a store.
@@ -257,7 +257,7 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
 
 
 def new_run_id() -> str:
-    """Return an id that no run has yet; later ones sort behind."""
+    """Return a new id; ids sort by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
 
 
