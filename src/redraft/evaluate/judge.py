@@ -63,9 +63,9 @@ def judge(
 ) -> Evaluator:
     """Return an evaluator that lets a model judge an output by all criteria in one call.
 
-    An unusable reply is asked for again once, with what is wrong with it; a criterion still without a usable
-    score is None. Raises `ModelError` when the provider failed (with several samples: for all of them), and
-    `UnfinishedError` when the run's budget allows no call; with several samples, those it allows count.
+    The model is told once what is wrong with an unusable reply; a criterion that still has no usable score is
+    None. Raises `ModelError` if the provider fails, and `UnfinishedError` if the run's budget allows no call;
+    of several samples, those that succeed count.
     """
     options = options or JudgeOptions()
     if options.kind == "probability":
@@ -113,7 +113,7 @@ def check_prompt(prompt: str) -> None:
 def judge_messages(
     form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext
 ) -> tuple[Message, ...]:
-    """Return the conversation that asks for a judgement; the user's own prompt replaces all but the form."""
+    """Return the messages that ask for a judgement; the user's own prompt replaces all but the form."""
     listing = f"Criteria:\n{form.listing}"
     if options.prompt is None:
         guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
@@ -181,7 +181,7 @@ UNSTATED_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What a judge's reply says. Scores and reasons go by the criterion's name; only usable ones are here."""
+    """What a judge's reply says; usable scores and their reasons go by the name of the criterion."""
 
     scores: dict[str, float] = field(default_factory=dict[str, float])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
@@ -203,7 +203,7 @@ class ReplyForm:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Map the key that the judge sees for a criterion to its name: a sentence makes a poor key."""
+        """The criteria's names by the keys that the judge sees: a sentence makes a poor key."""
         names: dict[str, str] = {}
         for criterion in self.criteria:
             slug = re.sub(r"\W+", "_", criterion.name.lower()).strip("_")[:40] or "criterion"
@@ -239,7 +239,7 @@ class ReplyForm:
 
     @cached_property
     def instructions(self) -> str:
-        """What tells the judge how to reply."""
+        """The instructions on how to reply."""
         keys = list(self.names)
         if not self.structured:
             return prose_instructions(keys if self.scored else [])
@@ -252,7 +252,7 @@ class ReplyForm:
         )
 
     def read(self, reply: ChatReply) -> tuple[JudgeReply, str]:
-        """Return what a reply says, and what is wrong with it ("" if nothing is)."""
+        """Parse a reply; return it with what is wrong with it ("" if nothing is)."""
         if not self.structured:
             data = read_prose(reply.text, list(self.names))
         else:
@@ -335,7 +335,7 @@ _EMPHASIS = " \t*_`"
 
 
 def prose_instructions(keys: Sequence[str]) -> str:
-    """Return what tells a judge in which lines to put its scores, issues and suggestions."""
+    """Return the instructions for a reply in lines: scores, confidence, issues and suggestions."""
     scores = "".join(f"{key}: <0.0 to 1.0>\n" for key in keys)
     example = f"[{keys[0]}] " if keys else ""
     return (
@@ -347,7 +347,7 @@ def prose_instructions(keys: Sequence[str]) -> str:
 
 
 def read_prose(text: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Return what the lines say, in the shape of a structured reply; contradictory scores count as none."""
+    """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out."""
     lines = [line.strip() for line in without_thoughts(text).splitlines()]
     scores = {key: _values(lines, _score_line(key)) for key in keys}
     confidence = _values(lines, _CONFIDENCE)
@@ -392,7 +392,7 @@ def _sections(lines: Sequence[str], others: Sequence[re.Pattern[str]]) -> list[l
 
 
 def _heading(line: str) -> tuple[str, str] | None:
-    """Return which section a line opens, and the item on the same line."""
+    """Return the section that a line opens and the item on the same line; None for any other line."""
     found = _HEADING.match(line)
     if found is None:
         return None
@@ -483,7 +483,7 @@ MIN_MASS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class YesNo:
-    """The answer to one question: the probability of yes, the probability of yes and no together, the cost.
+    """The answer to one question: `score` is the probability of yes, `mass` that of yes and no together.
 
     `problem` says why there is no score.
     """
@@ -520,12 +520,11 @@ def _probability_judge(
             return SKIPPED
         case = _fill_in(options, listing, output, run) if options.prompt else _case(options, output, run)
         answers = await together([_ask_yes_no(model, case, criterion) for criterion in criteria])
-        scores = {c.name: answer.score for c, answer in zip(criteria, answers, strict=True)}
-        missed = [c for c in criteria if (score := scores[c.name]) is not None and score < c.threshold]
+        pairs = list(zip(criteria, answers, strict=True))
+        scores = {criterion.name: answer.score for criterion, answer in pairs}
+        missed = [one for one, answer in pairs if answer.score is not None and answer.score < one.threshold]
         unjudged = [
-            Issue(f"Not judged: {answer.problem}", criterion.name)
-            for criterion, answer in zip(criteria, answers, strict=True)
-            if answer.score is None
+            Issue(f"Not judged: {answer.problem}", one.name) for one, answer in pairs if answer.score is None
         ]
         evaluation = ReflectionEvaluation(
             weighted_mean(criteria, scores),

@@ -133,9 +133,8 @@ class Panel:
         found = {name: await check(output, run) for name, check in self.immediate.items()}
         if self.waiting:
             checks = {name: check(output, run) for name, check in self.waiting.items()}
-            if (
-                budget := allowance.get()
-            ) is not None:  # a judge's calls are steps, which end at the run's deadline
+            budget = allowance.get()
+            if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
                 checks = {name: budget.in_time(check) for name, check in checks.items()}
             found |= await _at_once(checks)
         gates = [
