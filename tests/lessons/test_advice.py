@@ -37,7 +37,7 @@ def test_a_lesson_says_what_it_is_from_and_what_to_do(content):
 
 
 @pytest.mark.parametrize("max_tokens", [10, 100, 200, 400, 800, 5_000])
-def test_together_they_fit(max_tokens, caplog):
+def test_advice_fits_into_max_tokens(max_tokens, caplog):
     caplog.set_level(logging.WARNING)
     lessons = [found(replace(FAILURE, why=FAILURE.why * length), length) for length in (4, 1, 9)]
     given = advice_of("agent", max_tokens, lessons=lessons, rules=RULES, playbooks=[PLAYBOOK])
@@ -53,7 +53,7 @@ def test_together_they_fit(max_tokens, caplog):
         assert "5 left out" in caplog.text
 
 
-def test_of_too_many_rules_the_last_go_first():
+def test_the_last_rules_are_left_out_if_there_are_too_many():
     [rules] = advice_of("agent", 400, rules=RULES)
     assert rules.text.count("- IF") < 10
     assert RULES[0].text in rules.text

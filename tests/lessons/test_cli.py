@@ -91,7 +91,7 @@ def test_the_list_says_what_is_used_and_what_helps(seven, monkeypatch):
         assert max(map(len, shown.splitlines())) <= width
 
 
-def test_as_json_a_lesson_is_whole(seven):
+def test_json_has_all_fields_of_a_lesson(seven):
     found = document(redraft("lessons", "--agent", "booking", "--json"))
     assert (found["path"], found["broken"], found["archived"]) == (str(seven.parent), 0, 0)
     row = found["lessons"][1]
@@ -128,7 +128,7 @@ def test_as_json_a_lesson_is_whole(seven):
         (("export", "--to", "skill", "--file", "memory"), "'memory' is a folder"),
     ],
 )
-def test_what_is_wrong_is_named(seven, words, says):
+def test_invalid_arguments_are_named(seven, words, says):
     result = redraft("lessons", *words)
     assert result.exit_code == 2
     assert says in result.stderr

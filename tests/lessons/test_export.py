@@ -55,18 +55,18 @@ def test_each_kind_says_what_helps_the_next_time():
         ({4: {"status": "quarantined"}, 3: {"status": "retired"}, 2: {"status": "superseded"}}, [1]),
     ],
 )
-def test_the_best_come_first_and_only_active_ones(changed, order):
+def test_only_active_lessons_are_exported_best_first(changed, order):
     made = [partial(number, **changed.get(number, {})) for number in range(1, 5)]
     assert export(made, "skill", {}).ids == tuple(f"an-agent/2026-03-0{number}-x" for number in order)
 
 
-def test_of_equally_sure_ones_what_helped_comes_first():
+def test_equally_confident_lessons_are_sorted_by_how_much_they_helped():
     made = [partial(number) for number in range(1, 5)]
     helped = {made[1].id: 3.0, made[3].id: -1.0}
     assert [one[-3] for one in export(made, "skill", helped).ids] == ["2", "3", "1", "4"]
 
 
-def test_it_is_never_longer_than_allowed_and_says_how_many_were_left_out():
+def test_an_export_fits_into_max_tokens_and_counts_what_was_left_out():
     made = [partial(number) for number in range(1, 5)]
     whole = export(made, "agents-md", {})
     assert (len(whole.ids), whole.omitted) == (4, 0)
@@ -79,7 +79,7 @@ def test_it_is_never_longer_than_allowed_and_says_how_many_were_left_out():
         export(made, "agents-md", {}, 0)
 
 
-def test_what_is_there_stays_before_what_is_equally_sure_whatever_was_counted():
+def test_lessons_in_the_block_keep_their_order_whatever_the_counters():
     made = [partial(number) for number in range(1, 5)]
     helped = {made[0].id: 5.0}
     for most in (90, 130, 170, 400):
@@ -90,7 +90,7 @@ def test_what_is_there_stays_before_what_is_equally_sure_whatever_was_counted():
     assert export(surer, "agents-md", order_in(there.body), 130).body != there.body
 
 
-def test_what_says_nearly_the_same_counts_once():
+def test_near_duplicates_are_exported_once():
     flood = [lesson(id=f"a/2026-03-01-x-{number}") for number in range(1_000)]
     found = export(flood, "skill", {})
     assert (len(found.ids), found.alike) == (1, 999)
@@ -116,7 +116,7 @@ def test_what_says_nearly_the_same_counts_once():
     ],
 )
 @pytest.mark.parametrize("form", list(MAX_TOKENS))
-def test_no_lesson_makes_anything_of_the_file(form, hostile):
+def test_no_lesson_can_end_the_block_or_add_markup(form, hostile):
     content = replace(FAILURE, rule=hostile, do_differently=hostile, what_went_wrong=hostile)
     one = lesson(content, summary=hostile, task_type=hostile, tools=(hostile,), id=f"a/2026-03-01-{hostile}")
     body = export([one, partial(2)], form, {}).body
@@ -146,7 +146,7 @@ def test_no_lesson_makes_anything_of_the_file(form, hostile):
         ({"why": "x" * 5_000}, "5,000 characters, where 2,000 are enough"),
     ],
 )
-def test_what_no_lesson_may_say_is_left_out_however_it_came_into_a_file(changed, why):
+def test_forbidden_content_in_a_file_is_not_exported(changed, why):
     found = export([lesson(replace(FAILURE, **changed), id="a/b"), partial(2)], "skill", {})
     assert found.refused == {"a/b": why}
     assert found.ids == (partial(2).id,)
@@ -165,7 +165,7 @@ def test_what_no_lesson_may_say_is_left_out_however_it_came_into_a_file(changed,
         ("skill", "SKILL.md", {"name": "lessons"}),
     ],
 )
-def test_a_new_file_begins_as_what_reads_it_wants(form, file, front):
+def test_a_new_file_begins_with_the_front_matter_of_its_form(form, file, front):
     text = front_matter(form, file)
     if front is None:
         assert not text
@@ -178,7 +178,7 @@ def test_a_new_file_begins_as_what_reads_it_wants(form, file, front):
 
 
 @pytest.mark.parametrize("outside", ["", "a", "a\n", "\ufeffa\r\n\r\nb\r\n", "# A\n\n\n", "\udcff\n"])
-def test_what_stands_outside_the_block_stays_as_it_is(outside):
+def test_text_outside_the_block_is_not_changed(outside):
     text = ManagedBlock.find(outside, "AGENTS.md").with_body("one\n")
     assert text.startswith(outside)
     more = f"{text}after\x0c\n\n"
@@ -192,7 +192,7 @@ def test_what_stands_outside_the_block_stays_as_it_is(outside):
     assert found.with_body("one\n") == more
 
 
-def test_a_block_that_was_edited_by_hand_is_told_apart():
+def test_a_block_edited_by_hand_is_detected():
     text = ManagedBlock("", None, "").with_body("one\n")
     assert not ManagedBlock.find(text.replace("\n", "\r\n"), "x").is_edited
     edited = ManagedBlock.find(text.replace("one", "two"), "x")
@@ -211,7 +211,7 @@ def test_a_block_that_was_edited_by_hand_is_told_apart():
         ("{0}\n{1}\n{1}\n", 3),
     ],
 )
-def test_marks_that_do_not_fit_together_are_refused_with_the_line(text, line):
+def test_unmatched_marks_are_refused_with_the_line(text, line):
     marks = ("<!-- redraft:lessons begin 0123456789abcdef (x) -->", "<!-- redraft:lessons end -->")
     with pytest.raises(ConfigError, match=rf"^A\.md, line {line}: "):
         ManagedBlock.find(text.format(*marks), "A.md")
@@ -228,7 +228,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("form", "left"), [("agents-md", ("researcher-agent/one",)), ("rules", ())])
-def test_what_a_person_made_permanent_comes_first(form, left):
+def test_permanent_rules_come_first(form, left):
     made = export([lesson(id="researcher-agent/one")], form, {}, rules=RULES)
     items = [line for line in made.body.splitlines() if line.startswith("- ")]
     assert items[:2] == [
@@ -240,14 +240,14 @@ def test_what_a_person_made_permanent_comes_first(form, left):
     assert export([lesson(id="researcher-agent/one")], form, order_in(made.body), rules=RULES) == made
 
 
-def test_rules_are_held_to_the_same_length():
+def test_rules_count_towards_max_tokens():
     rules = {"a": [Rule(f"IF code E{number} comes THEN read page {number}.") for number in range(100)]}
     made = export([], "rules", {}, 200, rules)
     assert estimate_tokens(made.body) <= 200
     assert made.rules + made.omitted == 100
 
 
-def test_a_lesson_without_a_rule_is_none_among_the_rules():
+def test_a_lesson_without_a_rule_is_not_exported_as_a_rule():
     bare = replace(FAILURE, rule="None: what is known does not tell.")
     assert export([lesson(bare, id="a/b")], "rules", {}).ids == ()
     assert "Rule:" not in export([lesson(bare, id="a/b")], "agents-md", {}).body

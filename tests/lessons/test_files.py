@@ -7,7 +7,7 @@ from redraft.lessons import files
 from redraft.lessons.files import locked, replace_file
 
 
-def test_a_held_folder_is_refused_by_name_after_a_while(tmp_path, monkeypatch):
+def test_waiting_for_a_locked_folder_times_out_with_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LOCK_WAIT", 0.02)
     refused = pytest.raises(StoreError, match="a: another process has held it")
     with locked(tmp_path / "a"), locked(tmp_path / "b"), refused, locked(tmp_path / "a"):

@@ -31,7 +31,7 @@ def test_a_lesson_is_filed_where_the_protocol_says(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-def test_names_that_meet_get_numbers(tmp_path):
+def test_equal_names_get_numbers(tmp_path):
     folder = folder_in(tmp_path)
     ids = [folder.add(lesson()).id for _ in range(3)]
     stem = "researcher-agent/2026-03-01-api-timeout-handling"
@@ -76,7 +76,7 @@ def test_a_broken_file_is_named_and_left_alone(tmp_path):
     assert path.read_text("utf-8") == "---\nkind: failure\n"
 
 
-def test_what_is_no_file_is_named_and_costs_the_others_nothing(tmp_path):
+def test_what_is_not_a_file_is_named_and_does_not_affect_others(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
     place = folder.path_of(filed.id).parent
@@ -104,7 +104,7 @@ def test_a_lesson_without_a_day_is_of_the_day_of_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"x" * 1_000_001], ids=["not utf-8", "too large"])
-def test_what_is_no_text_is_refused(tmp_path, data):
+def test_files_that_are_not_utf8_are_refused(tmp_path, data):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
     folder.path_of(filed.id).write_bytes(data)
@@ -266,7 +266,7 @@ def test_eight_processes_file_at_once_and_one_is_killed(tmp_path):
     asyncio.run(main())
 
 
-def test_the_rules_and_playbooks_of_an_agent_are_no_lessons(tmp_path):
+def test_rules_and_playbooks_are_not_lessons(tmp_path):
     folder = LessonFolder(tmp_path, "researcher-agent")
     filed = folder.add(lesson())
     place = tmp_path / "reflections/researcher-agent"

@@ -16,7 +16,7 @@ def test_names(text, names):
     assert names_in(text) == names
 
 
-def test_a_name_stands_as_a_whole_and_each_part_of_a_path_too():
+def test_a_name_has_a_token_and_so_has_each_part_of_a_path():
     assert tokens_of("./app/config.yaml") == ["app_config_yaml", "app", "config_yaml"]
     assert tokens_of("__init__") == ["__init__"]
     assert searchable("see ./app/config.yaml now").endswith("app_config_yaml app config_yaml")

@@ -64,7 +64,7 @@ async def harm_after(effect, runs, seed):
     ("effect", "least", "most"),
     [pytest.param(-0.2, 0.9, 1, id="hurts"), pytest.param(0.0, 0, 0.05, id="nothing"), (0.2, 0, 0)],
 )
-def test_of_100_histories(effect, least, most):
+def test_how_often_harm_is_found(effect, least, most):
     async def main():
         found = [await harm_after(effect, 84, seed) for seed in range(100)]
         assert least <= sum(found) / 100 <= most

@@ -92,7 +92,7 @@ SHELF = [replace(one, error="") for one in SHELF]
 
 
 @pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
-def test_the_same_type_comes_first_then_the_same_tool_then_what_is_near(tmp_path, embedder):
+def test_results_are_sorted_by_task_type_then_tool_then_similarity(tmp_path, embedder):
     file(tmp_path, *SHELF)
     asked = search("Bake a plum cake", task_type="web scraping", tools=("csv_read",), k=9)
     _, _, found = run(tmp_path, refresh, fill, asked, embedder=embedder)
@@ -106,7 +106,7 @@ def test_the_same_type_comes_first_then_the_same_tool_then_what_is_near(tmp_path
 @pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
 @pytest.mark.parametrize("agent", [AGENT, None])
 @pytest.mark.parametrize("name", ["E4031", "csv_read", "config.yaml", "--dry-run", "LessonFileError"])
-def test_a_name_is_found_whatever_the_rest_means(tmp_path, embedder, agent, name):
+def test_a_lesson_with_a_name_in_the_question_is_found_first(tmp_path, embedder, agent, name):
     holds = lesson(
         procedure(f"something about {name} in it"), summary="holds it", task="Sail", error="", tools=()
     )
@@ -125,7 +125,7 @@ def test_a_name_is_found_whatever_the_rest_means(tmp_path, embedder, agent, name
 
 
 @pytest.mark.parametrize("asked", [{"task": "x", "task_type": "ab"}, {"task": "Sort ab", "task_type": ""}])
-def test_what_can_not_be_seen_in_a_question_hides_no_lesson(tmp_path, asked):
+def test_invisible_characters_in_a_question_are_ignored(tmp_path, asked):
     file(tmp_path, lesson(summary="it", task="Sort ab", task_type="ab", tools=(), error=""))
     for hidden in ("", "\u202e", "\u200b", "\U000e0041", "\ud800", "\x00"):
         query = Query(**{key: f"{text[:-1]}{hidden}{text[-1:]}" for key, text in asked.items()}, agent=AGENT)
@@ -153,7 +153,7 @@ def test_only_active_lessons_of_the_kinds_asked_for_are_found(tmp_path):
             assert summaries(some) == ["partial"]
 
 
-def test_a_file_that_says_what_no_lesson_may_is_put_before_nobody(tmp_path):
+def test_a_lesson_with_forbidden_content_is_not_found(tmp_path):
     (kept, edited) = file(tmp_path, lesson(), lesson(PARTIAL, summary="the other one"))
     path = LessonFolder(tmp_path, AGENT).path_of(edited.id)
     path.write_text(path.read_text("utf-8").replace("Name files first.", "Skip the tests."), "utf-8")
@@ -165,7 +165,7 @@ def test_a_file_that_says_what_no_lesson_may_is_put_before_nobody(tmp_path):
         assert refreshed.broken == ()
 
 
-def test_lessons_of_others_are_found_only_if_all_agents_are_asked(tmp_path):
+def test_lessons_of_other_agents_are_found_only_without_an_agent(tmp_path):
     file(tmp_path, lesson())
     LessonFolder(tmp_path, "Other Agent").add(lesson(procedure("prices of shops"), agent="Other Agent"))
     own, other, nobody, everyone = run(
@@ -179,7 +179,7 @@ def test_lessons_of_others_are_found_only_if_all_agents_are_asked(tmp_path):
     assert {one.lesson.agent for one in everyone} == {AGENT, "Other Agent"}
 
 
-def test_a_flood_of_near_duplicates_counts_once(tmp_path):
+def test_many_near_duplicates_are_found_once(tmp_path):
     words = "many words that are the same again and again in each and every one of them"
     flood = [lesson(procedure(f"{words} {n}"), summary=f"flood {n}") for n in range(150)]
     file(tmp_path, *flood, lesson(PARTIAL, summary="the other one"))
@@ -195,7 +195,7 @@ def test_a_flood_of_near_duplicates_counts_once(tmp_path):
         assert "the other one" in summaries(found)
 
 
-def test_what_changes_in_the_folders_is_picked_up_by_the_next_search(tmp_path):
+def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
     folder = LessonFolder(tmp_path, AGENT)
 
     async def main():
@@ -221,7 +221,7 @@ def test_what_changes_in_the_folders_is_picked_up_by_the_next_search(tmp_path):
     asyncio.run(main())
 
 
-def test_a_file_edited_in_place_is_given_as_it_is_now(tmp_path):
+def test_a_file_edited_in_place_is_read_again(tmp_path):
     (one,) = file(tmp_path, lesson())
     path = LessonFolder(tmp_path, AGENT).path_of(one.id)
     run(tmp_path, refresh)
@@ -234,7 +234,7 @@ def test_a_file_edited_in_place_is_given_as_it_is_now(tmp_path):
     assert summaries(found) == ["API timeout handled!"]
 
 
-def test_a_refresh_counts_what_it_found_and_names_what_is_broken(tmp_path):
+def test_a_refresh_counts_changes_and_names_broken_files(tmp_path):
     one, other = file(tmp_path, lesson(), lesson(PARTIAL))
     folder = LessonFolder(tmp_path, AGENT)
     path = folder.path_of(one.id)
@@ -254,7 +254,7 @@ def test_a_refresh_counts_what_it_found_and_names_what_is_broken(tmp_path):
     assert [each.id for each in changed.broken] == [other.id]
 
 
-def test_no_file_of_a_lesson_is_touched(tmp_path):
+def test_no_lesson_file_is_changed(tmp_path):
     file(tmp_path, lesson(), lesson(PARTIAL))
     (tmp_path / "reflections" / AGENT / "broken.md").write_text("broken", "utf-8")
     (tmp_path / "reflections" / "No Agent's").mkdir()
@@ -269,7 +269,7 @@ def test_no_file_of_a_lesson_is_touched(tmp_path):
     assert [one.id for one in refreshed.broken] == ["No Agent's", f"{AGENT}/broken"]
 
 
-def test_the_index_is_for_its_owner_and_not_for_git(tmp_path):
+def test_only_the_owner_can_read_the_index_and_git_ignores_it(tmp_path):
     file(tmp_path, lesson())
     run(tmp_path, refresh)
     folder = tmp_path / ".index"
@@ -330,7 +330,7 @@ def of_another_version(path):
 @pytest.mark.parametrize(
     "spoil", [spoil_all, spoil_the_middle, empty, remove, without_tables, of_another_version]
 )
-def test_an_index_that_can_not_be_used_is_made_anew(tmp_path, spoil):
+def test_an_unusable_index_is_rebuilt(tmp_path, spoil):
     file(tmp_path, *(lesson(procedure(f"{n} " * 20 + "x" * n), summary=f"n {n}") for n in range(40)))
     run(tmp_path, refresh)
     spoil(tmp_path / ".index" / "lessons-1-1.db")
@@ -340,7 +340,7 @@ def test_an_index_that_can_not_be_used_is_made_anew(tmp_path, spoil):
     assert len(list((tmp_path / ".index").glob("*.db"))) == 1
 
 
-def test_an_index_that_is_removed_while_it_is_in_use_is_made_anew(tmp_path):
+def test_an_index_removed_while_in_use_is_rebuilt(tmp_path):
     file(tmp_path, lesson())
 
     async def main():
@@ -353,7 +353,7 @@ def test_an_index_that_is_removed_while_it_is_in_use_is_made_anew(tmp_path):
     asyncio.run(main())
 
 
-def test_vectors_outlive_a_rebuild_and_belong_to_their_embedder(tmp_path):
+def test_vectors_survive_a_rebuild_and_belong_to_their_embedder(tmp_path):
     file(tmp_path, lesson(), lesson(PARTIAL))
     embedder, other = ScriptedEmbedder(), ScriptedEmbedder(64)
     assert run(tmp_path, refresh, fill, rebuild, fill, embedder=embedder)[1::2] == [2, 0]
@@ -368,7 +368,7 @@ def test_vectors_outlive_a_rebuild_and_belong_to_their_embedder(tmp_path):
     assert "similarity" in again[0].reason
 
 
-def test_few_are_embedded_at_once_those_first_that_came_last(tmp_path):
+def test_the_newest_lessons_are_embedded_first(tmp_path):
     for when, agent in ((1_000_000, "early"), (3_000_000, "late"), (2_000_000, "between")):
         folder = LessonFolder(tmp_path, agent)
         for day in (1, 3, 2):
@@ -397,7 +397,7 @@ def test_few_are_embedded_at_once_those_first_that_came_last(tmp_path):
     assert embedded() == {"early 2", "early 1", "between 1"}
 
 
-def test_the_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):
+def test_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):
     class Failing:
         name = "failing"
 
@@ -419,7 +419,7 @@ def test_a_question_is_embedded_once(tmp_path):
 
 @pytest.mark.parametrize("with_numpy", [True, False])
 @pytest.mark.parametrize("agent", ["agent-0", None])
-def test_the_nearest_are_found_in_order_with_their_cosines(tmp_path, monkeypatch, with_numpy, agent):
+def test_results_are_sorted_by_cosine(tmp_path, monkeypatch, with_numpy, agent):
     if not with_numpy:
         monkeypatch.setattr(vectors, "numpy", lambda: None)
     rng = random.Random(3)  # noqa: S311 (made up, and always the same)
@@ -459,8 +459,8 @@ def rows(path):
     connection = sqlite3.connect(database)
     connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
     lessons = connection.execute(
-        "SELECT folder, id, size, file_hash, problem, is_active, kind, day, task_type, tools, length, said, "
-        "searched, meaning, digest FROM lessons JOIN agents USING (agent) ORDER BY id"
+        "SELECT folder, id, size, file_hash, problem, is_active, kind, day, task_type, tools, length, "
+        "content, searched, meaning, digest FROM lessons JOIN agents USING (agent) ORDER BY id"
     ).fetchall()
     words = connection.execute(
         "SELECT id, term, offset FROM temp.terms JOIN lessons ON number = doc ORDER BY id, offset, term"
@@ -553,7 +553,7 @@ asyncio.run(main())
 """
 
 
-def test_eight_processes_keep_one_index(tmp_path):
+def test_eight_processes_share_one_index(tmp_path):
     here = str(Path(__file__).parent.parent)
     processes = [
         subprocess.Popen([sys.executable, "-c", ADDING, str(tmp_path), str(n), here], stderr=subprocess.PIPE)

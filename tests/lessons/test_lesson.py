@@ -2,7 +2,7 @@ from redraft.lessons.lesson import overlap, words_of
 from support.lessons import PARTIAL
 
 
-def test_how_alike_two_lessons_are():
+def test_overlap():
     one, other = frozenset({"a", "b", "c"}), frozenset({"b", "c", "d"})
     assert overlap(one, other) == 0.5
     assert overlap(frozenset(), frozenset()) == 1.0

@@ -488,7 +488,7 @@ def test_a_run_that_was_resumed_and_succeeded_owes_nothing(tmp_path):
         assert await lessons.due() == []
 
 
-def test_a_model_that_fails_leaves_what_is_known(tmp_path):
+def test_if_the_model_fails_a_reflection_is_written_without_it(tmp_path):
     @in_lessons(tmp_path, model=ScriptedModel([ModelError("down"), ModelError("down")]))
     async def _(lessons):
         await run(lessons, 0.1)
@@ -544,7 +544,7 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         assert edited.content.why == "Pages are gone."
 
 
-def test_only_a_person_learns_again_what_was_given_up(tmp_path):
+def test_only_a_person_can_add_a_rejected_lesson_again(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer()) as lessons:
             first = await lessons.reflect_on(replace(FAILED, run_id="one"))
@@ -745,7 +745,7 @@ def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, mon
         (lambda lessons: lessons.reflect_on("It failed."), "result of a run or an Outcome"),
     ],
 )
-def test_what_is_no_lesson_is_refused_by_name(tmp_path, wrong, says):
+def test_invalid_content_is_refused_by_name(tmp_path, wrong, says):
     with pytest.raises(ConfigError, match=says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
 
@@ -793,7 +793,7 @@ def test_a_run_does_not_wait_for_the_embedder(tmp_path):
     asyncio.run(main())
 
 
-def test_what_the_end_of_a_loop_cuts_off_is_embedded_by_the_next_search(tmp_path, caplog):
+def test_the_next_search_embeds_what_the_end_of_a_loop_cut_off(tmp_path, caplog):
     embedder = Gated()
 
     async def cut_off(lessons):

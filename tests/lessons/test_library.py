@@ -116,7 +116,7 @@ def test_a_lesson_is_shown_with_its_file_and_what_it_did(filed):
     assert (found.counters.uses, found.counters.helped, found.archived) == (2, 2, False)
 
 
-def test_what_shares_words_alone_comes_after_what_is_near_in_meaning(monkeypatch):
+def test_full_text_matches_come_after_similar_lessons(monkeypatch):
     def embed(texts):
         return [[1.0, 0.0] if "API" in text or text == "search for pages" else [0.0, 1.0] for text in texts]
 
@@ -149,7 +149,7 @@ def test_an_agent_must_be_named_unless_only_one_has_lessons(choices, says):
     assert LessonLibrary("one").the_agent() == "only-one"
 
 
-def test_of_a_near_duplicate_the_earlier_lesson_is_returned():
+def test_adding_a_near_duplicate_returns_the_earlier_lesson():
     new = lesson(PROCEDURE, agent="reviewer", summary="Read it all", source="")
     added, is_new = done(lambda library: library.add(new, confidence=0.5))
     assert (added.agent, added.confidence, added.status, is_new) == ("reviewer", 0.5, "active", True)
@@ -157,7 +157,7 @@ def test_of_a_near_duplicate_the_earlier_lesson_is_returned():
     assert (again.id, again.confidence, is_new) == (added.id, 0.6, False)
 
 
-def test_a_rating_that_nothing_would_keep_is_refused():
+def test_a_rating_without_a_store_is_refused():
     with pytest.raises(ConfigError, match="nowhere to count it"):
         done(lambda library: library.rate(API, helped=True))
 

@@ -11,7 +11,7 @@ from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 ID = "researcher-agent/2026-03-01-api-timeout-handling"
 
 
-def test_a_failure_stands_under_the_five_headings_of_the_protocol():
+def test_a_failure_is_rendered_with_the_five_headings_of_the_protocol():
     text = render(lesson())
     body = text.split("---\n", 2)[2]
     assert body.splitlines()[0] == "# Reflection: 2026-03-01 - researcher-agent - API timeout handling"
@@ -52,7 +52,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_what_is_written_is_read_again_whatever_it_says(content, hostile):
+def test_any_lesson_survives_a_round_trip(content, hostile):
     for field in fields(content):
         written = lesson(replace(content, **{field.name: f"before\n{hostile}\nafter"}), task=hostile, id=ID)
         assert parse(render(written), ID, "researcher-agent") == written
@@ -63,12 +63,12 @@ def test_what_is_written_is_read_again_whatever_it_says(content, hostile):
     "value",
     [*HOSTILE, "no", "null", "12", "1.5", "true", "2026-01-01", "~", "- a", "# b", "key: value", "x: 'y"],
 )
-def test_front_matter_holds_any_text(name, value):
+def test_front_matter_can_have_any_text(name, value):
     written = lesson(**{name: value}, id=ID)
     assert parse(render(written), ID, "researcher-agent") == written
 
 
-def test_what_cannot_be_seen_is_left_out():
+def test_invisible_characters_are_removed():
     hidden = "safe\u202etxt\u200b\U000e0041\ufe0f\x00\x1b[31m\ud800"
     text = render(lesson(replace(FAILURE, why=hidden), summary=hidden, task=hidden, agent=hidden))
     text.encode()
@@ -115,13 +115,13 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "says"), BROKEN)
-def test_what_is_no_lesson_is_refused_by_name_and_line(text, says):
+def test_invalid_files_are_refused_with_the_line(text, says):
     with pytest.raises(LessonFileError, match="researcher-agent/2026") as caught:
         parse(text, ID, "researcher-agent")
     assert says in str(caught.value)
 
 
-def test_every_kind_can_be_told_by_its_headings():
+def test_the_kind_follows_from_the_headings():
     for kind in KINDS.values():
         text = "\n".join(f"## {heading}\nx" for heading in headings_of(kind).values())
         assert parse(text, ID, "a").kind == kind.kind

@@ -14,7 +14,6 @@ from redraft import (
 )
 from redraft.lessons.outcome import outcome_of, score_of
 from redraft.types import ConvergenceReason, Conversation
-from redraft.types import Task as Task_ended
 
 
 @pytest.mark.parametrize(
@@ -25,17 +24,17 @@ from redraft.types import Task as Task_ended
         (Task("Order tea."), None, "status: there is no"),
     ],
 )
-def test_what_is_no_outcome_is_refused(task, status, said):
+def test_an_invalid_outcome_is_refused(task, status, said):
     with pytest.raises(ConfigError, match=said):
         Outcome(task, status)
 
 
 @pytest.mark.parametrize("status", ["failed", "partial", "success", "decision"])
-def test_each_end_is_one(status):
+def test_each_status_is_accepted(status):
     assert Outcome(Task("Order tea."), status).status == status
 
 
-TASK = Task_ended("Fetch the prices.", task_type="web", tools=("http_get",))
+TASK = Task("Fetch the prices.", task_type="web", tools=("http_get",))
 
 
 def run(score, *, passed=True, fails=False):
@@ -64,13 +63,13 @@ def run(score, *, passed=True, fails=False):
         (run(None), None),
     ],
 )
-def test_how_it_ended(result, status):
+def test_the_status_of_a_run(result, status):
     outcome = outcome_of(result)
     assert status == (None if outcome is None else outcome.status)
     assert score_of(result) == result.history.best_version.evaluation.overall_score
 
 
-def test_what_is_told_of_it():
+def test_the_texts_of_an_outcome():
     result = run(0.3, fails=True)
     outcome = outcome_of(result)
     assert (outcome.task, outcome.tools, outcome.output) == (TASK, TASK.tools, "two pages")
@@ -87,7 +86,7 @@ def test_what_is_told_of_it():
     assert outcome_of(run(0.3)).error == "Page 3 is missing."
 
 
-def test_the_conversation_of_an_agent_is_told_an_entry_a_line():
+def test_a_transcript_has_a_line_for_each_step():
     long = "E4031\nno page " + "x" * 900
     messages = [
         {"parts": [{"part_kind": "user-prompt", "content": "Q"}]},
@@ -129,7 +128,7 @@ def test_a_version_that_a_person_accepted_is_a_success_and_a_cancelled_run_nothi
         ({"a": 0.5, "b": None}, False, 0.5),  # a gate that failed is known to have
     ],
 )
-def test_half_a_verdict_is_no_score_to_compare_runs_by(scores, passed, expected):
+def test_a_partly_judged_run_has_no_score(scores, passed, expected):
     def judge(output):
         return ReflectionEvaluation(0.5, scores, gates_passed=passed)
 

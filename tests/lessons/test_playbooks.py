@@ -51,7 +51,7 @@ def test_a_playbook_is_filed_and_read_back(tmp_path):
     assert text.endswith("## Outcome\nSuccess\n")
 
 
-def test_one_that_is_there_counts_once_and_names_that_meet_get_numbers(tmp_path):
+def test_a_known_playbook_is_not_added_again_and_equal_names_get_numbers(tmp_path):
     playbooks = playbooks_in(tmp_path)
     filed = playbooks.add(ONE)
     assert playbooks.add(replace(ONE, title="Another title")) == filed
@@ -60,7 +60,7 @@ def test_one_that_is_there_counts_once_and_names_that_meet_get_numbers(tmp_path)
     assert len(playbooks.active()) == 2
 
 
-def test_up_to_three_are_replayed_the_newest_first_and_a_failure_among_them(tmp_path):
+def test_up_to_three_are_recalled_newest_first_and_a_failure_among_them(tmp_path):
     clock = Clock(START + timedelta(days=10))
     playbooks = playbooks_in(tmp_path, clock)
     for number in range(6):
@@ -78,7 +78,7 @@ def test_up_to_three_are_replayed_the_newest_first_and_a_failure_among_them(tmp_
     assert titles("writing") == titles("") == []
 
 
-def test_success_is_kept_four_weeks_and_failure_eight(tmp_path):
+def test_successes_expire_after_four_weeks_and_failures_after_eight(tmp_path):
     clock = Clock()
     playbooks = playbooks_in(tmp_path, clock)
     good = playbooks.add(ONE)
@@ -132,7 +132,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("changed", BAD.values(), ids=BAD)
-def test_what_can_be_no_playbook_is_refused(tmp_path, changed):
+def test_an_invalid_playbook_is_refused(tmp_path, changed):
     with pytest.raises(ConfigError, match=r"playbook|Playbook"):
         playbooks_in(tmp_path).add(replace(ONE, **changed))
     assert playbooks_in(tmp_path).active() == []
@@ -187,7 +187,7 @@ def test_a_broken_file_is_named_and_left_alone(tmp_path, text, why):
     assert path.read_text() == text
 
 
-def test_links_and_what_is_no_text_are_not_read(tmp_path):
+def test_links_and_binary_files_are_not_read(tmp_path):
     playbooks = playbooks_in(tmp_path)
     playbooks.add(ONE)
     (place(tmp_path) / "2026-03-01-bytes.md").write_bytes(b"\xff")

@@ -112,13 +112,13 @@ WORDS = "one two three four five six seven eight nine ten"
         ([WORDS] * 1000 + ["other words"], [0, 1000]),
     ],
 )
-def test_what_is_nearly_the_same_counts_once(said, kept):
+def test_near_duplicates_count_once(said, kept):
     candidates = [Candidate(number, 1) for number in range(len(said))]
     found = without_duplicates(candidates, lambda one: said[one.number], lambda one, other: 0.0)
     assert [one.number for one in found] == kept
 
 
-def test_what_is_the_same_in_other_words_counts_once():
+def test_paraphrases_count_once():
     said = {
         1: "pass the cursor on to each call",
         2: "give the cursor to each later call",

@@ -66,7 +66,7 @@ def test_a_secret_is_withheld(tmp_path):
     assert "[withheld" in rules.active()[0].text
 
 
-def test_first_in_is_first_out(tmp_path):
+def test_the_oldest_rule_makes_room_for_the_newest(tmp_path):
     rules, clock = rules_in(tmp_path), Clock()
     rules = rules_in(tmp_path, clock)
     for number, tool in enumerate(TOOLS):
@@ -272,7 +272,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("text", VAGUE)
-def test_what_fits_any_task_is_vague(text):
+def test_a_rule_that_fits_any_task_is_vague(text):
     assert "vague" in refusal(text)
 
 
@@ -283,12 +283,12 @@ def test_a_rule_has_the_form(text):
 
 
 @pytest.mark.parametrize(("text", "why"), REFUSED.items())
-def test_what_no_lesson_may_say_is_no_rule(text, why):
+def test_a_rule_with_forbidden_content_is_refused(text, why):
     assert why in refusal(text)
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_says_when_to_do_what_is_a_rule(text):
+def test_a_specific_rule_is_accepted(text):
     assert refusal(text) == ""
     line = rule_text(text)
     assert line.startswith("IF ")
@@ -319,6 +319,6 @@ ALIKE = [
 
 
 @pytest.mark.parametrize(("one", "other", "same"), ALIKE)
-def test_rules_in_like_words_are_one(one, other, same):
+def test_rules_in_similar_words_are_alike(one, other, same):
     assert is_alike(one, other) is same
     assert is_alike(other, one) is same

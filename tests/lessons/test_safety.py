@@ -61,12 +61,12 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("text", "what"), HARMFUL)
-def test_what_would_do_harm_is_refused(text, what):
+def test_harmful_content_is_refused(text, what):
     assert what in violation(text)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_was_learned_is_kept(text):
+def test_harmless_lessons_are_accepted(text):
     assert violation(text) == ""
 
 

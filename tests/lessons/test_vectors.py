@@ -40,7 +40,7 @@ def server(request, postgres):
     return postgres
 
 
-def test_machines_on_one_database_embed_each_lesson_once(server, tmp_path):
+def test_machines_that_share_a_database_embed_each_lesson_once(server, tmp_path):
     async def learnt(machine, words):
         """Write a lesson on a machine, after the files of the others came there; return what it embedded."""
         store, embedder = PostgresStore(server.url, "project"), ScriptedEmbedder()
@@ -86,7 +86,7 @@ def test_a_text_is_embedded_once_for_each_embedder_and_project():
     assert vectors_of(TEXTS, MemoryStore())[1] == everything
 
 
-def test_vectors_of_another_embedder_of_that_name_are_made_anew():
+def test_vectors_of_an_earlier_embedder_of_the_same_name_are_replaced():
     store, embedder = MemoryStore(), ScriptedEmbedder(8)
     embedder.name = ScriptedEmbedder().name
     vectors_of(TEXTS, store, embedder)
@@ -101,7 +101,7 @@ def test_vectors_of_another_embedder_of_that_name_are_made_anew():
     assert {len(row) for row in vectors_of(TEXTS, store)[0].values()} == {256}
 
 
-def test_vectors_of_long_ago_whose_texts_no_lesson_has_are_swept_by_a_rebuild(tmp_path, monkeypatch):
+def test_a_rebuild_deletes_old_vectors_of_texts_that_no_lesson_has(tmp_path, monkeypatch):
     monkeypatch.setattr("redraft.lessons.vectors.PAGE", 2)
     store, embedder = MemoryStore(), ScriptedEmbedder()
 
@@ -151,7 +151,7 @@ class Away(MemoryStore):
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["read", "written"])
-def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeypatch):
+def test_texts_are_embedded_here_while_the_store_is_away(reads, caplog, monkeypatch):
     store, embedder = Away(reads=reads), ScriptedEmbedder()
     vectors = LessonVectors(embedder, store)
     now = 1000.0
@@ -172,7 +172,7 @@ def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeyp
 
 
 @pytest.mark.parametrize("error", [ModelError, OutputError])
-def test_what_the_embedder_raises_comes_through_and_a_question_goes_without(error, caplog):
+def test_errors_of_the_embedder_are_raised_except_for_questions(error, caplog):
     class Failing(ScriptedEmbedder):
         async def __call__(self, texts, /):
             raise error("no answer")
@@ -186,7 +186,7 @@ def test_what_the_embedder_raises_comes_through_and_a_question_goes_without(erro
     assert "full text alone: no answer" in caplog.text
 
 
-def test_only_a_store_that_machines_share_is_asked_for_vectors(tmp_path):
+def test_only_a_store_shared_between_machines_is_used_for_vectors(tmp_path):
     server = PostgresStore("postgresql://db.example/agents")
     assert shared_store(server) is server
     file = SqliteStore(tmp_path / "redraft.db")

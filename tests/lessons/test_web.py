@@ -26,7 +26,7 @@ def titles(path):
     return [row["summary"] for row in read(path).json()["lessons"]]
 
 
-def test_lessons_stand_with_what_they_did_and_why_they_are_hidden(memory):
+def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
     used(store, filed["active"], (0.8, 0.2, 0.9, None))
@@ -70,7 +70,7 @@ def test_lessons_as_data(memory):
         ("status=retired&kind=failure", []),
     ],
 )
-def test_which_lessons_are_wanted(memory, query, expected):
+def test_lessons_are_filtered(memory, query, expected):
     lessons_of(memory)
     assert titles(f"/lessons.json?{query}") == expected
     if not expected:
@@ -88,12 +88,12 @@ def test_which_lessons_are_wanted(memory, query, expected):
         ("before=writer/none", 404),
     ],
 )
-def test_what_cant_be_asked(memory, query, status):
+def test_invalid_queries_are_refused(memory, query, status):
     lessons_of(memory)
     assert pages(MemoryStore()).get(f"/lessons?{query}").status_code == status
 
 
-def test_archived_lessons_are_counted_and_shown_where_wanted(memory):
+def test_archived_lessons_are_counted_and_listed_on_request(memory):
     lessons_of(memory)
     folder = memory / REFLECTIONS / AGENT
     (folder / ARCHIVE / "2026").mkdir(parents=True)
@@ -127,14 +127,14 @@ def test_several_agents_are_named_first(memory):
     assert "Lessons of reader" in read("/lessons?agent=reader").text
 
 
-def test_without_lessons_the_page_says_how_there_would_be_some(memory):
+def test_without_lessons_the_page_says_how_to_get_some(memory):
     assert "redraft lessons add" in read().text
     assert read("/lessons.json").json() == {"schema_version": 1, "agents": []}
     (memory / REFLECTIONS / AGENT).mkdir(parents=True)
     assert "No lesson of writer" in read().text
 
 
-def test_broken_files_are_named_and_harm_no_others(memory):
+def test_broken_files_are_named_and_do_not_affect_others(memory):
     filed = lessons_of(memory)
     folder = memory / REFLECTIONS / AGENT
     (folder / "2026-11-20-broken.md").write_text("---\nkind: odd\n---\n# Reflection\n")
@@ -219,7 +219,7 @@ WORDS = {
 }
 
 
-def test_the_page_has_what_it_says_where_it_is_from_and_what_it_did(memory):
+def test_the_page_shows_content_origin_and_uses(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
     used(store, filed["active"], (0.8, 0.2))
@@ -263,7 +263,7 @@ def test_a_lesson_as_data(memory):
         ("active", "rate", {"how": "odd"}, 400, "'helped' or 'hurt'", ("active", "")),
     ],
 )
-def test_what_a_person_changes_is_seen_in_the_file(memory, which, what, fields, status, told, after):
+def test_changes_are_written_to_the_file(memory, which, what, fields, status, told, after):
     of = lessons_of(memory)[which]
     answer = change(of, what, **fields)
     assert answer.status_code == status, answer.text
@@ -271,7 +271,7 @@ def test_what_a_person_changes_is_seen_in_the_file(memory, which, what, fields, 
     assert (now(memory, of).status, now(memory, of).why) == after
 
 
-def test_what_came_with_a_lesson_goes_when_it_is_retired(memory):
+def test_retiring_a_lesson_removes_its_rule(memory):
     of = lessons_of(memory)["active"]
     rules_and_playbooks(memory, of)
     assert "tactical rule" in Seen(read_one(of).text).words
@@ -281,7 +281,7 @@ def test_what_came_with_a_lesson_goes_when_it_is_retired(memory):
 
 
 @pytest.mark.parametrize("keep", ["this", "other"])
-def test_of_two_lessons_that_say_the_same_the_one_chosen_stays(memory, keep):
+def test_merging_keeps_the_chosen_lesson(memory, keep):
     filed = lessons_of(memory)
     of, other = filed["double"], filed["active"]
     page = Seen(read_one(of).text)
@@ -308,7 +308,7 @@ def test_of_two_lessons_that_say_the_same_the_one_chosen_stays(memory, keep):
         (None, 400),
     ],
 )
-def test_what_cant_be_merged_stays_as_it_is(memory, other, status):
+def test_an_invalid_merge_changes_nothing(memory, other, status):
     filed = lessons_of(memory)
     of = filed["double"]
     other = other.format(of=of.id) if isinstance(other, str) else other
@@ -318,14 +318,14 @@ def test_what_cant_be_merged_stays_as_it_is(memory, other, status):
 
 
 @pytest.mark.parametrize("keep", ["", "both", None, 1])
-def test_which_lesson_stays_has_to_be_said(memory, keep):
+def test_a_merge_needs_to_know_which_lesson_stays(memory, keep):
     filed = lessons_of(memory)
     answer = change(filed["double"], "merge", other=filed["active"].id, keep=keep)
     assert (answer.status_code, "keep" in answer.json()["error"]) == (400, True)
     assert now(memory, filed["double"]) == filed["double"]
 
 
-def test_what_a_person_says_counts_at_once(memory):
+def test_ratings_count_at_once(memory):
     of, store = lessons_of(memory)["active"], MemoryStore()
     client, _ = guarded(store)
     for how in ("helped", "helped", "hurt"):
@@ -337,7 +337,7 @@ def test_what_a_person_says_counts_at_once(memory):
     assert document["counters"] == {"uses": 0, "helped": 2, "hurt": 1}
 
 
-def test_a_lesson_is_put_into_other_words(memory):
+def test_a_lesson_is_edited(memory):
     of = lessons_of(memory)["active"]
     answer = change(of, "edit", digest=mark(memory, of), **WORDS)
     assert answer.json() == {"message": "Saved."}
@@ -361,7 +361,7 @@ def test_a_lesson_is_put_into_other_words(memory):
         ({"why": "x" * 50_000}, "why"),
     ],
 )
-def test_words_that_no_lesson_may_say_are_refused(memory, changed, told):
+def test_invalid_edits_are_refused(memory, changed, told):
     of = lessons_of(memory)["active"]
     before = now(memory, of)
     answer = change(of, "edit", **{"digest": mark(memory, of), **WORDS, **changed})
@@ -370,7 +370,7 @@ def test_words_that_no_lesson_may_say_are_refused(memory, changed, told):
     assert now(memory, of) == before
 
 
-def test_secrets_that_a_person_writes_are_withheld(memory, monkeypatch):
+def test_secrets_in_an_edit_are_withheld(memory, monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     of = lessons_of(memory)["active"]
     monkeypatch.setenv("MY_API_KEY", secret)
@@ -381,7 +381,7 @@ def test_secrets_that_a_person_writes_are_withheld(memory, monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["the password is zeppelin-" + "mountain-42", "a\u202eb", "a\x07b"])
-def test_what_cant_be_shown_whole_cant_be_edited_here(memory, monkeypatch, said):
+def test_text_that_cant_be_shown_completely_cant_be_edited(memory, monkeypatch, said):
     monkeypatch.setenv("MY_API_KEY", "zeppelin-" + "mountain-42")
     of = lessons_of(memory)["active"]
     path = LessonFolder(memory, AGENT).path_of(of.id)

@@ -72,7 +72,7 @@ def test_one_call_yields_the_fields_the_principle_and_the_steps():
 
 
 @pytest.mark.parametrize("status", KINDS)
-def test_each_ending_has_its_fields(status):
+def test_each_status_has_its_fields(status):
     made, model = written(replace(OUTCOME, status=status), said_of(status))
     assert type(made.content) is KINDS[status]
     schema = model.requests[0].schema
@@ -124,7 +124,7 @@ def test_a_reply_that_can_not_be_used_is_asked_for_once_more(reply):
 
 @pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
 @pytest.mark.parametrize("status", ["failed", "partial"])
-def test_a_mandatory_reflection_is_made_of_what_is_known(status, reply):
+def test_a_mandatory_reflection_is_written_without_the_model_if_need_be(status, reply):
     outcome = replace(OUTCOME, status=status)
     if status == "partial" and isinstance(reply, dict):
         reply = {key: text for key, text in reply.items() if key != "do_differently"}
@@ -140,7 +140,7 @@ def test_a_mandatory_reflection_is_made_of_what_is_known(status, reply):
         assert made.content == Failure(**SAID | {"why": "Not known."})
 
 
-def test_a_model_that_fails_takes_no_mandatory_reflection():
+def test_a_failing_model_does_not_prevent_a_mandatory_reflection():
     made, _ = written(OUTCOME, ModelError("it is down", usage=TokenUsage(5)))
     assert "it is down" in made.content.what_happened
     assert made.usage.input_tokens == 5
@@ -150,7 +150,7 @@ def test_a_model_that_fails_takes_no_mandatory_reflection():
 
 @pytest.mark.parametrize("status", ["success", "decision"])
 @pytest.mark.parametrize(("replies", "error"), [(["no", "no"], OutputError), ([ModelError("x")], ModelError)])
-def test_what_need_not_be_written_is_not_made_up(status, replies, error):
+def test_an_optional_reflection_is_not_written_without_the_model(status, replies, error):
     with pytest.raises(error):
         written(replace(OUTCOME, status=status), *replies)
 
@@ -164,7 +164,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_what_no_lesson_may_say_is_withheld_after_a_second_try(bad):
+def test_forbidden_content_is_withheld_after_a_second_try(bad):
     made, model = written(OUTCOME, SAID | NO_MARS | {"do_differently": bad}, SAID | NO_MARS)
     assert made.content == Failure(**SAID)
     assert "do_differently: it holds" in model.requests[1].messages[-1].content
@@ -174,7 +174,7 @@ def test_what_no_lesson_may_say_is_withheld_after_a_second_try(bad):
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_steps_and_principles_are_held_to_the_same(bad):
+def test_forbidden_steps_and_principles_are_refused(bad):
     reply = SAID | MARS | {"steps_to_replay": [bad], "principle": f"IF http_get says E1 THEN {bad}"}
     made, model = written(OUTCOME, reply, reply)
     assert "principle: it" in model.requests[1].messages[-1].content
@@ -190,7 +190,7 @@ def test_a_field_that_is_too_long_is_cut():
     assert "characters are left out here" in made.content.why
 
 
-def test_fields_that_say_the_same_are_not_trusted_much():
+def test_repeated_fields_lower_the_confidence():
     made, model = written(OUTCOME, SAID | NO_MARS | {"rule": SAID["why"].upper()})
     assert (made.confidence, made.problem) == (LOW_CONFIDENCE, "")
     assert len(model.requests) == 1
@@ -200,7 +200,7 @@ def secret():
     return "sk-" + "proj-" + "a1B2c3D4e5F6g7H8" * 3
 
 
-def test_secrets_are_neither_asked_about_nor_kept():
+def test_secrets_are_neither_shown_to_the_model_nor_stored():
     outcome = replace(
         OUTCOME, error=f"401 for api key {secret()}", transcript=f"called http_get with token={secret()}"
     )
@@ -217,14 +217,14 @@ def test_secrets_are_neither_asked_about_nor_kept():
     assert "[withheld: " in kept
 
 
-def test_the_plain_reflection_is_as_clean():
+def test_a_reflection_without_the_model_is_clean():
     outcome = replace(OUTCOME, error=f"api key {secret()} refused\nsudo rm -rf build", transcript="")
     made, _ = written(outcome, "no", "no")
     assert secret() not in repr(made.content)
     assert "sudo" not in repr(made.content)
 
 
-def test_what_can_not_be_seen_is_left_out():
+def test_invisible_characters_are_removed():
     made, model = written(
         replace(OUTCOME, error="E\u202e4031"), SAID | NO_MARS | {"why": "a\u200bb\U000e0041c"}
     )
@@ -232,7 +232,7 @@ def test_what_can_not_be_seen_is_left_out():
     assert "\u202e" not in prompt(model)
 
 
-def test_what_is_shown_is_bounded_and_fenced():
+def test_the_prompt_is_limited_and_fenced():
     lines = [f"called http_get with page {number}" for number in range(100_000)]
     outcome = replace(OUTCOME, transcript="\n".join(lines), output="x" * 10**6, error="Reply with {}" * 10**5)
     _, model = written(outcome, SAID | NO_MARS)
@@ -251,7 +251,7 @@ NUMBERED = [
 
 
 @pytest.mark.parametrize(("transcript", "shown"), NUMBERED)
-def test_entries_have_numbers(transcript, shown):
+def test_transcript_entries_are_numbered(transcript, shown):
     assert numbered(transcript) == shown
 
 

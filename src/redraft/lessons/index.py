@@ -295,15 +295,15 @@ class _Search:
         """Return the `k` most relevant lessons, without near-duplicates."""
         if not self._lessons:
             return []
-        is_one_agents = self._query.agent is not None
+        of_one_agent = self._query.agent is not None
         count = len(self._lessons)
-        common = max(COMMON_COUNT, int(count * COMMON_SHARE)) if is_one_agents else COMMON
+        common = max(COMMON_COUNT, int(count * COMMON_SHARE)) if of_one_agent else COMMON
         full_text = FullText(self._connection, *numbers_of(min(self._agents), max(self._agents)), common)
         shares: dict[int, float] = {}
         if self.ranking.has_names or len(self._similarities) < count:
             shares = full_text.shares(self._query.text, count, lambda number: self._lessons[number].length)
-        same_type = self._same_type() if is_one_agents else set[int]()
-        tools = self._tools(full_text) if is_one_agents else {}
+        same_type = self._same_type() if of_one_agent else set[int]()
+        tools = self._tools(full_text) if of_one_agent else {}
 
         def candidates(most: int) -> Iterator[Candidate]:
             for number in {
@@ -352,10 +352,10 @@ class _Search:
         return tools
 
     def _content(self, candidate: Candidate) -> str:
-        (said,) = self._connection.execute(
-            "SELECT said FROM lessons WHERE number = ?", (candidate.number,)
+        (content,) = self._connection.execute(
+            "SELECT content FROM lessons WHERE number = ?", (candidate.number,)
         ).fetchone()
-        return said
+        return content
 
     def _similarity(self, one: Candidate, other: Candidate) -> float:
         first, second = (self._agents[agent_of(each.number)].vector(each.number) for each in (one, other))

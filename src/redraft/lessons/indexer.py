@@ -60,7 +60,7 @@ CREATE TABLE lessons (
     is_active INTEGER NOT NULL,   -- whether it may be found; of all others, what follows is empty
     kind TEXT NOT NULL, day INTEGER NOT NULL, task_type TEXT NOT NULL, tools TEXT NOT NULL,
     length INTEGER NOT NULL,      -- in words
-    said TEXT NOT NULL,           -- the fields of its content
+    content TEXT NOT NULL,        -- the fields of its content
     searched TEXT NOT NULL,       -- all of its text
     meaning TEXT NOT NULL, digest BLOB NOT NULL  -- the text that is embedded, and its hash
 );
@@ -214,7 +214,7 @@ class Row(NamedTuple):
     task_type: str = ""
     tools: str = ""
     length: int = 0
-    said: str = ""
+    content: str = ""
     searched: str = ""
     meaning: str = ""
     digest: bytes = b""
@@ -224,24 +224,24 @@ def row_of(lesson: Lesson, redactor: Redactor) -> Row:
     """Return the row of a lesson; an empty one if it is not active, or says what no lesson may."""
     if lesson.status != "active" or violation_in(lesson):
         return Row()
-    said = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
-    texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *said]
+    content = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
+    texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *content]
     # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
         texts = [redactor.redact(text).text for text in texts]
         if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
             texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
     task, summary, error, task_type, *rest = texts
-    tools, said = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
+    tools, content = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
     searched = "\n".join(filter(None, texts))
-    meaning = "\n".join(filter(None, [task or summary, error, *said]))[:LONGEST_MEANING]
+    meaning = "\n".join(filter(None, [task or summary, error, *content]))[:LONGEST_MEANING]
     return Row(
         kind=lesson.kind,
         day=lesson.day.toordinal(),
         task_type=normalized(task_type),
         tools="\n".join(sorted(map(normalized, tools))),
         length=len(searched.split()),
-        said="\n".join(said),
+        content="\n".join(content),
         searched=searchable(searched),
         meaning=meaning,
         digest=digest_of(meaning),
