@@ -56,7 +56,7 @@ from redraft.cycles.spec import (
 )
 from redraft.cycles.storage import locate
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
-from redraft.loop.events import emitter, nobody
+from redraft.loop.events import emitter, ignore
 from redraft.models.names import model_of, resolve_model, resolve_name
 from redraft.redact.log import logger
 from redraft.settings import load_settings
@@ -497,7 +497,7 @@ class Stages:
             is_ours = isinstance(error, RedraftError)  # whose message says everything
             agent, number = self.cycle.spec.name, self.cycle.number
             logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not is_ours)
-        if self.emit is not nobody:
+        if self.emit is not ignore:
             await self.session.steps_written()  # a listener may end the process
         self._emit_finished(stage, name, _milliseconds_since(began), problem)
 

@@ -83,7 +83,7 @@ def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
 def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
     """Return a function that passes events to a listener, and logs what the listener raises."""
     if listener is None:
-        return nobody
+        return ignore
 
     def emit(event: E) -> None:
         try:
@@ -94,5 +94,5 @@ def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
     return emit
 
 
-def nobody(_event: object) -> None:
+def ignore(_event: object) -> None:
     """Ignore an event: the listener of a run that has none."""

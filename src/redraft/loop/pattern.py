@@ -457,22 +457,22 @@ def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: s
 
 def _panel(
     pattern: ReflectionPattern,
-    given: Sequence[QualityCriterion | str] | None,
+    criteria: Sequence[QualityCriterion | str] | None,
     model: ChatModel | None,
     task_type: str,
     hint: JudgeHint,
 ) -> Panel:
-    criteria = criteria_of(given, task_type)
-    judged = [criterion.name for criterion in criteria if needs_model(criterion)]
-    if given is None:
+    parsed = criteria_of(criteria, task_type)
+    judged = [criterion.name for criterion in parsed if needs_model(criterion)]
+    if criteria is None:
         missing = f"There is nothing to judge with: pass {hint.criteria}"
     else:
         missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {hint.model}"
     return panel_of(
-        criteria,
+        parsed,
         threshold=pattern.quality_threshold,
         model=_judge_model(pattern, model, missing) if judged else None,
-        run_command=_jail(criteria),
+        run_command=_jail(parsed),
         judge_options=pattern.judge_options,
         task_type=task_type,
     )
@@ -507,16 +507,16 @@ def _model_of(agent: AgentLike | None) -> ChatModel | None:
 
 
 def pattern_or_default(
-    given: ReflectionPattern | None, default: ReflectionPattern | None = None
+    pattern: ReflectionPattern | None, default: ReflectionPattern | None = None
 ) -> ReflectionPattern:
     """Return the given pattern, else the default; raises `ConfigError` for anything but a pattern."""
-    if given is None:
+    if pattern is None:
         return default or DEFAULT_PATTERN
-    if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        other = isinstance(given, AgentPattern) and not isinstance(given, type)
+    if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        other = isinstance(pattern, AgentPattern) and not isinstance(pattern, type)
         hint = " To run a pattern of your own, call its execute(agent, query)." if other else ""
-        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.{hint}")
-    return given
+        raise ConfigError(f"pattern must be a ReflectionPattern, got {pattern!r}.{hint}")
+    return pattern
 
 
 def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
@@ -543,10 +543,10 @@ def starting_draft(draft: Output | Draft | None) -> Draft | None:
     if draft is None:
         return None
     try:
-        given = adapt.draft_of(draft, "draft")
+        start = adapt.draft_of(draft, "draft")
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
-    return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
+    return replace(start, strategy="given", usage=start.usage if start is draft else NOTHING_USED)
 
 
 FLAGS = (

@@ -13,7 +13,7 @@ from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.events import Reflected, StepFailed
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.events import nobody
+from redraft.loop.events import ignore
 from redraft.loop.select import highest
 from redraft.protocols import ChatReply, ChatRequest, Generator, Message, Reviser
 from redraft.redact.log import logger
@@ -174,7 +174,7 @@ class LiveRun:
         self.run_id = ""
         self._model = model
         self._tally = Tally(NO_BUDGET)
-        self._emit: Listener = nobody
+        self._emit: Listener = ignore
         self._notes: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
@@ -207,7 +207,7 @@ class LiveRun:
         step = inner_step.get()
         if on_failure is not None:
             step = retried(step, self.retry, on_failure)
-        return step if self._emit is nobody else observed(step, self._emit, self.run_id)
+        return step if self._emit is ignore else observed(step, self._emit, self.run_id)
 
     def wait_before(
         self, name: str, error: Exception, wait: float | None, used: TokenUsage = NOTHING_USED
