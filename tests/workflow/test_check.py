@@ -117,7 +117,7 @@ FILES = {
         params("generator:\n  action: llm.cal\n" + EVALUATOR), 7, "n", "with.generator.action", "did you mean 'llm.call'",
     ),
     "a loop in a loop": (
-        params("generator:\n  action: reflection.loop\n" + EVALUATOR), 7, "n", "with.generator.action", "can't stand inside",
+        params("generator:\n  action: reflection.loop\n" + EVALUATOR), 7, "n", "with.generator.action", "can't be called by another",
     ),
     "llm.call without a prompt": (
         params("generator: {action: llm.call}\n" + EVALUATOR), 6, "n", "with.generator", "either 'prompt' or 'messages'",
@@ -160,7 +160,7 @@ FILES = {
     ),
     "a scope that is misspelt": (nodes("- name: n\n  run: x\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
     "an action under the key of a node": (
-        params("generator:\n  uses: llm.call\n  prompt: x\n" + EVALUATOR), 7, "n", "with.generator.uses", "stands under 'action'",
+        params("generator:\n  uses: llm.call\n  prompt: x\n" + EVALUATOR), 7, "n", "with.generator.uses", "goes under 'action'",
     ),
     "an output without a name": (nodes("- name: n\n  run: x\n  output: ''"), 5, "n", "output", "a text that is not empty"),
     "own action with a wrong parameter": (

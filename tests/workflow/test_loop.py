@@ -533,7 +533,7 @@ def test_a_provider_that_fails_is_raised():
         ({"run": "x", "prompt": "p"}, "give one of"),
         ({"run": "x", "corrector_action": "mend"}, "give one of"),
         ({"corrector_action": "mendd"}, "did you mean 'mend'"),
-        ({"corrector_action": "reflection.loop"}, "can't stand inside"),
+        ({"corrector_action": "reflection.loop"}, "can't be called by another"),
         ({"prompt": "{{ state."}, "template"),
         ({"prompt": "p", "error": []}, "did you mean 'errors'"),
     ],

@@ -182,11 +182,13 @@ def _notebook(store: ReflectionStore | None) -> Notebook:
 
 
 def _listeners(
-    given: ReflectedListener | Sequence[ReflectedListener] | None,
+    callbacks: ReflectedListener | Sequence[ReflectedListener] | None,
 ) -> tuple[ReflectedListener, ...]:
-    if given is None:
+    if callbacks is None:
         return ()
-    listeners = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
+    listeners = (
+        tuple(cast("Sequence[object]", callbacks)) if isinstance(callbacks, list | tuple) else (callbacks,)
+    )
     for listener in listeners:
         if not callable(listener):
             raise ConfigError(f"on_task_reflected must be a function or a list of them, got {listener!r}.")
@@ -229,18 +231,18 @@ def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> d
     """
     if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f'inputs must be a dict such as {{"topic": "tea"}}, got {inputs!r}.')
-    given = dict(inputs or {})
+    values = dict(inputs or {})
     known: dict[str, None] = {}
     for task in tasks:
         for text in (task.description, task.expected_output):
-            fill(text, given, task.title)
+            fill(text, values, task.title)
             known |= dict.fromkeys(placeholders_of(text))
     if any(task.handler is not None or task.input_guardrails for task in tasks):
-        return given
-    for name in given:
+        return values
+    for name in values:
         if name not in known:
             raise ConfigError(f"No task has a placeholder for the input {name!r}; {nearest(name, known)}")
-    return given
+    return values
 
 
 # Results and events.

@@ -90,10 +90,10 @@ class Learner:
         await self.notebook.used(identity, use)
         strategy, task = self._strategy(metered), self.task.plain()
         prior = await self.notebook.current(identity)
-        given = ReflectionInput(
+        subject = ReflectionInput(
             task, run.output, None if prior is None else prior.reflection, run.evaluation, config.max_tokens
         )
-        reflection = storable(await awaited(strategy)(given), given)
+        reflection = storable(await awaited(strategy)(subject), subject)
         note, is_first = await self.notebook.append(
             task,
             reflection,

@@ -37,40 +37,40 @@ class LlmReflectionStrategy:
 
     model: ChatModel
 
-    async def __call__(self, given: ReflectionInput, /) -> TaskReflection:
+    async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
         """Return the improved instructions; a section missing from the reply stays as in the task."""
-        reflection = without_losses(await self._asked(meta_prompt(given), given), given)
-        size = size_of(reflection, given.task)
-        if size > given.max_tokens:
-            reflection = await self._shortened(reflection, given, size)
-        return bounded(reflection, given)
+        reflection = without_losses(await self._ask(meta_prompt(subject), subject), subject)
+        size = size_of(reflection, subject.task)
+        if size > subject.max_tokens:
+            reflection = await self._shorten(reflection, subject, size)
+        return bounded(reflection, subject)
 
-    async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
+    async def _ask(self, prompt: str, subject: ReflectionInput) -> TaskReflection:
         """Return the model's reflection, at whatever length."""
         reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
-        return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
+        return settled(_reflection_of(reply.text, subject, reply.finish_reason == "length"), subject)
 
-    async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
+    async def _shorten(self, long: TaskReflection, subject: ReflectionInput, size: int) -> TaskReflection:
         """Return a shorter reflection, else the long one, which can still be cut."""
         try:
-            short = await self._asked(shorten_prompt(given, long, size), given)
+            short = await self._ask(shorten_prompt(subject, long, size), subject)
         except (ModelError, OutputError):
             return long
-        return short if size_of(short, given.task) < size and not losses(short, given) else long
+        return short if size_of(short, subject.task) < size and not losses(short, subject) else long
 
 
-def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskReflection:
-    found = sections_of(reply, output=given.task_output, cut_off=cut_off)
+def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskReflection:
+    found = sections_of(reply, output=subject.task_output, cut_off=cut_off)
     return TaskReflection(
         found.description,
         found.expected_output,
         found.observations,
         found.suggestions,
-        run_count=1 if given.prior_reflection is None else given.prior_reflection.run_count + 1,
+        run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
     )
 
 
-def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+def storable(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Redact and bound the reflection of any strategy, so that it may be stored.
 
     Secrets are withheld first, so that no cut leaves half of one, and again at the end, because the task's
@@ -79,7 +79,7 @@ def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflecti
     """
     if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
         raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
-    return redacted(bounded(redacted(reflection), given))
+    return redacted(bounded(redacted(reflection), subject))
 
 
 def redacted(reflection: TaskReflection) -> TaskReflection:
@@ -144,39 +144,39 @@ SUGGESTIONS:
 - [Specific actionable improvement for future runs]"""
 
 
-def meta_prompt(given: ReflectionInput) -> str:
+def meta_prompt(subject: ReflectionInput) -> str:
     """Return the prompt that asks for better instructions.
 
     The text is the specification's (Default Reflection Prompt), with the note in force, the evaluation and
     the limits in between. Everything that a run produced is fenced as data.
     """
-    task = given.task
+    task = subject.task
     parts = [
         ROLE,
         "## Original Task Definition",
         f"### Description\n{plain(task.description)}",
         f"### Expected Output Specification\n{plain(task.expected_output) or NOT_GIVEN}",
-        f"## What Was Produced\n{fenced(without_middle(plain(given.task_output), MOST_OUTPUT), 'output')}",
+        f"## What Was Produced\n{fenced(without_middle(plain(subject.task_output), MOST_OUTPUT), 'output')}",
     ]
-    if given.prior_reflection is not None:
-        parts.append(_prior(given.prior_reflection))
-    if given.evaluation is not None:
-        parts.append(_judged(given.evaluation))
-    return "\n\n".join([*parts, ANALYSIS, _limits(given), FORM])
+    if subject.prior_reflection is not None:
+        parts.append(_prior(subject.prior_reflection))
+    if subject.evaluation is not None:
+        parts.append(_judged(subject.evaluation))
+    return "\n\n".join([*parts, ANALYSIS, _limits(subject), FORM])
 
 
-def shorten_prompt(given: ReflectionInput, reflection: TaskReflection, size: int) -> str:
+def shorten_prompt(subject: ReflectionInput, reflection: TaskReflection, size: int) -> str:
     """Return the prompt that asks for a shorter note; `size` is its present length in tokens."""
     now = (
         f"You wrote a note on a task that is too long: about {size:,} tokens, and at most "
-        f"{given.max_tokens:,} tokens altogether are allowed{_in_characters(given.max_tokens)}."
+        f"{subject.max_tokens:,} tokens altogether are allowed{_in_characters(subject.max_tokens)}."
     )
     request = (
         "Shorten it. Keep what helps most the next time the task is carried out, merge what says the same, "
         "and leave out what the definition says already."
     )
     note = fenced(without_middle(_rendered(reflection), MOST_OUTPUT), "note")
-    rule = _placeholder_rule(given.task)
+    rule = _placeholder_rule(subject.task)
     return "\n\n".join(part for part in (now, note, request, rule, FORM) if part)
 
 
@@ -212,24 +212,24 @@ def _score(score: float | None) -> str:
     return "could not be judged" if score is None else f"{score:.2f} of 1"
 
 
-def _limits(given: ReflectionInput) -> str:
-    most = given.max_tokens
+def _limits(subject: ReflectionInput) -> str:
+    most = subject.max_tokens
     rules = [
         f"Write at most {most:,} tokens altogether{_in_characters(most)}.",
         "A section that is left blank means the original text.",
         "Say what holds for every run of this task, not what only this output was about.",
     ]
-    if estimate_tokens(given.task.description + given.task.expected_output) > most:
+    if estimate_tokens(subject.task.description + subject.task.expected_output) > most:
         rules.append(
             "The definition alone is longer than that: leave both refined sections blank, and put what you "
             "would change into the suggestions."
         )
-    if given.evaluation is not None and given.evaluation.issues:
+    if subject.evaluation is not None and subject.evaluation.issues:
         rules.append(
             "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid "
             "what they ask for, say it in the refined expected output, by the very names that they use."
         )
-    if rule := _placeholder_rule(given.task):
+    if rule := _placeholder_rule(subject.task):
         rules.append(rule)
     return "Limits:\n" + "\n".join(f"- {rule}" for rule in rules)
 
@@ -256,7 +256,7 @@ _BULLET = re.compile(r"([^\S\n]*)(?:[-*+\u2022\u2013]|\(?\d{1,3}[.)])(?:\s+|$)")
 _NOTHING = re.compile(
     r"(?:none|n/a|nothing|unchanged|no changes?|no (?:observations|suggestions))(?: (?:needed|required))?"
 )
-# The form itself, given back unfilled.
+# The form itself, subject back unfilled.
 _FORM = re.compile(
     r"\[(?:An improved version of the|Key observation about|Specific actionable improvement)[^\]\n]*\]"
 )
@@ -410,23 +410,24 @@ DESCRIPTION = "description"
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
-def bounded(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Bound the reflection of any strategy on `given`.
+def bounded(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
+    """Bound the reflection of any strategy on `subject`.
 
-    A blank refined text is replaced by the task's own, and blank items are dropped. Beyond `given.max_tokens`
-    the note is cut: observations from the end, then suggestions, then whole lines of the refined texts. A
-    refined text that has lost most of its content, or a placeholder of the description, is replaced by the
-    task's own. Leaves a reflection within its bounds unchanged. Raises `OutputError` if nothing remains.
+    A blank refined text is replaced by the task's own, and blank items are dropped. Beyond
+    `subject.max_tokens` the note is cut: observations from the end, then suggestions, then whole lines of the
+    refined texts. A refined text that has lost most of its content, or a placeholder of the description, is
+    replaced by the task's own. Leaves a reflection within its bounds unchanged. Raises `OutputError` if
+    nothing remains.
     """
-    return _cut(without_losses(settled(reflection, given), given), given)
+    return _cut(without_losses(settled(reflection, subject), subject), subject)
 
 
-def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+def settled(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Replace blank refined texts by the task's own, and drop blank items."""
     return replace(
         reflection,
-        refined_description=_own(reflection.refined_description, given.task.description),
-        refined_expected_output=_own(reflection.refined_expected_output, given.task.expected_output),
+        refined_description=_own(reflection.refined_description, subject.task.description),
+        refined_expected_output=_own(reflection.refined_expected_output, subject.task.expected_output),
         observations=_bounded_items(reflection.observations),
         suggestions=_bounded_items(reflection.suggestions),
     )
@@ -445,26 +446,26 @@ def size_of(reflection: TaskReflection, task: Task) -> int:
     )
 
 
-def without_losses(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Replace refined texts that lost content (see `losses`) by the task's own.
 
     The rest of the reflection stays. Raises `OutputError` if there is nothing else in it.
     """
-    lost = losses(reflection, given)
+    lost = losses(reflection, subject)
     if not lost:
         return reflection
     why = " ".join(lost.values())
-    kept = [part.original if part.name in lost else text for part, text in _compared(reflection, given)]
+    kept = [part.original if part.name in lost else text for part, text in _compared(reflection, subject)]
     left = replace(reflection, refined_description=kept[0], refined_expected_output=kept[1])
-    if size_of(left, given.task) == 0:
+    if size_of(left, subject.task) == 0:
         raise OutputError(why)
     logger.info("The task's own text stays in its note: %s", why)
     return left
 
 
-def losses(reflection: TaskReflection, given: ReflectionInput) -> dict[str, str]:
+def losses(reflection: TaskReflection, subject: ReflectionInput) -> dict[str, str]:
     """Describe, by its name, the loss of each refined text that lost most of its content or a placeholder."""
-    return {part.name: why for part, text in _compared(reflection, given) if (why := _loss(part, text))}
+    return {part.name: why for part, text in _compared(reflection, subject) if (why := _loss(part, text))}
 
 
 class _Part(NamedTuple):
@@ -475,16 +476,16 @@ class _Part(NamedTuple):
     before: str = ""
 
 
-def _parts(given: ReflectionInput) -> tuple[_Part, _Part]:
-    before = _texts(given.prior_reflection) if given.prior_reflection else ("", "")
+def _parts(subject: ReflectionInput) -> tuple[_Part, _Part]:
+    before = _texts(subject.prior_reflection) if subject.prior_reflection else ("", "")
     return (
-        _Part(DESCRIPTION, given.task.description, before[0]),
-        _Part("expected output", given.task.expected_output, before[1]),
+        _Part(DESCRIPTION, subject.task.description, before[0]),
+        _Part("expected output", subject.task.expected_output, before[1]),
     )
 
 
-def _compared(reflection: TaskReflection, given: ReflectionInput) -> list[tuple[_Part, str]]:
-    return list(zip(_parts(given), _texts(reflection), strict=True))
+def _compared(reflection: TaskReflection, subject: ReflectionInput) -> list[tuple[_Part, str]]:
+    return list(zip(_parts(subject), _texts(reflection), strict=True))
 
 
 def _texts(reflection: TaskReflection) -> tuple[str, str]:
@@ -526,12 +527,12 @@ def _words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    most = given.max_tokens
-    if size_of(reflection, given.task) <= most:
+def _cut(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
+    most = subject.max_tokens
+    if size_of(reflection, subject.task) <= most:
         return reflection
-    description, expected = _cut_texts(reflection, given)
-    texts = _counted(description, given.task.description), _counted(expected, given.task.expected_output)
+    description, expected = _cut_texts(reflection, subject)
+    texts = _counted(description, subject.task.description), _counted(expected, subject.task.expected_output)
     suggestions = _first_items(reflection.suggestions, most - _size(*texts))
     observations = _first_items(reflection.observations, most - _size(*texts, (), suggestions))
     return replace(
@@ -543,12 +544,12 @@ def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
     )
 
 
-def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
+def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> tuple[str, str]:
     """Cut the refined texts until both together fit: the longer one first, to half the room or more.
 
     If they don't fit, up to half the room is left for the lists.
     """
-    parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
+    parts, texts, most = _parts(subject), list(_texts(reflection)), subject.max_tokens
 
     def counted(place: int) -> str:
         return _counted(texts[place], parts[place].original)

@@ -97,7 +97,7 @@ class _FileCheck:
     def all(self) -> None:
         for at, name in enumerate(self.spec.env):
             if not VARIABLE.fullmatch(name):
-                self.fail(("env", at), f"{name!r} is no name of an environment variable")
+                self.fail(("env", at), f"{name!r} is not a valid name of an environment variable")
         for at, node in enumerate(self.spec.nodes):
             self.node(node, ("nodes", at))
         self.cycles()
@@ -124,7 +124,7 @@ class _FileCheck:
             self.action(node.uses, node.with_, path)
 
     def code(self, code: Code, path: KeyPath) -> None:
-        """Check that the language has a sandbox here, and that Python parses."""
+        """Check that the sandbox for the language works here, and that Python parses."""
         if code.run is None:
             return
         self.uses.code.append((code, (*path, "run")))
@@ -173,12 +173,12 @@ class _FileCheck:
         elif known == LOOP:
             self.loop(self.source.parse(LoopParams, dict(params), inside), inside)
         elif known == EVALUATE:
-            given = self.source.parse(EvaluateParams, dict(params), inside)
-            self.evaluator(given.evaluator(), inside)
+            evaluate = self.source.parse(EvaluateParams, dict(params), inside)
+            self.evaluator(evaluate.evaluator(), inside)
         elif known == CORRECT:
-            given = self.source.parse(CorrectParams, dict(params), inside)
+            correct = self.source.parse(CorrectParams, dict(params), inside)
             try:
-                self.call(given.call(), inside, "corrector_action")
+                self.call(correct.call(), inside, "corrector_action")
             except ConfigError as error:
                 self.fail(inside, str(error))
         elif known == LLM_CALL:
@@ -203,20 +203,20 @@ class _FileCheck:
         except ConfigError as error:
             self.fail(path, str(error))
 
-    def loop(self, given: LoopParams, path: KeyPath) -> None:
-        if isinstance(given.max_iterations, str) and not _is_template(given.max_iterations):
+    def loop(self, loop: LoopParams, path: KeyPath) -> None:
+        if isinstance(loop.max_iterations, str) and not _is_template(loop.max_iterations):
             self.fail(
                 (*path, "max_iterations"),
-                f"expected a whole number of at least 1, or a template, got {given.max_iterations!r}",
+                f"expected a whole number of at least 1, or a template, got {loop.max_iterations!r}",
             )
-        self.call(given.generator, (*path, "generator"))
-        self.evaluator(given.evaluator, (*path, "evaluator"))
-        if given.corrector is not None:
-            self.call(given.corrector, (*path, "corrector"))
+        self.call(loop.generator, (*path, "generator"))
+        self.evaluator(loop.evaluator, (*path, "evaluator"))
+        if loop.corrector is not None:
+            self.call(loop.corrector, (*path, "corrector"))
 
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if call.action is None and "uses" in call.params:
-            self.fail((*path, "uses"), "inside of an action, another one stands under 'action'")
+            self.fail((*path, "uses"), "inside an action, another one goes under 'action'")
         if (call.action is None) == (call.run is None):
             self.fail(path, "give either 'action' or 'run'")
         if call.run is not None and call.params:
@@ -232,23 +232,23 @@ class _FileCheck:
         elif name == LLM_CALL:
             self.llm(call.params, path)
         elif name in BUILT_IN:
-            self.fail((*path, key), f"{call.action!r} can't stand inside of another; use a node")
+            self.fail((*path, key), f"{call.action!r} can't be called by another action; use a node")
         else:
             known = nearest(call.action, [LLM_CALL, *self.resources.actions])
             self.fail((*path, key), f"there is no action {call.action!r}; {known}")
 
     def llm(self, params: Mapping[str, Any], path: KeyPath) -> None:
-        # Templates may give other kinds of values, so only what is none is checked by its kind.
+        # A template may render to a value of any type, so only the others are validated here.
         plain = {key: value for key, value in params.items() if key == SCHEMA or not _is_template(value)}
-        given = self.source.parse(LlmParams, plain, path)
+        call = self.source.parse(LlmParams, plain, path)
         if (params.get("prompt") is None) == (params.get("messages") is None):
             self.fail(path, "llm.call: give either 'prompt' or 'messages'")
-        if isinstance(given.messages, str):
+        if isinstance(call.messages, str):
             self.fail(
-                (*path, "messages"), f"expected a list of messages, or a template, got {given.messages!r}"
+                (*path, "messages"), f"expected a list of messages, or a template, got {call.messages!r}"
             )
-        if given.schema_ is not None:
-            self.schema(given.schema_, path)
+        if call.schema_ is not None:
+            self.schema(call.schema_, path)
         self.model(params.get("model"), path)
 
     def evaluator(self, evaluator: Evaluator, path: KeyPath) -> None:
@@ -262,9 +262,9 @@ class _FileCheck:
         if evaluator.type == "llm":
             self.model(evaluator.model, path)
 
-    def schema(self, given: Any, path: KeyPath) -> None:
+    def schema(self, schema: Any, path: KeyPath) -> None:
         try:
-            self.resources.schema(given)
+            self.resources.schema(schema)
         except ConfigError as error:
             self.fail((*path, "schema"), str(error))
 
@@ -278,7 +278,7 @@ class _FileCheck:
         try:
             self.resources.model_for(name, Scope({}))
         except ConfigError as error:
-            self.fail((*path, "model"), f"{error} What a name stands for is said under 'models'")
+            self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
 
     def template(self, text: str, path: KeyPath) -> None:
         try:
@@ -351,20 +351,20 @@ def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
-def check_values(spec: WorkflowSpec, source: Source, given: Mapping[str, Any]) -> None:
+def check_values(spec: WorkflowSpec, source: Source, inputs: Mapping[str, Any]) -> None:
     """Raise `WorkflowError` for the first value that is certain to be read and that nothing provides.
 
     Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
     """
-    state = {*given, *RESULT_KEYS, FEEDBACK}
-    known = {"state": state, "variables": {*spec.variables, *given}}
+    state = {*inputs, *RESULT_KEYS, FEEDBACK}
+    known = {"state": state, "variables": {*spec.variables, *inputs}}
     for at, node in enumerate(spec.nodes):
         for text, path in _read_first(node, ("nodes", at)):
             for scope, *rest in template(text).required:
                 if scope in known and rest and rest[0] not in known[str(scope)]:
                     source.fail(
                         path,
-                        f"{scope}.{rest[0]} is read here, and nothing gives it: pass it to run(), on the "
+                        f"{scope}.{rest[0]} is read here, and nothing sets it: pass it to run(), on the "
                         f"command line use -v {rest[0]}=TEXT",
                     )
         may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
