@@ -1,4 +1,4 @@
-"""Many cycles: what an agent keeps stays bounded, and so does the time that a cycle takes."""
+"""Many cycles: neither what an agent stores nor the time of a cycle grows without bound."""
 
 from statistics import median
 from time import process_time

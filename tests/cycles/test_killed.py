@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of a cycle, for real."""
+"""Processes that are really killed in the middle of a cycle."""
 
 import json
 import os

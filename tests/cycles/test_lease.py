@@ -1,4 +1,4 @@
-"""Leases: one live process an agent."""
+"""Leases: one live process per agent."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Agents on a real PostgreSQL server that is stopped, killed, hangs, is away at the start, and comes back."""
+"""Agents on a real PostgreSQL server that stops, dies, hangs, is away at the start, and comes back."""
 
 import asyncio
 import logging

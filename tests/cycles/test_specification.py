@@ -1,4 +1,4 @@
-"""The examples of specification 004 run as they are printed, inside a whole agent."""
+"""The examples of specification 004, run as printed in a complete agent."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A whole agent on real sources: what the stages hand to each other, and what gets out of none."""
+"""A complete agent on real sources: what its stages pass on, and which secrets never leave it."""
 
 # ruff: noqa: E501 (a line of the agent file is one line)
 import asyncio

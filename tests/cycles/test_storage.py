@@ -1,4 +1,4 @@
-"""Long-term storage: one for each network, and each agent in a space of its own."""
+"""Long-term storage: one per network, with a space of its own for each agent."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The pages of agents: the list of them, each one, its cycles and memory, and feedback."""
+"""The pages on agents, their cycles and memory, and feedback."""
 
 import asyncio
 from datetime import UTC, datetime

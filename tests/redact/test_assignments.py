@@ -1,4 +1,4 @@
-"""What a name says of its value."""
+"""What a name says about its value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Data keeps its shape and its classes, and loses its secrets."""
+"""Data keeps its shape and classes, and loses its secrets."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Internal names and addresses are withheld where they are asked for, and nothing else is."""
+"""Internal names and addresses are withheld on request, and nothing else is."""
 
 import pytest
 

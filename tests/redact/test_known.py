@@ -1,4 +1,4 @@
-"""Nothing of a known value survives, in whatever form it stands in a text."""
+"""Nothing of a known value survives, in whatever form a text holds it."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""No line of the log has a secret in it, whoever listens."""
+"""No handler of the log sees a secret."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""Personal data is withheld where it is asked for, and nothing else is."""
+"""Personal data is withheld on request, and nothing else is."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ProcessJail as its users see it."""
+"""ProcessJail from the outside."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio

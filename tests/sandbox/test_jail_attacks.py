@@ -1,4 +1,4 @@
-"""What Python source in the jail tries, and does not get."""
+"""Attacks by Python source in the jail."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Programs in the jail: what they may do, and what they try."""
+"""Programs in the jail: what they can do, and their attacks."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio

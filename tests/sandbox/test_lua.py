@@ -1,4 +1,4 @@
-"""Scripts in Lua: what they get, what they give, and what they try and do not get."""
+"""Scripts in Lua: their values, errors, limits and attacks."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The pool of warm interpreters: shared, bounded, replaced, and gone with its host."""
+"""The pool of warm workers: shared, bounded, replaced, and gone with its host."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Scripts in Prolog: what they get, what they give, and what they try and do not get."""
+"""Scripts in Prolog: their values, errors, limits and attacks."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scripts in Python: what they get, what they give, and what they try and do not get."""
+"""Scripts in Python: their values, errors, limits and attacks."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Running a script: which sandbox it gets, and what is refused before it runs."""
+"""Scripts: which sandbox runs them, and what is rejected before they run."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio

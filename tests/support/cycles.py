@@ -15,7 +15,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 class ScriptedBus:
-    """Have messages and verdicts ready, and remember what was published and what was waited for.
+    """A bus with prepared messages and verdicts, which records what was published and waited for.
 
     A verdict of None is a wait that ends without one.
     """
@@ -39,7 +39,7 @@ class ScriptedBus:
 
 
 def spec_of(**stages):
-    """Return the spec of an agent with these stages: `reason=[{...}]` has the substages of one."""
+    """Return the spec of an agent with these stages, each a list of substages: `reason=[{...}]`."""
     given = {stage: {"substages": substages} for stage, substages in stages.items()}
     return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": given})
 

@@ -1,4 +1,4 @@
-"""Agents of a project that really went round, for the tests of what shows them."""
+"""Agents that have run in a project, for the tests of pages and commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTROLLED = MONITOR.replace(
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project that keeps what agents do, and sees no agents of other tests."""
+    """A project that stores its agents, and sees none of other tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     monkeypatch.setattr(places, "_in_process", WeakValueDictionary())
@@ -48,7 +48,7 @@ def learning(cycle):
 
 
 async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replies=None, storage="project"):
-    """Run an agent of this project for so many cycles."""
+    """Run an agent of this project for that many cycles."""
     count = iter(range(1, 1_000))
     replies = replies or (lambda request: learning(next(count)))
     named = text.replace("name: monitor", f"name: {json.dumps(name)}", 1)

@@ -1,4 +1,4 @@
-"""Agents for the tests: a whole file, its functions, and what they did."""
+"""An agent for the tests: its file, its functions, and what they did."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that moves only when told to."""
 
     def __init__(self):
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -92,7 +92,7 @@ class Clock:
 
 
 def monitor(world=None, *, text=MONITOR, replies=None, **given):
-    """Return an agent of this file; its model answers with `replies`, by default that nothing was learnt."""
+    """Return the agent of a file; its model answers with `replies`, by default that it learned nothing."""
     source = AgentFile(text, "monitor.yaml")
     model = ScriptedModel(replies or (lambda request: NOTHING_LEARNT))
     return CycleAgent(

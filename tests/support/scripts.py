@@ -1,4 +1,4 @@
-"""Run a script as the tests do, with short limits and its time; and a command as somebody else."""
+"""Run scripts with short limits, and commands as another user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GRACE = 15.0
 
 
 def value_of(language, source, sandbox="inline", limits=None, names=None):
-    """Return a script's value; raises what it ends in."""
+    """Return a script's value, or raise its error."""
     limits = limits or ScriptLimits(seconds=5, memory_mb=48, output_chars=20_000, result_chars=50_000)
     return asyncio.run(
         run_script(Script(language, source, NAMES if names is None else names, limits, sandbox))
@@ -66,7 +66,7 @@ def attempt(language, source, errors, sandbox="inline", limits=None):
 
 
 def alive(language, sandbox="inline"):
-    """Say whether the next script is none the worse for the one before."""
+    """Return whether the next script still runs."""
     source = {"python": "reflection_iteration", "lua": "return reflection_iteration"}.get(
         language, "evaluate(N) :- reflection_iteration(N)."
     )
@@ -74,7 +74,7 @@ def alive(language, sandbox="inline"):
 
 
 USERS = ["root", "another user"] if os.name == "posix" and os.geteuid() == 0 else ["this user"]
-"""As whom the jail is attacked: root may become anybody, everybody else is who they are."""
+"""The users that attack the jail: root can become another user, and others can't."""
 
 _NOBODY = 65534
 _LESSER_MACHINE = """
