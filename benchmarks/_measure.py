@@ -1,4 +1,4 @@
-"""Measure in pairs, by turns and by the median; print tables, and put them into the README."""
+"""Measure alternatives in turns, take medians, print tables and write them into the README."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ README = PROJECT / "benchmarks" / "README.md"
 
 
 def paired(subjects: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Time each subject `repeats` times in CPU seconds of this process, by turns, after one untimed round.
+    """Time each subject `repeats` times in CPU seconds of this process, in turns, after one untimed round.
 
-    The order turns round each time, so that a machine that gets slower or faster favours nobody.
+    The order alternates, so that a machine that gets slower or faster favours neither.
     """
     for run in subjects.values():
         run()

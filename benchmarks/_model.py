@@ -1,4 +1,4 @@
-"""The model of a benchmark: by name or from a cassette, bounded, and asked the same thing only once."""
+"""The model of a benchmark: by name or from a cassette, with bounded replies and a memory of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_TOKENS = 400
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
-    """Bound the length of replies, and answer from memory what gets the same reply each time.
+    """Bound the length of replies, and answer repeated deterministic requests from memory.
 
-    Without a temperature a local model always says the same, so arms that begin alike can share the reply;
-    what it used is counted for each of them.
+    Without a temperature, a local model always gives the same reply, so arms with the same beginning share
+    it; its usage counts for each arm.
     """
 
     model: ChatModel

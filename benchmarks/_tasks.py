@@ -1,4 +1,4 @@
-"""BenchTask: one thing to ask of a model, what the loop may see of its check, and what it may not."""
+"""BenchTask: a prompt, the checks that the loop may see, and the hidden check that scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Hidden = Callable[[str], Awaitable[bool]]
 class BenchTask:
     """One task. `criteria` judge inside the arms; `hidden` only scores them when they are done.
 
-    Where `hidden` is None the criteria say all there is to say.
+    If `hidden` is None, the criteria score as well.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Many loops at once: wall time over the ideal, and memory per loop, beside a bare asyncio loop."""
+"""Many loops at once: wall time over the ideal and memory per loop, beside a bare asyncio loop."""
 
 from __future__ import annotations
 

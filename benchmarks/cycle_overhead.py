@@ -1,4 +1,4 @@
-"""What a cycle of all four stages takes by itself: functions that take no time, memory here and there."""
+"""What a cycle of all four stages costs, with functions that take no time, for each kind of storage."""
 
 from __future__ import annotations
 

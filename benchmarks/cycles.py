@@ -1,4 +1,4 @@
-"""What 10,000 cycles do to an agent: the time of a cycle, the items of its memory, the process's size."""
+"""What 10,000 cycles do to an agent: time of a cycle, items of its memory, size of the process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 CYCLES = 10_000
 PARTS = 10
 TARGET = 1.2
-"""How many times the time of a cycle at the start it may take at the end."""
+"""How much longer a cycle may take at the end than at the start, as a ratio."""
 MEGABYTES = 8.0
-"""What the process may grow by once as many cycles are kept as are to be."""
+"""How much the process may grow once the maximum of cycles is stored."""
 HOUR = timedelta(hours=1)
 BOUNDS = {"recentActions": 100, "feedbackHistory": 200, "patterns": 7 * 24 + 1}
 USED = TokenUsage(900, 60, requests=1, cost_usd=0.001)

@@ -1,4 +1,4 @@
-"""What keeping a run costs: CPU time a step, and steps a second of many runs at once beside raw inserts."""
+"""What storing a run costs: CPU time a step, and steps a second of concurrent runs beside raw inserts."""
 
 from __future__ import annotations
 

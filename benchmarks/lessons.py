@@ -1,4 +1,4 @@
-"""What it takes to find lessons: 100,000 of 100 agents, their archives included."""
+"""What it costs to find lessons among 100,000 of 100 agents, archives included."""
 
 from __future__ import annotations
 

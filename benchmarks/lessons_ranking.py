@@ -1,4 +1,4 @@
-"""What finds the right lessons: recorded reflections, looked for by their tasks and by names in them."""
+"""How well lessons are ranked: recorded reflections, searched by their tasks and by names in them."""
 
 from __future__ import annotations
 

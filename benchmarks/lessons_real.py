@@ -1,7 +1,7 @@
 """Lessons on real failures: whether they name the failing step.
 
-The trials of an airline agent that failed become files of five fields, by a writer that goes by the record,
-without any model, and by the model where one is given.
+Failed trials of an airline agent become lessons of five fields: written from the transcript, by Redraft
+without a model, and by a model if one is named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Retrying with lessons beside retrying without: the same small tasks, the same number of calls.
 
-Both ways begin with the same first answer. With lessons, each failure is reflected on, and the next attempt
-is told what was learnt; without, the task is asked again at a temperature. A reflection is a call, too.
+Both arms begin with the same first answer. With lessons, the model reflects on each failure and the next
+attempt is told what was learnt; without, the same prompt is sent again at a temperature. A reflection counts
+as a call.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def _only(pairs: list[Pair]) -> str:
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--limit", type=int, default=len(TASKS), help="only so many tasks, of all kinds")
+    parser.add_argument("--limit", type=int, default=len(TASKS), help="how many tasks, of all kinds")
     model_options(parser)
     given = parser.parse_args()
     model = model_given(given)

@@ -1,7 +1,7 @@
 """The same task twenty times on a real model, with notes from run to run and without them.
 
-The task says what is wanted, but not in which form; six criteria check the form. What they find wrong with
-an answer can reach the next run by its note alone: no run has a second try.
+The task says what to extract, but not in which form; six criteria check the form. No run has a second try, so
+only the note can carry what was wrong into the next run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What notes add to a run before its first call: looking one up, and putting it before the task."""
+"""What notes add to a run before its first call: the lookup, and the longer prompt."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The default loop on a real model, beside greedy revision and best of N at the same number of calls.
 
 `--tasks small` runs our own small tasks, `--tasks humaneval` every fourth task of HumanEval. Results go to
-`--out` as they come, one line for a task and an arm, and what is there already is not run again.
+`--out` as they come, one line for each task and arm; finished ones are not run again.
 """
 
 from __future__ import annotations
@@ -377,13 +377,13 @@ def report(outcomes: list[Outcome]) -> str:
 def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--tasks", choices=("humaneval", "small"), default="small")
-    parser.add_argument("--arms", default=",".join(ARMS), help="which arms, with commas between them")
-    parser.add_argument("--limit", type=int, help="only so many tasks")
+    parser.add_argument("--arms", default=",".join(ARMS), help="which arms, comma-separated")
+    parser.add_argument("--limit", type=int, help="how many tasks")
     parser.add_argument(
         "--data", type=Path, default=PROJECT.parent / "shared" / "data", help="HumanEval's folder"
     )
     model_options(parser)
-    parser.add_argument("--out", type=Path, help="write outcomes to this file, and go on from what is there")
+    parser.add_argument("--out", type=Path, help="append outcomes to this file, and skip those it has")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What it costs to keep records in PostgreSQL on this machine, beside a file: puts, gets, the nearest."""
+"""What records cost in a local PostgreSQL beside a file: puts, gets, nearest vectors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Real recorded loops driven through `reflect`: the same versions, the same end, and a better choice.
+"""Recorded loops of others, replayed through `reflect`: the same versions and end, and a better choice.
 
-Three runs that others recorded with GPT-3.5 answer in place of a model. The loop is told what the authors'
-loop was told of each attempt (whether a visible test failed) and `v_visible`, the share of the visible tests
-that it passes; whether the hidden tests pass is looked up when the loop is over.
+Three recordings with GPT-3.5 answer instead of a model. The loop sees what the authors' loop saw of each
+attempt (whether a visible test failed) and `v_visible`, the share of visible tests that it passes; the hidden
+tests score at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a script in a sandbox takes: a warm run of the same small evaluator in each language, in wall time."""
+"""What a sandboxed script costs: the same small evaluator in each language, warm, in wall time."""
 
 from __future__ import annotations
 

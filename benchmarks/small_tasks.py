@@ -1,7 +1,7 @@
-"""Small tasks with deterministic checks: JSON out of a text, words and bullets counted, little functions.
+"""Small tasks with deterministic checks: JSON from a text, limits on words and bullets, small functions.
 
-The criteria of a task are what its prompt asks for, so far as a user would check it: a schema, limits, two
-calls of a function. What only scores an arm in the end is hidden: the right values, further calls.
+The criteria of a task are what a user would check: a schema, limits, two calls of a function. The right
+values and further calls are hidden; they score an arm at the end.
 """
 
 from __future__ import annotations

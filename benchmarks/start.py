@@ -1,4 +1,4 @@
-"""What it costs to start: CPU time of fresh processes that import Redraft, use it once, or ask for help."""
+"""What starting costs: CPU time of fresh processes that import Redraft, use it once, or print help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to keep records: CPU time of a put and a get; many tasks and processes writing at once."""
+"""What storing records costs: CPU time of a put and a get; many tasks and processes writing at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workflow costs beyond its own actions: a loop, an evaluator in code, reading a long file."""
+"""What a workflow costs beyond its actions: a loop, an evaluator in code, checking a long file."""
 
 from __future__ import annotations
 

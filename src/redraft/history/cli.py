@@ -644,8 +644,8 @@ def export(
         elif to_file:
             write_output(html, run_page(kept), force=force)
             message = (
-                f"Wrote {html}. Secrets, personal data and names of hosts that were recognised are withheld; "
-                "all else is there word for word: read it before you share it."
+                f"Wrote {html}. Secrets, personal data and host names that were recognised are withheld; "
+                "everything else is verbatim, so read it before you share it."
             )
             CalmConsole(stderr=True).say(message)
         else:
