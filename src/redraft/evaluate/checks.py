@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text, short_repr
+from redraft._texts import as_text
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.criteria import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MAX_ISSUES = 20
 MAX_MATCHES = 100_000
+MAX_SHOWN = 60
+"""The most characters of a match that an issue quotes."""
 SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without them"
 
 
@@ -111,7 +113,10 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         if most is not None and len(spans) > most:
             what = f"more than {most} matches of" if most else "forbidden:"
             start, end = spans[most]
-            message = f"Found {what} {shown} ({short_repr(text[start:end], 60)}){purpose}"
+            match = (
+                text[start:end] if end - start <= MAX_SHOWN else f"{text[start : start + MAX_SHOWN - 3]}..."
+            )
+            message = f"Found {what} {shown} ({match!r}){purpose}"
             return failed(Issue(message, criterion.name, line=first_line + text.count("\n", 0, start)))
         if len(spans) < least:
             what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
