@@ -14,6 +14,7 @@ from redraft import (
 )
 from redraft.lessons.outcome import outcome_of, score_of
 from redraft.types import ConvergenceReason, Conversation
+from redraft.types import Task as PlainTask
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_each_status_is_accepted(status):
     assert Outcome(Task("Order tea."), status).status == status
 
 
-TASK = Task("Fetch the prices.", task_type="web", tools=("http_get",))
+TASK = PlainTask("Fetch the prices.", task_type="web", tools=("http_get",))
 
 
 def run(score, *, passed=True, fails=False):
