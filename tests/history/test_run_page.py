@@ -24,7 +24,7 @@ from redraft.loop.runs import KeptRun, Runs
 from redraft.text.characters import visible
 from redraft.types import ConvergenceReason, Reflection
 from redraft.web.rendering import LONGEST
-from support.dashboards import HOSTILE, VOID, Seen, pages
+from support.dashboards import HOSTILE, VOID, Seen, pages, put
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
 
@@ -221,6 +221,12 @@ def test_the_parts_of_a_run_are_shown():
 )
 def test_every_kind_of_run_has_a_page(run, said):
     assert said in Seen(run_page(run)).words
+
+
+def test_a_run_is_watched_from_before_its_first_step():
+    store = MemoryStore()
+    put(store, record([], run_id="begun"))
+    assert "/runs/begun.events" in pages(store).get("/runs/begun").text
 
 
 def test_outputs_of_a_megabyte_are_cut_quickly():

@@ -95,7 +95,8 @@ async def _fingerprint(request: PageRequest) -> str:
     row = await runs.row(run_id)
     if row is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
-    return await runs.latest_step(run_id) if state_of(row) in AT_WORK else ""
+    # An empty text would say that nothing changes any more, and a run that has begun has no step yet.
+    return f"at work {await runs.latest_step(run_id)}" if state_of(row) in AT_WORK else ""
 
 
 def _document(run: KeptRun) -> dict[str, Any]:
