@@ -230,7 +230,7 @@ def met(**options):
             gained([version(1, 0.5), version(2, 0.5, "output 1", repeats=1), version(3, 0.5, "OUTPUT 1")]),
             (
                 "Nothing changed in substance any more: version 2 is the same as version 1 and version 3 "
-                "says what version 2 said."
+                "says the same as version 2."
             ),
         ),
         (
@@ -267,7 +267,7 @@ def test_details_explain_a_stop_with_its_numbers(rule, versions, detail):
 def test_stop_of(answer, reason):
     found = stop.stop_of(answer, history(0.4))
     assert (found and found.reason) == reason
-    assert found is None or found.detail == "A rule of the caller's said stop after version 1 (0.40)."
+    assert found is None or found.detail == "A custom rule said stop after version 1 (0.40)."
 
 
 def test_stop_of_keeps_a_stop():

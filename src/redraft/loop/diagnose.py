@@ -47,7 +47,7 @@ def diagnose(
         found["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
     if worse := _regression(versions):
         found["quality_regression"] = (
-            f"Version {worse.iteration} was worse than an earlier one; the best one was gone back to."
+            f"Version {worse.iteration} was worse than an earlier one; revisions go on from the best one."
         )
     if missing := _unjudged(versions):
         found["unjudged"] = f"Not fully judged: {missing}."
@@ -95,7 +95,7 @@ def _judge_problems(versions: Sequence[ReflectionVersion], signals: Signals) -> 
         found["unstable_judge"] = f"The judge's scores of one output differ by {spread:.2f}."
     if _overcritical(versions, signals):
         found["overcritical"] = (
-            "Nothing but the judge objected, and it never was satisfied; "
+            "Only the judge objected, and it was never satisfied; "
             "lower the threshold or sharpen the criteria."
         )
     first = versions[0].evaluation
@@ -114,7 +114,7 @@ def _by_judge_alone(evaluation: ReflectionEvaluation, signals: Signals) -> bool:
 
 def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bool:
     distinct = [version.evaluation for version in versions if version.repeats is None]
-    if len(distinct) < 3 or any(evaluation.satisfactory for evaluation in distinct):  # noqa: PLR2004 (a habit)
+    if len(distinct) < 3 or any(evaluation.satisfactory for evaluation in distinct):  # noqa: PLR2004 (enough to be a habit)
         return False
     return all(
         score is not None and (name in signals.judged or score == 1.0)

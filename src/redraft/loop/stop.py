@@ -47,7 +47,7 @@ def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | Non
         raise OutputError(
             f"until returned {answer!r}; expected None, a Stop, a ConvergenceReason, or True to stop"
         ) from None
-    return after(reason, "A rule of the caller's said stop after", versions[-1])
+    return after(reason, "A custom rule said stop after", versions[-1])
 
 
 def after(reason: ConvergenceReason, what: str, version: ReflectionVersion) -> Stop:
@@ -94,8 +94,8 @@ def max_iterations(revisions: int) -> Stopper:
         raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
 
     def at_maximum(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-        made = len(versions) - 1
-        if made < revisions:
+        done = len(versions) - 1
+        if done < revisions:
             return None
         if revisions == 0:
             without = "nothing to judge it by" if has_no_criteria(versions[-1]) else "no revision"
@@ -105,7 +105,7 @@ def max_iterations(revisions: int) -> Stopper:
                 f"All {counted(revisions + 1, 'version')} were made: a draft and "
                 f"{counted(revisions, 'revision')}, the maximum."
             )
-        numbers = {"revisions": made, "max_iterations": revisions}
+        numbers = {"revisions": done, "max_iterations": revisions}
         return Stop(ConvergenceReason.MAX_ITERATIONS, detail, numbers)
 
     return at_maximum
@@ -227,7 +227,7 @@ def semantic_stability(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         elif not is_better(version, before) and same_substance(
             as_text(before.output), as_text(version.output)
         ):
-            unchanged.append(f"version {version.iteration} says what version {before.iteration} said")
+            unchanged.append(f"version {version.iteration} says the same as version {before.iteration}")
         else:
             return None
     detail = f"Nothing changed in substance any more: {listed(unchanged)}."
