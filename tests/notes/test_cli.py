@@ -41,7 +41,7 @@ def noted(project):
     return project
 
 
-def test_where_there_are_no_notes_it_says_where_it_looked(project):
+def test_without_notes_it_says_where_it_looked(project):
     result = redraft("notes")
     assert result.exit_code == 0
     assert f"No notes are kept in {project}/.redraft/redraft.db yet." in " ".join(result.stdout.split())
@@ -49,14 +49,14 @@ def test_where_there_are_no_notes_it_says_where_it_looked(project):
     assert document(redraft("notes", "--json"))["tasks"] == []
 
 
-def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
+def test_settings_that_keep_nothing_are_an_error(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("notes")
     assert result.exit_code == 2
     assert "REDRAFT_HOME" in result.stderr
 
 
-def test_the_list_says_how_often_what_is_in_force_and_whether_it_helps(noted):
+def test_list_shows_what_is_in_force_and_whether_it_helps(noted):
     result = redraft("notes")
     head, page, report = result.stdout.splitlines()
     assert head.split() == ["id", "notes", "in", "force", "state", "before", "now", "task"]
@@ -70,7 +70,7 @@ def test_the_list_says_how_often_what_is_in_force_and_whether_it_helps(noted):
     assert found["database"] == f"{noted}/.redraft/redraft.db"
 
 
-def test_show_has_the_note_as_it_is_put_before_the_task_and_every_version(noted):
+def test_show_prints_the_injected_note_and_all_versions(noted):
     told = redraft("notes", "show", "report").stdout
     assert "## Task Improvement Notes (from prior executions)" in told
     assert "  Write a report on {topic} with 3 sources.\n" in told
@@ -85,7 +85,7 @@ def test_show_has_the_note_as_it_is_put_before_the_task_and_every_version(noted)
     assert len(found["uses"]) == 6
 
 
-def test_of_many_versions_the_latest_are_shown_with_the_one_in_force(noted):
+def test_show_prints_the_latest_versions_and_the_one_in_force(noted):
     async def more():
         async with project_notes() as notes:
             for number in range(4, 31):
@@ -113,7 +113,7 @@ def test_diff_compares_two_versions_word_by_word(noted):
     assert {"op": "-", "text": "2"} in found["words"]
 
 
-def test_a_version_is_rolled_back_to_and_notes_are_switched_off_and_on(noted):
+def test_rollback_off_and_on(noted):
     assert redraft("notes", "rollback", "report", "v2").stdout == (
         "report: version 2 of 3 is in force (rolled back from version 3).\n"
     )
@@ -130,7 +130,7 @@ def test_a_version_is_rolled_back_to_and_notes_are_switched_off_and_on(noted):
     assert document(redraft("notes", "rollback", "report", "first", "--json"))["in_force"] == 1
 
 
-def test_export_has_everything(noted):
+def test_export_prints_everything(noted):
     found = document(redraft("notes", "export"))
     assert [len(task["revisions"]) for task in found["tasks"]] == [1, 3]
     assert document(redraft("notes", "export", "report", "--json"))["tasks"] == found["tasks"][1:]
@@ -144,7 +144,7 @@ def test_export_has_everything(noted):
 
 @pytest.mark.parametrize("words", [(), ("show", "page"), ("diff", "page"), ("export",), ("off", "page")])
 @pytest.mark.parametrize("json", [False, True])
-def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(noted, words, json):
+def test_secrets_and_terminal_escapes_are_not_shown(noted, words, json):
     result = redraft("notes", *words, *(["--json"] if json else []))
     assert result.exit_code == 0
     assert KEY not in result.stdout
@@ -168,7 +168,7 @@ def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(noted, words, jso
         (("--json", "show", "report"), "Got unexpected extra argument(s) (show report)"),
     ],
 )
-def test_what_can_not_be_done_is_told(noted, words, told):
+def test_errors(noted, words, told):
     result = redraft("notes", *words)
     assert result.exit_code == 2
     assert told in result.stderr
@@ -178,11 +178,11 @@ def test_what_can_not_be_done_is_told(noted, words, told):
 
 
 @pytest.mark.parametrize("wanted", ["report", ID, ID[:6], "on {topic}", "WRITE A"])
-def test_a_task_is_found_by_its_name_its_id_and_its_text(noted, wanted):
+def test_a_task_is_found_by_name_id_or_text(noted, wanted):
     assert document(redraft("notes", "show", wanted, "--json"))["identity"] == ID
 
 
-def test_another_file_is_looked_into(project, tmp_path):
+def test_another_file(project, tmp_path):
     place = tmp_path / "other.db"
     asyncio.run(fill(SqliteReflectionStore(place)))
     found = document(redraft("notes", "--database", place, "--json"))
@@ -192,7 +192,7 @@ def test_another_file_is_looked_into(project, tmp_path):
     assert document(redraft("notes", "--json"))["tasks"] == []
 
 
-def test_another_server_is_looked_into(project, postgres):
+def test_another_server(project, postgres):
     asyncio.run(fill(PostgresReflectionStore(postgres.url)))
     found = document(redraft("notes", "--database", postgres.url, "--json"))
     assert len(found["tasks"]) == 2

@@ -232,7 +232,7 @@ def own(state, prompt, more=None):
 
 
 @pytest.mark.parametrize("case", FILES.values(), ids=FILES)
-def test_a_file_that_is_wrong(case):
+def test_mistakes_in_a_file(case):
     text, line, node, key, said = case
     model = ScriptedModel([])
     with pytest.raises(WorkflowError) as caught:
@@ -247,7 +247,7 @@ def test_a_file_that_is_wrong(case):
     assert model.requests == []
 
 
-def test_the_name_of_the_file_is_told(tmp_path):
+def test_an_error_names_the_file(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(nodes("- {name: n}"))
     with pytest.raises(WorkflowError, match=r"mine\.yaml, line 3, node 'n': ") as caught:
@@ -258,7 +258,7 @@ def test_the_name_of_the_file_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "cannot be read"), (b"name: \xff", "is not UTF-8")], ids=["missing", "latin"]
 )
-def test_a_file_that_can_t_be_read(tmp_path, content, said):
+def test_an_unreadable_file(tmp_path, content, said):
     path = tmp_path / "mine.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -298,7 +298,7 @@ RUN_TIME = {
 
 
 @pytest.mark.parametrize(("template", "said"), RUN_TIME.values(), ids=RUN_TIME)
-def test_templates_that_go_wrong_name_the_node_and_spend_nothing(template, said):
+def test_a_failing_template_names_its_node_and_spends_nothing(template, said):
     state = {"user": {"name": "Ada"}, "list": []}
     text = nodes("- {name: first, run: 'return 1'}\n- name: n\n  uses: own\n  with:\n    prompt: |-") + under(
         template, 8
@@ -328,7 +328,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("case", PLACES.values(), ids=PLACES)
-def test_a_template_that_goes_wrong_says_where_it_stands(case):
+def test_a_failing_template_names_its_line_and_key(case):
     node, line, key = case
     text = nodes("- name: n\n" + under(node, 2))
     with pytest.raises(WorkflowError, match="'state' has no 'x'") as caught:
@@ -351,7 +351,7 @@ CODE = {
 @pytest.mark.parametrize(
     ("language", "run"), [(language, run) for language, runs in CODE.items() for run in runs]
 )
-def test_code_that_goes_wrong_makes_its_attempt_invalid(language, run):
+def test_failing_code_makes_the_attempt_invalid(language, run):
     text = textwrap.dedent(
         """\
         name: t

@@ -60,7 +60,7 @@ def test_a_valid_first_attempt_is_the_only_one():
 @pytest.mark.parametrize(
     ("on_failure", "n"), [({}, 2), ({"on_failure": "return_best"}, 2), ({"on_failure": "return_last"}, 3)]
 )
-def test_what_is_returned_where_nothing_was_valid(on_failure, n):
+def test_the_result_without_a_valid_attempt(on_failure, n):
     value = ran(scored(0.2, 0.7, 0.5), BY_SCORE, **on_failure)
     assert value["n"] == value["reflection_output"]["n"] == n
     assert value["reflection_best"] == {"s": 0.7, "n": 2}
@@ -73,7 +73,7 @@ def test_ties_keep_the_earliest():
     assert value["reflection_best"]["n"] == value["n"] == 2
 
 
-def test_one_attempt_is_said_as_one():
+def test_one_attempt_is_singular():
     with pytest.raises(ReflectionFailedError, match=r"No valid output in 1 attempt\."):
         ran(scored(0.2), BY_SCORE, on_failure="raise", max_iterations=1)
 
@@ -97,7 +97,7 @@ def test_a_generator_that_raises_is_an_attempt_with_score_0():
 
 
 @pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
-def test_what_has_no_value_is_no_key(on_failure):
+def test_keys_without_a_value_are_left_out(on_failure):
     value = ran(making(ValueError("boom")), ALWAYS, on_failure=on_failure)
     assert set(value) == {
         "success", "valid", "exhausted", "reflection_iteration", "reflection_errors", "reflection_history",
@@ -111,7 +111,7 @@ OBJECT = {"type": "schema", "schema": SCHEMA}
 
 @pytest.mark.parametrize("text", ["no JSON at all", '{"name": "Ada", "age"', "[1]", '"Ada"'])
 @pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
-def test_what_is_no_object_is_no_candidate_for_the_schema_of_one(text, on_failure):
+def test_text_is_no_candidate_for_the_schema_of_an_object(text, on_failure):
     correct = making(text)
     value = ran(making(text), OBJECT, correct=correct, on_failure=on_failure, max_iterations=2)
     shown = value["reflection_output"]  # still there to be looked at, and to be corrected
@@ -132,19 +132,19 @@ def test_the_best_is_the_candidate_among_texts_without_json(at):
 @pytest.mark.parametrize(
     "schema", [{"type": "string", "minLength": 99}, {"anyOf": [{"type": "object"}, {"minLength": 99}]}]
 )
-def test_a_text_is_a_candidate_for_a_schema_that_speaks_of_texts(schema):
+def test_text_is_a_candidate_for_a_schema_of_text(schema):
     value = ran(making("short"), {"type": "schema", "schema": schema}, max_iterations=1)
     assert value["reflection_best"] == value["result"] == "short"
 
 
 @pytest.mark.parametrize("evaluator", [scoring("0.0"), scoring("5")], ids=["scored 0", "failed"])
-def test_the_best_is_one_that_made_something(evaluator):
+def test_the_best_attempt_has_an_output(evaluator):
     value = ran(making(ValueError("boom"), "something"), evaluator, max_iterations=2)
     assert value["reflection_best"] == value["reflection_output"] == value["result"] == "something"
 
 
 @pytest.mark.parametrize("nothing", [None, ValueError("boom")])
-def test_a_corrector_that_gives_nothing_costs_an_attempt_and_corrects_the_same_again(nothing):
+def test_a_corrector_that_returns_nothing_costs_an_attempt(nothing):
     correct = making(nothing, "good")
     value = ran(making("draft"), scoring("output == 'good'"), correct=correct)
     assert [entry["output"] for entry in value["reflection_history"]] == ["draft", None, "good"]
@@ -162,7 +162,7 @@ def test_a_corrector_after_a_generator_that_failed_has_nothing_to_correct():
     "error",
     [ConfigError("no such thing"), WorkflowError("no such thing")],
 )
-def test_a_configuration_error_is_an_error_at_once(error):
+def test_a_configuration_error_is_raised_at_once(error):
     make = making(error)
     with pytest.raises(WorkflowError, match="no such thing"):
         ran(make, ALWAYS)
@@ -222,7 +222,7 @@ def test_the_names_of_a_custom_evaluator():
         ("do more", "feedback", [{"a": 1}, {"a": 2, "told": "do more"}]),
     ],
 )
-def test_what_a_corrector_gives_means_the_same_from_code_and_from_an_action(corrected, apply, outputs, by):
+def test_code_and_actions_correct_alike(corrected, apply, outputs, by):
     def make(state):
         made = {"a": state["reflection_iteration"]}
         if "hint" in state:
@@ -241,12 +241,12 @@ def test_what_a_corrector_gives_means_the_same_from_code_and_from_an_action(corr
 @pytest.mark.parametrize(
     ("corrected", "warned"), [({"a": 9}, True), ({"a": 9, "b": 1}, True), ({"hint": "more"}, False)]
 )
-def test_feedback_that_looks_like_the_output_is_warned_of_once(corrected, warned, caplog):
+def test_ambiguous_feedback_warns_once(corrected, warned, caplog):
     ran(making({"a": 1}), NEVER, correct=making(corrected), max_iterations=4)
     assert caplog.text.count("apply: replace") == warned
 
 
-def test_the_object_that_a_model_replies_is_feedback_too():
+def test_an_object_from_a_model_is_feedback_too():
     params = {"generator": {"action": "make"}, "evaluator": scoring("output == 'told more'")}
     corrector = {**PROMPTED, "prompt": "What is wrong?", "schema": {"type": "object"}}
     models = {"gpt-4": ScriptedModel(['{"hint": "more"}'])}
@@ -261,7 +261,7 @@ def test_the_object_that_a_model_replies_is_feedback_too():
     assert [entry["output"] for entry in value["reflection_history"]] == ["told nothing", "told more"]
 
 
-def test_feedback_stays_for_the_attempts_after_it():
+def test_feedback_stays_for_later_attempts():
     heard = []
 
     def make(state):
@@ -299,7 +299,7 @@ def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told
     assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is told
 
 
-def test_the_output_s_own_keys_are_spread_but_for_documented_ones():
+def test_the_keys_of_the_output_never_replace_documented_ones():
     output = {"name": "Ada", "success": "mine", "valid": 3, "reflection_best": 1, "exhausted": 2}
     value = ran(making(output), ALWAYS)
     assert value["name"] == "Ada"
@@ -310,7 +310,7 @@ def test_the_output_s_own_keys_are_spread_but_for_documented_ones():
 
 
 @pytest.mark.parametrize("output", ["text", [1, 2], 5, 1.5, True])
-def test_what_is_no_object_is_the_result(output):
+def test_an_output_that_is_no_object_is_the_result(output):
     value = ran(making(output), ALWAYS)
     assert value["result"] == value["reflection_output"] == output
 
@@ -371,7 +371,7 @@ HINTING = {**FIXING, "schema": {"type": "object"}}
         (judged_by("All of {{ state | tojson }}"), None, 3),
     ],
 )
-def test_a_judge_is_asked_again_about_the_same_output_where_it_sees_more(evaluator, corrector, asked):
+def test_a_judge_that_reads_more_is_asked_again_about_the_same_output(evaluator, corrector, asked):
     model = ScriptedModel(['{"valid": false, "score": 0.1}'] * 3)
     params = {"generator": {"action": "make"}, "evaluator": evaluator, "corrector": corrector}
     state, given = {"n": 2, "hint": None}, {key: value for key, value in params.items() if value}
@@ -410,9 +410,7 @@ def cut_short(*verdicts, **params):
         ([], "return_last", "a", None),
     ],
 )
-def test_a_judge_whose_provider_fails_ends_the_loop_with_what_there_is(
-    verdicts, on_failure, output, score, caplog
-):
+def test_a_failing_judge_ends_the_loop_with_the_attempts_so_far(verdicts, on_failure, output, score, caplog):
     value = cut_short(*verdicts, ModelError("refused"), on_failure=on_failure)
     assert (value["success"], value["valid"], "exhausted" in value) == (False, False, False)
     assert value["reflection_output"] == value["result"] == output
@@ -425,7 +423,7 @@ def test_a_judge_whose_provider_fails_ends_the_loop_with_what_there_is(
     assert "refused" in caplog.text
 
 
-def test_a_judge_whose_provider_fails_raises_where_on_failure_says_so():
+def test_a_failing_judge_raises_with_on_failure_raise():
     with pytest.raises(ReflectionFailedError, match=r"No valid output in 2 attempts\. .*refused") as caught:
         cut_short(MIDDLING, ModelError("refused"), on_failure="raise")
     assert [entry["score"] for entry in caught.value.history] == [0.6, None]
@@ -433,7 +431,7 @@ def test_a_judge_whose_provider_fails_raises_where_on_failure_says_so():
 
 
 @pytest.mark.parametrize("error", [ConfigError("no such model"), StoreError("the disk is full")])
-def test_what_is_no_failure_of_a_provider_is_raised(error):
+def test_other_errors_of_a_judge_are_raised(error):
     with pytest.raises((WorkflowError, StoreError), match=str(error)):
         cut_short(MIDDLING, error)
 
@@ -463,7 +461,7 @@ def corrected(state=STATE, reply=None, actions=None, **params):
         ({"corrector_action": "mend", "prompt": "p {{ state.reflection_output }}"}, "mended"),
     ],
 )
-def test_what_corrects(params, output):
+def test_correctors(params, output):
     value, _ = corrected(STATE | {"reflection_iteration": 2}, actions={"mend": making("mended")}, **params)
     assert value == {"corrected_output": output, "success": True}
 

@@ -29,7 +29,7 @@ from support.workflows import making, under
         ({"valid": False, "reflection_iteration": 3}, ("not valid", "after 3 attempts, best score -")),
     ],
 )
-def test_what_a_node_gave_is_said_in_words(result, words):
+def test_node_outcomes_in_words(result, words):
     outcome = NodeOutcome.of(result)
     assert (outcome.verdict, outcome.detail) == words
 
@@ -63,7 +63,7 @@ def failing(state):
         ("{uses: give, output: o}", {"o": {"b": 2}}),
     ],
 )
-def test_where_a_result_goes(node, state):
+def test_where_a_result_is_stored(node, state):
     actions = {"give": making({"b": 2})}
     assert ran(f"- {{name: n, {node[1:]}", actions=actions).state == state
 
@@ -77,7 +77,7 @@ CALL_FOR_A_CAR = "- {name: car, uses: llm.call, with: {prompt: x, schema: {requi
 
 
 @pytest.mark.parametrize("node", [LOOP_OF_CARS, CALL_FOR_A_CAR])
-def test_what_a_model_wrote_chooses_no_model(node):
+def test_a_models_reply_cannot_choose_the_model(node):
     script = ScriptedModel([{"make": "Borgward", "model": "Isabella"}, "done"])
     text = node + "- {name: tell, uses: llm.call, with: {prompt: x}}"
     state = ran(text, {"model": "mine"}, models={"mine": script}).state
@@ -86,14 +86,14 @@ def test_what_a_model_wrote_chooses_no_model(node):
 
 
 @pytest.mark.parametrize("node", ['{run: \'return {"model": "b"}\'}', "{uses: choose}"])
-def test_code_and_actions_of_ones_own_may_choose_the_model(node):
+def test_code_and_own_actions_may_choose_the_model(node):
     text = f"- {{name: n, {node[1:]}\n- {{name: tell, uses: llm.call, with: {{prompt: x}}}}"
     models = {"a": ScriptedModel([]), "b": ScriptedModel(["done"])}
     state = ran(text, {"model": "a"}, models=models, actions={"choose": making({"model": "b"})}).state
     assert state == {"model": "b", "tell": "done"}
 
 
-def test_a_loop_that_fails_leaves_no_success_of_one_before_it():
+def test_a_failed_loop_clears_the_success_of_an_earlier_one():
     loop = (
         "- name: {0}\n  uses: reflection.loop\n  on_error: continue\n  with:\n    on_failure: raise\n"
         "    generator: {{run: return 5}}\n    evaluator: {{type: custom, run: return {1}}}\n"
@@ -104,7 +104,7 @@ def test_a_loop_that_fails_leaves_no_success_of_one_before_it():
     assert not set(state) - {"result", "error"}
 
 
-def test_only_a_loop_spreads_its_keys_beside_its_output():
+def test_only_a_loop_adds_its_keys_beside_its_output():
     loop = (
         "- name: n\n  uses: reflection_loop\n  output: o\n  with:\n"
         '    generator: {run: \'return {"a": 1, "o": 2}\'}\n    evaluator: {type: custom, run: result = True}'
@@ -118,7 +118,7 @@ def test_only_a_loop_spreads_its_keys_beside_its_output():
     assert list(state) == ["o"]
 
 
-def test_a_second_loop_leaves_nothing_of_the_first_s_verdict():
+def test_a_second_loop_replaces_the_verdict_of_the_first():
     loop = (
         "- name: {}\n  uses: reflection.loop\n  with:\n    generator: {{run: 'return {{\"a\": 1}}'}}\n"
         "    evaluator: {{type: custom, run: result = {}}}\n    max_iterations: 1\n"
@@ -184,19 +184,19 @@ def test_on_error(on_error, nodes, caplog):
     assert "boom" in caplog.text
 
 
-def test_on_error_goes_back_as_often_as_the_bound_says():
+def test_on_error_goes_back_until_max_visits():
     text = "- {name: n, run: return 1, max_visits: 3}\n- {name: m, uses: fail, on_error: n}"
     with pytest.raises(ValueError, match="boom") as caught:
         ran(text, actions={"fail": failing})
     assert caught.value.__notes__ == ["workflow, line 4, node 'm'"]
 
 
-def test_a_condition_that_fails_goes_back_as_often_as_the_bound_says():
+def test_a_failing_condition_goes_back_until_max_visits():
     with pytest.raises(WorkflowError, match="'state' has no 'x'"):
         ran("- {name: n, run: return 1, when: state.x, max_visits: 3, on_error: n}")
 
 
-def test_what_a_failed_node_used_is_counted():
+def test_the_usage_of_a_failed_node_counts():
     error = ModelError("refused", usage=TokenUsage(5, requests=1))
     text = "- {name: n, uses: llm.call, on_error: continue, with: {model: m, prompt: p}}"
     result = ran(text, models={"m": ScriptedModel([error])})
@@ -222,7 +222,7 @@ FAILING_LOOP = """
         ("{type: llm, model: bad, prompt: p}", "ReflectionFailedError", 2),
     ],
 )
-def test_what_a_failed_loop_used_is_counted(evaluator, kind, requests):
+def test_the_usage_of_a_failed_loop_counts(evaluator, kind, requests):
     refused = ModelError("refused", usage=TokenUsage(requests=1))
     models = {"m": ScriptedModel(["a", "b"]), "bad": ScriptedModel([refused])}
     result = ran(FAILING_LOOP % evaluator, models=models)
@@ -230,13 +230,13 @@ def test_what_a_failed_loop_used_is_counted(evaluator, kind, requests):
     assert result.usage.requests == requests
 
 
-def test_what_a_node_raises_comes_as_itself_with_its_place():
+def test_an_error_of_a_node_keeps_its_type_and_gets_its_place():
     with pytest.raises(ValueError, match="boom") as caught:
         ran("- {name: n, uses: fail}", actions={"fail": failing})
     assert caught.value.__notes__ == ["workflow, line 3, node 'n'"]
 
 
-def test_the_state_that_is_given_is_not_changed():
+def test_the_initial_state_is_not_mutated():
     given = {"a": {"b": 1}}
 
     def change(state):
@@ -272,7 +272,7 @@ def synchronous(state, x, **others):
 
 
 @pytest.mark.parametrize("fn", [asynchronous, synchronous])
-def test_actions_of_ones_own(fn):
+def test_own_actions(fn):
     text = "- {name: n, uses: mine, with: {x: '{{ state.z }}', y: 5}}"
     assert ran(text, {"z": 1}, actions={"mine": fn}).state == {"z": 1, "sum": 7}
 
@@ -285,13 +285,13 @@ def test_actions_of_ones_own(fn):
         (NodeStarted("r", "n"), {"run_id": "r", "node": "n", "visit": 1, "schema_version": 1}),
     ],
 )
-def test_what_an_action_returns_becomes_plain_data(value, plain):
+def test_the_value_of_an_action_becomes_plain_data(value, plain):
     text = "- {name: n, uses: mine, output: o}"
     assert ran(text, {"x": value}, actions={"mine": making(value)}).state == {"x": plain, "o": plain}
 
 
 @pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}, {"a": [math.nan]}, math.inf])
-def test_what_is_no_data_never_gets_into_the_state(value):
+def test_values_that_are_not_json_never_reach_the_state(value):
     text = "- {name: n, uses: mine}"
     with pytest.raises(
         WorkflowError, match="line 3, node 'n': What the action 'mine' returned is not JSON data"
@@ -301,7 +301,7 @@ def test_what_is_no_data_never_gets_into_the_state(value):
         ran(text, {"x": value}, actions={"mine": failing})
 
 
-def test_registered_actions_and_those_that_are_given(monkeypatch):
+def test_registered_actions_and_the_actions_argument(monkeypatch):
     monkeypatch.setattr("redraft.workflow.actions._registered", dict(_registered))
 
     @action("mine")
@@ -326,7 +326,7 @@ def test_a_fake_in_place_of_a_built_in_action():
     assert fake.seen[0][1] == {"prompt": "p"}
 
 
-def test_one_action_alone():
+def test_run_action():
     async def main():
         return await run_action(
             "reflection.loop",
@@ -430,7 +430,7 @@ EVENTS = [
 ]
 
 
-def test_events_and_the_stream_tell_the_same():
+def test_the_stream_yields_the_same_events():
     heard = []
     actions = {"make": making(1, 2), "fail": failing}
     made(LOOP, actions).run_sync(on_event=heard.append)
@@ -445,7 +445,7 @@ def test_events_and_the_stream_tell_the_same():
     assert told(asyncio.run(main())) == EVENTS
 
 
-def test_a_stream_that_is_left_early_cancels_the_workflow():
+def test_leaving_the_stream_early_cancels_the_workflow():
     ended = []
 
     async def wait(state):
@@ -495,7 +495,7 @@ def test_it_runs_inside_a_running_event_loop():
     assert asyncio.run(main()) == {"n": 1}
 
 
-def test_a_result_that_can_t_be_spread_or_a_goto_that_can_t_be_decided_names_its_place():
+def test_an_error_after_a_node_names_its_place():
     with pytest.raises(WorkflowError, match=r"line 3, node 'n'.*nothing"):
         ran("- {name: n, run: return 1, goto: [{if: state.nothing.at_all, to: end}]}")
 
@@ -511,7 +511,7 @@ def test_a_result_that_can_t_be_spread_or_a_goto_that_can_t_be_decided_names_its
         ("|\n      local x = 1\n      error('no')", "lua", 7),
     ],
 )
-def test_an_error_of_code_names_the_line_of_the_file_where_it_is_one(run, language, line):
+def test_an_error_in_code_names_the_line_of_the_file(run, language, line):
     text = f"name: x\nnodes:\n  - name: a\n    language: {language}\n    run: {run}\n"
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text, keep=False).run_sync()
@@ -519,14 +519,14 @@ def test_an_error_of_code_names_the_line_of_the_file_where_it_is_one(run, langua
     assert f"script, line {caught.value.__cause__.line}," in str(caught.value)
 
 
-def test_a_message_that_asks_ends_with_its_question():
+def test_a_message_may_end_with_a_question_mark():
     text = "name: x\nnodes:\n  - {name: a, uses: llm.call, with: {prompt: hi}}\n"
     with pytest.raises(WorkflowError, match=r"Did you mean 'openai:gpt-4o'\?$"):
         Workflow.from_text(text, keep=False).run_sync({"model": "opnai:gpt-4o"})
 
 
 @pytest.mark.parametrize(("head", "name"), [("", "greeting"), ("name: other\n", "other")])
-def test_a_file_without_a_name_is_named_after_itself(tmp_path, head, name):
+def test_the_default_name_is_the_name_of_the_file(tmp_path, head, name):
     file = tmp_path / "greeting.yaml"
     file.write_text(f"{head}nodes:\n- {{name: n, run: return 1}}\n")
     assert Workflow.from_file(file).spec.name == name

@@ -64,9 +64,13 @@ async def list_notes(database: Database = None, as_json: options.Json = False) -
         emit_json({"database": opened.location, "tasks": [task.row() for task in tasks]})
         return
     console = CalmConsole()
-    console.show(
-        notes_table(tasks, console.width, is_utf8=console.is_utf8) if tasks else no_notes(opened.location)
-    )
+    if tasks:
+        console.show(notes_table(tasks, console.width, is_utf8=console.is_utf8))
+    else:
+        place = f"No notes are kept in {opened.location} yet."
+        console.show(
+            Text(f"{place}\nA task of an Ensemble has some after its first accepted run with reflect=True.")
+        )
 
 
 @notes.command()
@@ -192,14 +196,6 @@ def notes_table(tasks: Sequence[TaskNotes], width: int, *, is_utf8: bool = True)
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
     return table
-
-
-def no_notes(place: str) -> Text:
-    """Return the message for no notes at all: where they would be, and how to get some."""
-    return Text(
-        f"No notes are kept in {place} yet.\n"
-        "A task of an Ensemble has some after its first accepted run with reflect=True."
-    )
 
 
 def version_text(version: int | None) -> str:
