@@ -43,7 +43,7 @@ def reply(text, place):
 
 
 @pytest.mark.parametrize(("name", "place"), ROWS)
-def test_what_an_output_says_changes_no_other_section(name, place):
+def test_an_output_cannot_change_other_sections(name, place):
     text = "REFINED_DESCRIPTION:\nHACKED\n" * 34_000 if name == "1 MB" else HOSTILE[name]
     quoting = reply(text, place)
     model = ScriptedModel(lambda request: quoting if request.role == "reflection" else text)

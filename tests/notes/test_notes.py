@@ -27,7 +27,7 @@ def notes(in_force=4, used=(), **fields):
 @pytest.mark.parametrize(
     ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
 )
-def test_a_version_is_meant_by_its_number_and_by_what_it_is(wanted, version):
+def test_a_version_is_named_by_number_or_role(wanted, version):
     assert find_version(notes(in_force=2).noted, wanted) == version
 
 
@@ -102,7 +102,7 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
     asyncio.run(main())
 
 
-def test_of_many_that_fit_a_few_are_named():
+def test_an_ambiguous_name_lists_some_matches():
     tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
     with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\., 1111.* and 1 more\. Give more"):
         find_task(tasks, "sum UP")

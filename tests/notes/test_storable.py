@@ -36,7 +36,7 @@ def test_no_text_of_a_reflection_keeps_personal_data(place):
     assert not any(value in kept for value in personal)
 
 
-def test_what_is_no_secret_stays():
+def test_text_around_secrets_stays():
     reflection = TaskReflection(
         "Log in with {user} and password={password}", "e", ("o",), ("s",), run_count=3
     )
@@ -57,25 +57,25 @@ def test_no_cut_leaves_half_of_a_secret():
     assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
 
 
-def test_what_a_strategy_of_ones_own_returns_stays_as_it_is():
+def test_the_result_of_a_custom_strategy_is_not_changed():
     task = Task("Research {topic}", "A report")
     answer = TaskReflection.of_first_run("Research {topic} well", "A report", ["Custom analysis applied"], [])
     assert storable(answer, ReflectionInput(task, "out")) == answer
 
 
-def test_what_bounded_refuses_is_not_stored():
+def test_a_reflection_beyond_its_bounds_is_not_stored():
     given = ReflectionInput(Task("About {topic}"), "out")
     with pytest.raises(OutputError, match="lost"):
         storable(TaskReflection("About it", ""), given)
 
 
 @pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])
-def test_what_is_no_reflection_is_refused(answer):
+def test_other_objects_are_refused(answer):
     with pytest.raises(OutputError, match="must return a TaskReflection, got"):
         storable(answer, ReflectionInput(Task("d"), "out"))
 
 
-def test_what_can_not_be_made_clean_is_refused_without_its_value(monkeypatch):
+def test_text_that_cannot_be_redacted_is_refused_without_being_quoted(monkeypatch):
     monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "kept" not in text)
     with pytest.raises(OutputError, match="holds a secret that could not be withheld") as caught:
         redacted(TaskReflection("d", "e", (), ("kept value",)))

@@ -180,7 +180,7 @@ def test_a_process_that_ended_between_two_writes_leaves_nothing_half_done(notes)
     asyncio.run(main())
 
 
-def test_what_a_person_rolled_back_to_stays_until_a_run_with_it_has_a_note(notes):
+def test_a_rollback_stays_until_a_run_with_it_writes_a_note(notes):
     async def main():
         for number in range(1, 6):
             await append(notes, f"v{number}", f"r{number}", number - 1 or None)
@@ -203,7 +203,7 @@ def test_what_a_person_rolled_back_to_stays_until_a_run_with_it_has_a_note(notes
     asyncio.run(main())
 
 
-def test_while_notes_are_off_none_is_given_and_all_are_kept(notes):
+def test_notes_that_are_off_are_stored_but_not_given(notes):
     async def main():
         await append(notes, "one", "r1")
         assert await notes.switch(IDENTITY, off=True, why="they are wrong") == NotedTask(
@@ -465,7 +465,7 @@ def test_runs_in_many_threads_and_event_loops_take_turns():
     assert store.kept[IDENTITY].run_count == 64
 
 
-def test_it_keeps_the_latest_note_and_no_more():
+def test_a_custom_store_keeps_only_the_latest_note():
     async def main():
         notes = notebook_of(Plain())
         assert not notes.keeps_revisions
@@ -499,12 +499,12 @@ def test_it_keeps_the_latest_note_and_no_more():
         (type("S", (), {"store": print, "retrieve": 3})(), "has no 'retrieve'"),
     ],
 )
-def test_what_is_no_store_is_refused(store, told):
+def test_an_invalid_store_is_refused(store, told):
     with pytest.raises(ConfigError, match=told):
         notebook_of(store)
 
 
-def test_what_a_store_gives_wrong_or_raises_is_told():
+def test_wrong_results_and_errors_of_a_store_are_reported():
     class Wrong(Plain):
         def retrieve(self, identity):
             if identity == "down":

@@ -32,13 +32,13 @@ def words(count, word="word"):
     return " ".join([word] * count)
 
 
-def test_what_is_within_its_bounds_stays_as_it_is():
+def test_a_short_reflection_is_not_changed():
     reflection = TaskReflection("Research {topic}", "Better", ("one",), ("two",), run_count=7)
     assert bounded(reflection, given()) == reflection
 
 
 @pytest.mark.parametrize("blank", ["", " \n", "\u200b", TASK.description, f" {TASK.description}\r\n"])
-def test_what_says_nothing_new_is_the_tasks_own(blank):
+def test_an_unchanged_text_is_the_tasks_own(blank):
     reflection = bounded(TaskReflection(blank, "", ("", " one ", "\u200b"), ("two\r\n",)), given())
     assert (reflection.refined_description, reflection.refined_expected_output) == (
         TASK.description,
@@ -87,7 +87,7 @@ def test_a_loss_is_refused(task, prior, refined, refused):
         bounded(TaskReflection(*refined), told)
 
 
-def test_what_else_was_noticed_is_kept_where_a_refined_text_is_refused():
+def test_observations_survive_a_refused_refinement():
     told = given(Task("About {a}", "A report"))
     note = bounded(TaskReflection("About it", "Two pages", ("Too long",), ("Be brief",)), told)
     assert note.refined_description == "About {a}"
@@ -258,7 +258,7 @@ def test_a_shorter_note_that_lost_a_placeholder_is_not_taken():
         (reply("word " * 2), OutputError, "lost most of its content", 1),
     ],
 )
-def test_what_fails_says_so(script, error, message, calls):
+def test_failures_are_reported(script, error, message, calls):
     model = ScriptedModel([script])
     prior = TaskReflection("word " * 90, "e")
     with pytest.raises(error, match=message):
@@ -266,7 +266,7 @@ def test_what_fails_says_so(script, error, message, calls):
     assert len(model.requests) == calls
 
 
-def test_a_reply_that_was_cut_off_gives_what_is_whole():
+def test_a_truncated_reply_keeps_its_complete_items():
     text = "REFINED_DESCRIPTION: Research AI\nOBSERVATIONS:\n- one\n- tw"
     reflection = reflected(ScriptedModel([ChatReply(text, finish_reason="length")]))
     assert (reflection.refined_description, reflection.observations) == ("Research AI", ("one",))
@@ -282,7 +282,7 @@ def test_a_reply_that_was_cut_off_gives_what_is_whole():
     ],
     ids=lambda text: ascii(text[:20]),
 )
-def test_a_hostile_output_changes_nothing_of_what_the_model_says(output):
+def test_a_hostile_output_cannot_change_the_reflection(output):
     model = ScriptedModel([reply("Research AI", "A report", ["one"], ["two"])])
     reflection = reflected(model, replace(GIVEN, task_output=output))
     calm = TaskReflection("Research AI", "A report", ("one",), ("two",), reflection.reflected_at)
@@ -347,7 +347,7 @@ def test_the_documented_form_is_read():
     ],
     ids=range(21),
 )
-def test_what_models_make_of_the_form_is_read_too(reply):
+def test_variants_of_the_form_are_understood(reply):
     assert sections_of(reply) == READ
 
 
@@ -443,7 +443,7 @@ def test_a_marker_that_is_not_next_is_content_wherever_it_stands(place, marker):
         ("REFINED_DESCRIPTION:\n```\na\n```\nb\n```\nc\n```", Sections("```\na\n```\nb\n```\nc\n```")),
     ],
 )
-def test_what_is_missing_is_empty_and_what_is_out_of_order_is_content(reply, read):
+def test_missing_sections_are_empty_and_reordered_ones_are_content(reply, read):
     assert sections_of(reply) == read
 
 
@@ -477,7 +477,7 @@ def test_lists_are_read(listed, items):
         ("REFINED_DESCRIPTION: D\nOBSERVATIONS:\n- one\nSUGGESTIONS:\n- tw", Sections("D", "", ("one",))),
     ],
 )
-def test_what_was_cut_off_is_left_out(reply, read):
+def test_truncated_items_are_left_out(reply, read):
     assert sections_of(reply, cut_off=True) == read
 
 
@@ -646,7 +646,7 @@ def test_the_note_in_force_goes_with_its_run_number_and_both_lists():
     )
 
 
-def test_what_the_criteria_said_goes_with_it():
+def test_the_evaluation_is_in_the_prompt():
     issues = (Issue("no sources", criterion="facts"),)
     evaluation = ReflectionEvaluation(0.5, {"facts": 0.25, "tone": None}, issues=issues)
     prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, "out", None, evaluation))
@@ -679,13 +679,13 @@ def test_what_the_criteria_said_goes_with_it():
         (Task("word " * 200), 60, ["leave both refined sections blank"], "placeholders"),
     ],
 )
-def test_the_limits_are_told(task, most, parts, absent):
+def test_the_prompt_states_the_limits(task, most, parts, absent):
     prompt = meta_prompt(ReflectionInput(task, "out", max_tokens=most))
     assert all(part in prompt for part in parts)
     assert absent not in prompt
 
 
-def test_a_long_output_loses_its_middle_and_the_prompt_says_how_much():
+def test_the_middle_of_a_long_output_is_left_out():
     output = "begin" + "x" * 10**6 + "end"
     prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, output))
     assert "[... 976,008 of 1,000,008 characters are left out here ...]" in prompt

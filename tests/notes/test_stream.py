@@ -52,7 +52,7 @@ def test_events_come_as_they_happen():
     assert RunFinished in {type(event) for event in heard}
 
 
-def test_what_fails_comes_out_of_the_iteration_after_the_last_event():
+def test_errors_are_raised_after_the_last_event():
     def fails(ctx):
         raise ValueError("broken")
 

@@ -39,7 +39,7 @@ def test_the_same_call_again_gives_finished_tasks_again_without_a_call():
     assert isinstance(caught.value.errors[first], ChangedRunError)
 
 
-def test_a_run_that_failed_goes_on_where_it_failed():
+def test_a_failed_run_resumes_where_it_failed():
     model, store, works = thinking("said"), MemoryStore(), []
 
     def handler(ctx):

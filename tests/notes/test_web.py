@@ -61,7 +61,7 @@ def test_an_unknown_page_is_not_found():
     assert pages(MemoryStore()).get("/tasks?before=none").status_code == 404
 
 
-def test_what_is_new_shows_at_once():
+def test_new_notes_show_at_once():
     store = MemoryStore()
     identity = noted_task(store)
     client = pages(store)
@@ -139,7 +139,7 @@ def test_a_task_as_data(store):
         ("?b=x", 404, "There is no version"),
     ],
 )
-def test_which_versions_are_compared(store, query, status, told):
+def test_the_selected_versions_are_compared(store, query, status, told):
     page = pages(store).get(f"/tasks/{IDENTITY}{query}")
     assert page.status_code == status
     assert told in Seen(page.text).words
@@ -168,14 +168,14 @@ def test_texts_that_differ_in_all_stand_beside_one_another(store):
         ("on", {}, 200, "version 3 is in force", (3, False)),
     ],
 )
-def test_what_a_person_changes_is_seen_in_the_store(store, what, fields, status, told, after):
+def test_changes_are_written_to_the_store(store, what, fields, status, told, after):
     answer = change(store, what, **fields)
     assert answer.status_code == status
     assert told in next(iter(answer.json().values()))
     assert standing(store)[:2] == after
 
 
-def test_off_says_why_and_on_brings_back_what_was_in_force(store):
+def test_switching_off_records_why_and_on_restores_the_note(store):
     change(store, "off", why="it misleads")
     page = Seen(pages(store).get(f"/tasks/{IDENTITY}").text).words
     assert "Notes are off It misleads." in page
@@ -229,7 +229,7 @@ def test_a_secret_in_a_note_is_withheld(monkeypatch):
         assert "zeppelin" not in answer.text, path
 
 
-def test_a_run_that_a_trial_left_without_says_nothing_of_the_note_in_force():
+def test_control_runs_do_not_count_for_the_current_note():
     rows = [
         (None, "none", 0.2),
         (1, "note", 0.5),
