@@ -185,13 +185,17 @@ class Tally:
         detail = f"Revisions used {tokens:,} of {bound:,} tokens (max_revision_tokens)."
         return Stop(reason, detail, {"used": tokens, "max_revision_tokens": bound})
 
-    def account(self) -> str:
-        """Describe the calls that the budget prevented or cancelled; empty if there are none."""
-        if self.exhausted is None:
-            return ""
-        counts = ((self.refused, "not started"), (self.cancelled, "cancelled"))
-        calls = " and ".join(f"{count} {what}" for count, what in counts if count)
-        return f"{self.option(self.exhausted)} left no room for all model calls and checks: {calls}."
+    def diagnostics(self) -> dict[str, str]:
+        """Return what a reader should know: calls that the budget prevented or cancelled, an unknown cost."""
+        found: dict[str, str] = {}
+        if self.exhausted is not None:
+            counts = ((self.refused, "not started"), (self.cancelled, "cancelled"))
+            calls = " and ".join(f"{count} {what}" for count, what in counts if count)
+            option = self.option(self.exhausted)
+            found["budget"] = f"{option} left no room for all model calls and checks: {calls}."
+        if self.budget.usd is not None and self.total().cost_usd is None:
+            found["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
+        return found
 
     def revision_tokens_left(self) -> int | None:
         """Return the tokens left for revisions; None if there is no limit."""

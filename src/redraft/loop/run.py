@@ -299,41 +299,46 @@ class Run:
         return None
 
     async def _interrupted(self, error: Exception | asyncio.CancelledError) -> Stop:
-        """Return why the run ends, keeping the versions so far; raise the errors that are the caller's."""
-        had_versions = bool(self.versions)
-        if self.pending is not None and not isinstance(error, ChangedRunError):
+        """Return why an error ends the run, or raise the error if the run has nothing to return."""
+        evaluator_has_worked = bool(self.versions)
+        is_changed_run = isinstance(error, ChangedRunError)
+        if self.pending is not None and not is_changed_run:
             issue = Issue(f"Not judged: {type(error).__name__}: {error}".removesuffix(": "))
             self._add(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
-        if isinstance(error, ChangedRunError) or not self.versions:
+        if is_changed_run or not self.versions:
             self.options.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
             await self._observe_failure(error)
             raise error
+        stop = self._stop_for(error)
+        is_mistake = isinstance(error, MISTAKES)
+        returns_errors = self.options.on_failure == "return"
+        if stop.reason is ConvergenceReason.CANCELLED or (
+            is_mistake and not evaluator_has_worked and returns_errors
+        ):
+            self._tell(RunFinished, self._make_result(stop, error))
+            await self._observe_failure(error)
+            raise error
+        if stop.reason is ConvergenceReason.ERROR and returns_errors:
+            logger.warning(
+                "The run %s ended with an error after %d versions, the best of which is returned: %s",
+                self.run_id,
+                len(self.versions),
+                stop.numbers["error"],
+                exc_info=error if is_mistake else None,
+            )
+        return stop
+
+    def _stop_for(self, error: Exception | asyncio.CancelledError) -> Stop:
+        """Return the stop that an error means: a cancellation, a spent budget, or a failure of a step."""
         made = len(self.versions)
         if isinstance(error, asyncio.CancelledError):
             detail = f"It was cancelled after version {made}."
-            stop = Stop(ConvergenceReason.CANCELLED, detail, {"versions": made})
-            self._tell(RunFinished, self._make_result(stop, error))
-            raise error
+            return Stop(ConvergenceReason.CANCELLED, detail, {"versions": made})
         if isinstance(error, UnfinishedError) and error.reason is not None:
             return self.tally.stop(error.reason)
         what = f"{type(error).__name__}: {error}"
         detail = f"The step {self.doing!r} failed after version {made}: {what}"
-        stop = Stop(ConvergenceReason.ERROR, detail, {"step": self.doing, "error": what})
-        if self.options.on_failure == "raise":
-            return stop
-        is_mistake = isinstance(error, MISTAKES)
-        if is_mistake and not had_versions:  # the evaluator has never worked, so an unjudged draft is no use
-            self._tell(RunFinished, self._make_result(stop, error))
-            await self._observe_failure(error)
-            raise error
-        logger.warning(
-            "The run %s ended with an error after %d versions, the best of which is returned: %s",
-            self.run_id,
-            made,
-            what,
-            exc_info=error if is_mistake else None,
-        )
-        return stop
+        return Stop(ConvergenceReason.ERROR, detail, {"step": self.doing, "error": what})
 
     async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         result = self._make_result(stop, error)
@@ -355,12 +360,7 @@ class Run:
         # The best by score is known; a callback's choice and the other selections look at all versions.
         if best is None or final.accepted or options.selection != "highest_score":
             best = select(versions, options.selection)
-        usage = self.tally.total()
-        diagnostics = diagnose(versions, stop.reason, self.verbs.judges.signals) | self.notes
-        if account := self.tally.account():
-            diagnostics["budget"] = account
-        if options.budget.usd is not None and usage.cost_usd is None:
-            diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
+        found = diagnose(versions, stop.reason, self.verbs.judges.signals)
         preserved = versions if options.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
         self.result = ReflectionResult(
@@ -371,11 +371,11 @@ class Run:
             history=ReflectionHistory(preserved, best, final, stop.reason, revisions),
             iterations_used=revisions,
             convergence_reason=stop.reason,
-            token_usage=usage,
+            token_usage=self.tally.total(),
             execution_time=self.tally.seconds(),
             run_id=self.run_id,
             usage_by_role=self.tally.by_role,
-            diagnostics=diagnostics,
+            diagnostics=found | self.notes | self.tally.diagnostics(),
             advice=self.context.advice,
             error=error,
             reflections=self.verbs.live.reflections if self.verbs.live else (),
