@@ -95,7 +95,7 @@ class Plant:
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.learnt = 0
+        self.learned = 0
 
     async def look(self) -> dict[str, Any]:
         """Be a source."""
@@ -107,8 +107,8 @@ class Plant:
 
     async def model(self, _request: ChatRequest, /) -> ChatReply:
         """Learn something new each time: nothing merges, so the memory is as full as it can be."""
-        self.learnt += 1
-        pattern = {"description": f"Rate of batch {self.learnt} fell after an adjustment", "type": "success"}
+        self.learned += 1
+        pattern = {"description": f"Rate of batch {self.learned} fell after an adjustment", "type": "success"}
         return ChatReply(json.dumps({"newPatterns": [pattern]}), usage=USED)
 
 

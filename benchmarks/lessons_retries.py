@@ -1,7 +1,7 @@
 """Retrying with lessons beside retrying without: the same small tasks, the same number of calls.
 
 Both arms begin with the same first answer. With lessons, the model reflects on each failure and the next
-attempt is told what was learnt; without, the same prompt is sent again at a temperature. A reflection counts
+attempt is told what was learned; without, the same prompt is sent again at a temperature. A reflection counts
 as a call.
 """
 

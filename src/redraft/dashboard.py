@@ -62,7 +62,7 @@ def ui(
     ] = None,
     debug: options.Debug = False,
 ) -> None:
-    """Open the dashboard in a browser. Runs, what they cost, why they stopped, what was learnt."""
+    """Open the dashboard in a browser. Runs, what they cost, why they stopped, what was learned."""
     with surface(debug=debug):
         import webbrowser
         from importlib.util import find_spec

@@ -140,7 +140,7 @@ class EnsembleError(RedraftError):
 class EscalationError(RedraftError):
     """All attempts at a task failed; somebody else has to take over.
 
-    `outcomes` says how each attempt ended, and `lessons` what was learnt from each, with None if nothing
+    `outcomes` says how each attempt ended, and `lessons` what was learned from each, with None if nothing
     was. The cause is the last attempt's exception, if it raised one.
     """
 

@@ -270,7 +270,7 @@ def test_cycle_records_are_bounded_and_redacted(monkeypatch):
 def test_memory_and_records_hold_no_personal_data():
     told, personal = person(Maker())
     number = int(personal[1].replace(" ", ""))
-    learnt = {"newPatterns": [{"description": told, "caller": {"first_name": "Kwame"}, "card": number}]}
+    learned = {"newPatterns": [{"description": told, "caller": {"first_name": "Kwame"}, "card": number}]}
     acted = []
 
     class Leaky(World):
@@ -282,7 +282,7 @@ def test_memory_and_records_hold_no_personal_data():
         store = MemoryStore()
         text = MONITOR.replace("{level: 1}", "{level: m.lopez@telco-mail.net}")
         async with monitor(
-            Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learnt)
+            Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learned)
         ) as agent:
             await agent.send_feedback("approve", told, by="Maria Lopez")
             await agent.run_cycle()

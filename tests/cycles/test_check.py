@@ -22,7 +22,7 @@ from redraft.text.yaml import load_yaml
 from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
 
 LEARN_AND_UPDATE = LEARN + UPDATE_STATE.partition("substages:\n")[2]
-"""What is learnt is "controlled by your update-state substage", which another excerpt shows."""
+"""What is learned is "controlled by your update-state substage", which another excerpt shows."""
 
 
 def read_rates(state): ...

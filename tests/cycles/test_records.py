@@ -118,7 +118,7 @@ def test_a_memory_survives_its_record():
 KEPT = Retention(max_items=5)
 WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord")
 
-LEARNT = some.fixed_dictionaries(
+LEARNED = some.fixed_dictionaries(
     {},
     optional={
         "newPatterns": some.lists(some.sampled_from(WORDS), max_size=4),
@@ -131,9 +131,9 @@ LEARNT = some.fixed_dictionaries(
 def lived(learnings, clocks=()):
     """Return the memories after each of several cycles, the first before any, and the cycles' records."""
     memories, records = [Memory()], []
-    for number, learnt in enumerate(learnings, 1):
+    for number, learned in enumerate(learnings, 1):
         cycle = reflecting(memory=memories[-1].items)
-        cycle.number, cycle.learnings = number, [("patterns", learnt)]
+        cycle.number, cycle.learnings = number, [("patterns", learned)]
         moment = at(clocks[number - 1] if clocks else number)
         made = next_memory(cycle, {"patterns": KEPT}, moment)
         memories.append(made.memory)
@@ -141,7 +141,7 @@ def lived(learnings, clocks=()):
     return memories, records
 
 
-@given(some.lists(LEARNT, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
+@given(some.lists(LEARNED, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
 def test_every_earlier_memory_can_be_reconstructed(learnings, clocks):
     memories, records = lived(learnings, clocks)
     for number, memory in enumerate(memories):
@@ -152,7 +152,7 @@ def test_every_earlier_memory_can_be_reconstructed(learnings, clocks):
         }
 
 
-@given(some.lists(LEARNT, min_size=1, max_size=6))
+@given(some.lists(LEARNED, min_size=1, max_size=6))
 def test_changes_list_every_difference(learnings):
     memories, records = lived(learnings)
     for before, after, record in zip(memories[:-1], memories[1:], records, strict=True):

@@ -61,8 +61,8 @@ def test_learn_update_state_and_capture_metrics_as_printed():
         if prompt.startswith("Known:"):
             return '{"actions": [{"action": "lower"}, {"action": "tell"}]}'
         prompts.append(prompt)
-        learnt = {"newPatterns": [{"description": "Lowering helps", "type": "success", "confidence": 0.6}]}
-        return json.dumps([learnt, {"reinforcedPatterns": ["Lowering helps"]}, {}][len(prompts) - 1])
+        learned = {"newPatterns": [{"description": "Lowering helps", "type": "success", "confidence": 0.6}]}
+        return json.dumps([learned, {"reinforcedPatterns": ["Lowering helps"]}, {}][len(prompts) - 1])
 
     async def main():
         async with agent_of(joined(LEARN, UPDATE_STATE, CAPTURE_METRICS), answer, clock) as agent:

@@ -118,8 +118,8 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
 @pytest.mark.parametrize("name", NAMES)
 def test_hostile_names_are_escaped(project, name):
     async def main():
-        learnt = '{"newPatterns": ["<img src=x onerror=alert(1)>"], "insights": ["</script>"]}'
-        await went_round(2, name, replies=lambda request: learnt)
+        learned = '{"newPatterns": ["<img src=x onerror=alert(1)>"], "insights": ["</script>"]}'
+        await went_round(2, name, replies=lambda request: learned)
         async with visited() as client:
             listed = await client.get("/agents")
             [link] = [one for one in Seen(listed.text).links if one.startswith("/agents/")]

@@ -51,7 +51,7 @@ def answer(request):
         if "defect-rate" not in prompt:
             return '{"actions": []}'
         name = "write_note" if "false-positive" in prompt else "hold_batch"
-        return json.dumps({"actions": [{"action": name, "reason": "by what was learnt"}]})
+        return json.dumps({"actions": [{"action": name, "reason": "by what was learned"}]})
     if NORMAL in prompt and "false-positive" not in prompt:
         pattern = {"description": NORMAL, "type": "false-positive", "confidence": 0.8}
         return json.dumps({"newPatterns": [pattern | {"source": "operator-feedback"}]})

@@ -1,4 +1,4 @@
-"""The pages of lessons in a real browser, over what agents really learnt."""
+"""The pages of lessons in a real browser, over what agents really learned."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from support.dashboards import inaccessible, is_within
 LEARNING = """
 from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
 
-LEARNT = {
+LEARNED = {
     "what_happened": "An order was to be written down; the system of the shop refused it.",
     "what_went_wrong": "The quantity was a word.",
     "why": "The system reads quantities as numbers.",
@@ -27,7 +27,7 @@ LEARNT = {
 }
 def order(request):
     if request.role == "reflection":
-        return LEARNT
+        return LEARNED
     return "tea: 2" if "quantity in digits" in request.messages[-1].content else "tea: two"
 
 digits = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": r": [0-9]+$"})

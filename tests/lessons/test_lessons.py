@@ -1,4 +1,4 @@
-"""Lessons: an agent that fails, learns and succeeds, and what people make of what it learnt."""
+"""Lessons: an agent that fails, learns and succeeds, and what people make of what it learned."""
 
 import asyncio
 import json
@@ -730,10 +730,10 @@ def test_all_but_the_newest_thirty_go_to_the_archive(tmp_path):
 
 
 def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, monkeypatch):
-    (tmp_path / "redraft.toml").write_text('memory = "learnt"\n', "utf-8")
+    (tmp_path / "redraft.toml").write_text('memory = "learned"\n', "utf-8")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    for path, folder in ((None, tmp_path / "learnt"), ("here", tmp_path / "below/here")):
+    for path, folder in ((None, tmp_path / "learned"), ("here", tmp_path / "below/here")):
         asyncio.run(Lessons(path, agent="clerk", store=False).record(FAILURE, "Do it."))
         assert len(list((folder / "reflections/clerk").glob("*.md"))) == 1
 

@@ -1,4 +1,4 @@
-"""Overview: all that an agent has learnt, and what a person should look at."""
+"""Overview: all that an agent has learned, and what a person should look at."""
 
 import pytest
 

@@ -51,7 +51,7 @@ def flaky(fails):
 
 
 @pytest.mark.parametrize("fails", [0, 1, 3])
-def test_each_attempt_gets_what_was_tried_and_learnt_before(fails):
+def test_each_attempt_gets_what_was_tried_and_learned_before(fails):
     fn, seen = flaky(fails)
     lessons = Learning()
     assert run_sync(retry_with_lessons(fn, "It", lessons=lessons)) == "It done"
@@ -68,7 +68,7 @@ def test_each_attempt_gets_what_was_tried_and_learnt_before(fails):
     assert lessons.approved == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
 
-def test_a_lesson_learnt_twice_is_shown_once():
+def test_a_lesson_learned_twice_is_shown_once():
     fn, seen = flaky(3)
     lessons = Learning()
 
@@ -186,7 +186,7 @@ def test_an_active_lesson_needs_no_approval():
 def test_a_reflection_that_fails_is_a_warning_and_the_next_attempt_knows_the_error(caplog):
     fn, seen = flaky(1)
     assert run_sync(retry_with_lessons(fn, "It", lessons=Learning(error=OSError("disk full")))) == "It done"
-    assert "Nothing was learnt from attempt 1 at 'It': OSError: disk full" in caplog.text
+    assert "Nothing was learned from attempt 1 at 'It': OSError: disk full" in caplog.text
     assert "Attempt 1 failed. ValueError: no 1" in seen[1]
 
 
@@ -248,7 +248,7 @@ def test_parameters_are_filled_by_name(kind, task):
     assert [one[2] for one in calls] == ([1, 2] if kind == "lessons" else [0, 0])
 
 
-def test_without_a_parameter_for_it_the_task_carries_what_was_learnt():
+def test_without_a_parameter_for_it_the_task_carries_what_was_learned():
     fn, calls = named("attempt")
     run_sync(retry_with_lessons(fn, "It", lessons=Learning(), max_retries=1, on_escalate=lambda _: None))
     assert calls[0][0] == "It"

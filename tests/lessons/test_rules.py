@@ -94,7 +94,7 @@ def test_a_rule_lasts_four_weeks(tmp_path):
     assert rules.active() == []
     assert rules.expire(lambda _: True).proposed == ()
 
-    rules.add(rule("http_get"), "a/c")  # learnt again, and needed again: it is proposed once
+    rules.add(rule("http_get"), "a/c")  # learned again, and needed again: it is proposed once
     clock.day += timedelta(weeks=4)
     rules.expire(lambda _: True)
     assert texts(rules.proposed()) == [rule("http_get")]
@@ -130,7 +130,7 @@ def test_what_a_retired_lesson_taught_goes(tmp_path):
 
 
 BY_HAND = """\
-# What we learnt
+# What we learned
 
 Kept by Ada; talk to her first.
 

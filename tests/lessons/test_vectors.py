@@ -41,7 +41,7 @@ def server(request, postgres):
 
 
 def test_machines_that_share_a_database_embed_each_lesson_once(server, tmp_path):
-    async def learnt(machine, words):
+    async def learned(machine, words):
         """Write a lesson on a machine, after the files of the others came there; return what it embedded."""
         store, embedder = PostgresStore(server.url, "project"), ScriptedEmbedder()
         lessons = Lessons(tmp_path / machine, store=store, embedder=embedder)
@@ -56,13 +56,13 @@ def test_machines_that_share_a_database_embed_each_lesson_once(server, tmp_path)
             await store.aclose()
 
     async def main():
-        first, _ = await learnt("one", "Fetch pears and apples")
+        first, _ = await learned("one", "Fetch pears and apples")
         assert len(first) == 1
         for path in (tmp_path / "one" / "reflections" / "agent").glob("*.md"):
             there = tmp_path / "two" / "reflections" / "agent" / path.name
             there.parent.mkdir(parents=True)
             there.write_bytes(path.read_bytes())
-        second, found = await learnt("two", "Bake a plum cake")
+        second, found = await learned("two", "Bake a plum cake")
         assert len(second) == 1
         assert "plum" in second[0]
         assert found[0].lesson.task == "Fetch pears and apples"

@@ -51,7 +51,7 @@ for number in range(12):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project in which an ensemble noted what it learnt."""
+    """A project in which an ensemble noted what it learned."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "redraft.toml").write_text("embedder = ''\n")
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}

@@ -18,7 +18,7 @@ def item(key, milliseconds=0, **fields):
 
 
 def pattern(key, description, confidence=0.5, **fields):
-    """Return a pattern that was learnt at noon."""
+    """Return a pattern that was learned at noon."""
     return item(key, description=description, confidence=confidence, count=1, **fields)
 
 

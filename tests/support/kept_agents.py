@@ -38,7 +38,7 @@ def project(tmp_path, monkeypatch):
 
 
 def learning(cycle):
-    """Return what the model learns in a cycle: the fourth retires what the first learnt."""
+    """Return what the model learns in a cycle: the fourth retires what the first learned."""
     said = (
         f"{['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday'][cycle % 5]} has press {cycle * 37} idle"
     )

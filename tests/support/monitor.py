@@ -45,7 +45,7 @@ stages:
         name: count
         config: {trackCycleDuration: true, trackLLMTokens: true, trackAnomalyCount: true}
 """
-NOTHING_LEARNT = '{"newPatterns": []}'
+NOTHING_LEARNED = '{"newPatterns": []}'
 
 
 class World:
@@ -94,7 +94,7 @@ class Clock:
 def monitor(world=None, *, text=MONITOR, replies=None, **given):
     """Return the agent of a file; its model answers with `replies`, by default that it learned nothing."""
     source = AgentFile(text, "monitor.yaml")
-    model = ScriptedModel(replies or (lambda request: NOTHING_LEARNT))
+    model = ScriptedModel(replies or (lambda request: NOTHING_LEARNED))
     return CycleAgent(
         parse_agent_file(source),
         functions=(world or World()).functions,

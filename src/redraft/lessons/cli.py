@@ -1,4 +1,4 @@
-"""`redraft lessons`: read, search and edit what agents have learnt."""
+"""`redraft lessons`: read, search and edit what agents have learned."""
 
 from __future__ import annotations
 

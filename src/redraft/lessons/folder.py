@@ -29,7 +29,7 @@ RULES = "rules.md"
 MOST_LESSONS = 30
 """Lessons outside the archive: the newest so many active ones, quarantined ones, and others."""
 CONFIRMATION = 0.1
-"""Added to the confidence of a lesson each time it is learnt again."""
+"""Added to the confidence of a lesson each time it is learned again."""
 REJECTED: tuple[Status, ...] = ("retired", "superseded")
 """The statuses of lessons that a person or their effect on runs decided against."""
 
@@ -78,7 +78,7 @@ class LessonFolder:
         """Write a lesson to a new file unless it is known; return it or the known one, and whether it is new.
 
         A run leaves one lesson of a kind. A near-duplicate of a lesson of the same kind and status raises
-        that lesson's confidence by 0.1. Retired and superseded lessons are not learnt again, except
+        that lesson's confidence by 0.1. Retired and superseded lessons are not learned again, except
         `by_hand`. The oldest lessons beyond 30 move to the archive.
         """
         with locked(self.path):

@@ -1,4 +1,4 @@
-"""Lessons: what an agent has learnt, given to its runs as advice and extended after them."""
+"""Lessons: what an agent has learned, given to its runs as advice and extended after them."""
 
 from __future__ import annotations
 
@@ -558,7 +558,7 @@ class Lessons:
             if lesson.status != "quarantined":  # a person has edited the file
                 await self._follow_status(lesson)
             elif len(found) < k and not violation_in(lesson):
-                reason = "learnt in an earlier attempt at this very task, and not approved yet"
+                reason = "learned in an earlier attempt at this very task, and not approved yet"
                 found.append(Found(lesson, 1.0, reason))
         return found
 
@@ -712,7 +712,7 @@ class Quarantine:
 # --- embedding in the background ---------------------------------------------------------------------------
 
 EMBEDDED_LATER = 32
-"""Lessons embedded in the background after something was learnt."""
+"""Lessons embedded in the background after something was learned."""
 EMBEDDED_FIRST = 8
 """Lessons embedded before a search, if an event loop ended too soon."""
 
@@ -721,7 +721,7 @@ class Backlog:
     """Embed the newest lessons that have no vector, in the background.
 
     If the event loop ends too soon, the next search catches up, in this process or another. A failure is
-    logged, and those lessons are found by full text until something else is learnt.
+    logged, and those lessons are found by full text until something else is learned.
     """
 
     def __init__(self, index: LessonIndex) -> None:

@@ -1,4 +1,4 @@
-"""Overview: everything that an agent has learnt, and the problems that a person should look at."""
+"""Overview: everything that an agent has learned, and the problems that a person should look at."""
 
 from __future__ import annotations
 

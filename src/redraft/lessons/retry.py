@@ -54,7 +54,7 @@ async def retry_with_lessons(
 
     An attempt fails if `fn` raises an error, or if `succeeded`, called with its value, says so in any form
     that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. What was
-    tried and learnt is passed as text to the parameter `feedback` or `lessons` of `fn`, or else added to the
+    tried and learned is passed as text to the parameter `feedback` or `lessons` of `fn`, or else added to the
     task. A parameter `attempt` gets the number of the attempt, from 1. All functions may be async or not.
 
     An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
@@ -191,7 +191,7 @@ class _Chain:
             lesson = await self.lessons.reflect_on(outcome)
         except Exception as error:  # noqa: BLE001 (the next attempt gets the error alone)
             logger.warning(
-                "Nothing was learnt from attempt %d at %r: %s: %s",
+                "Nothing was learned from attempt %d at %r: %s: %s",
                 len(self.attempts) + 1,
                 self.task.description[:80],
                 type(error).__name__,
@@ -292,7 +292,7 @@ _MOST_SHOWN = 400
 
 
 def feedback_on(attempts: Sequence[_Attempt]) -> str:
-    """Render what was tried and learnt, each lesson once, for the next attempt; empty for the first."""
+    """Render what was tried and learned, each lesson once, for the next attempt; empty for the first."""
     if not attempts:
         return ""
     parts: list[str] = []
@@ -305,14 +305,14 @@ def feedback_on(attempts: Sequence[_Attempt]) -> str:
         if attempt.lesson is not None:
             first = taught.setdefault(attempt.lesson.content, number)
             again = f"It taught the same as attempt {first}."
-            lines += _learnt(attempt.lesson.content) if first == number else [again]
+            lines += _learned(attempt.lesson.content) if first == number else [again]
         parts.append("\n".join(lines))
     times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
     record = fenced("\n\n".join(parts), "record of earlier attempts")
     return f"{_INTRODUCTION.format(times=times)}\n{record}"
 
 
-def _learnt(content: Content) -> list[str]:
+def _learned(content: Content) -> list[str]:
     lines: list[str] = []
     for name, heading in headings_of(type(content)).items():
         text = getattr(content, name)
