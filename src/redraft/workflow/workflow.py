@@ -27,7 +27,7 @@ from redraft.workflow.spec import Source, read
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from redraft.protocols import ChatModel, Step
+    from redraft.protocols import ChatModel
     from redraft.stores.base import Store
     from redraft.workflow.check import Requirements
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Workflow:
-    """A workflow, read and checked; it may run many times at once.
+    """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
 
-    Use `from_file` or `from_text`. `actions` are your own functions, called as `fn(state=..., **params)`.
-    `models` maps names of models in the file to other names, or to models. Runs are kept in the project's
-    store, or in the store given as `keep`; with False, they are not kept.
+    Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
+    every mistake that can be found before anything is spent.
 
-    Raises `WorkflowError`, with file, line, node and key, for every mistake that can be found before anything
-    is spent.
+    `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
+    the file to other names, or to models. Runs are kept in the project's store, or in the store given as
+    `keep`; with False, they are not kept.
     """
 
     def __init__(
@@ -136,12 +136,40 @@ class Workflow:
         """
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
-        step = kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(inputs)}"))
-        result = await self._run(
-            inputs, step, emit, resources=replace(self._resources, on_event=on_event and emit)
+        run = WorkflowRun(
+            self.spec,
+            self.source,
+            replace(self._resources, on_event=on_event and emit),
+            Scope(
+                copy_of(inputs),
+                {**self.spec.variables, **inputs},
+                {name: os.environ[name] for name in self.spec.env if name in os.environ},
+            ),
+            kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(inputs)}")),
+            emit,
         )
+        result = await self._run_kept(run, inputs)
         emit(WorkflowFinished(result.run_id, result))
         return result
+
+    async def _run_kept(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
+        """Run the nodes; if the step has a journal, keep the run, or resume it."""
+        journal = journal_in(run.step)
+        if journal is None:
+            return await run.run()
+        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, inputs, datetime.now(UTC))
+        keeper = Keeper(journal, record)
+        if (finished := await keeper.begin()) is not None:
+            return finished.result()
+        if not journal.is_closed:  # closed if the store failed: then no run can be resumed
+            run.run_id = journal.run_id
+
+        async def work() -> WorkflowResult:
+            result = await run.run()
+            record.end(result)
+            return result
+
+        return await keeper.follow(work())
 
     async def resume(
         self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
@@ -156,39 +184,6 @@ class Workflow:
         if kept is None:
             raise ConfigError(f"There is no workflow {run_id!r}; `redraft runs` lists runs and workflows.")
         return await self.run(kept.record.inputs, run_id=kept.record.run_id, on_event=on_event)
-
-    async def _run(
-        self, inputs: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], resources: Resources
-    ) -> WorkflowResult:
-        """Run the nodes; if the step has a journal, keep the run, or resume it."""
-        run = WorkflowRun(
-            self.spec,
-            self.source,
-            resources,
-            Scope(
-                copy_of(inputs),
-                {**self.spec.variables, **inputs},
-                {name: os.environ[name] for name in self.spec.env if name in os.environ},
-            ),
-            step,
-            emit,
-        )
-        journal = journal_in(step)
-        if journal is None:
-            return await run.run()
-        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, inputs, datetime.now(UTC))
-
-        async def work() -> WorkflowResult:
-            if not journal.is_closed:
-                run.run_id = journal.run_id
-            result = await run.run()
-            record.end(result)
-            return result
-
-        keeper = Keeper(journal, record)
-        if (finished := await keeper.begin()) is not None:
-            return finished.result()
-        return await keeper.follow(work())
 
     def run_sync(
         self,
