@@ -35,6 +35,13 @@ class EventStream(Generic[E, R]):
         self._run: asyncio.Task[R] | None = None
         self._result: R | None = None
 
+    @property
+    def result(self) -> R:
+        """The result of the run; raises `LookupError` before its end, and if it raised without a result."""
+        if self._result is None:
+            raise LookupError("The run has no result (yet): iterate over its events to the end.")
+        return self._result
+
     async def __aiter__(self) -> AsyncGenerator[E]:
         run = self._start_run()
         try:
@@ -97,13 +104,6 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
         self._live = live
         self._listener = options.on_event
         self._last_run = options.last_run
-
-    @property
-    def result(self) -> ReflectionResult:
-        """The result of the run; raises `LookupError` before its end, and if it raised without a result."""
-        if self._result is None:
-            raise LookupError("The run has no result (yet): iterate over its events to the end.")
-        return self._result
 
     def reflect_now(self) -> bool:
         """Request a reflection at the next step of the agent, or before the next revision.

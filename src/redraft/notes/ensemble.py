@@ -546,13 +546,6 @@ class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
     run raises comes out of the iteration, after the last event.
     """
 
-    @property
-    def result(self) -> EnsembleResult:
-        """The result of the run; raises `LookupError` before it has ended."""
-        if self._result is None:
-            raise LookupError("The ensemble has no result (yet): iterate over its events to the end.")
-        return self._result
-
     def _on_event(self, event: EnsembleEvent) -> None:
         if isinstance(event, EnsembleFinished):
             self._result = event.result
