@@ -209,18 +209,18 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     `records` are those of the cycles after it, in any order; others are ignored. Raises `ConfigError` for a
     cycle that has not happened, or if the record of a later one was deleted.
     """
-    kept = {record.number: record for record in records}
-    latest = max(memory.cycle, *kept, 0) if kept else memory.cycle
+    by_number = {record.number: record for record in records}
+    latest = max(memory.cycle, *by_number, 0) if by_number else memory.cycle
     if not 0 <= cycle <= latest:
         raise ConfigError(f"There is no cycle {cycle!r}: expected one from 0 to {latest}.")
     items: dict[str, Sequence[Item]] = dict(memory.items)
     for number in range(memory.cycle, cycle, -1):
-        if number not in kept:
+        if number not in by_number:
             raise ConfigError(
                 f"The memory after cycle {cycle!r} is no longer known: the changes of cycle {number} were "
                 f"deleted. Ask for {number} or a later one."
             )
-        _undo(items, kept[number].changes)
+        _undo(items, by_number[number].changes)
     return Memory(items, cycle)
 
 

@@ -189,7 +189,7 @@ def action_items(number: int, derived: Mapping[str, Any], redact: Redact, now: d
     items: list[Item] = []
     for place, done in enumerate(objects_in(derived, "execution", "actions"), 1):
         plan = _pick(planned.get(done.get("id"), {}), PLAN_FIELDS)
-        fields = _kept(_pick({**plan, **done}, ACTION_FIELDS), redact)
+        fields = _redacted(_pick({**plan, **done}, ACTION_FIELDS), redact)
         if isinstance(worked, bool):
             fields["success"] = worked
         stamp = moment_of(str(done.get("startedAt"))) or now
@@ -200,7 +200,7 @@ def action_items(number: int, derived: Mapping[str, Any], redact: Redact, now: d
 def violation_items(number: int, derived: Mapping[str, Any], redact: Redact, now: datetime) -> list[Item]:
     """Return an item for each violation of a constraint."""
     return [
-        _item(f"v{number}-{count}", now, number, _kept(_pick(violation, VIOLATION_FIELDS), redact))
+        _item(f"v{number}-{count}", now, number, _redacted(_pick(violation, VIOLATION_FIELDS), redact))
         for count, violation in enumerate(objects_in(derived, "governance", "violations"), 1)
     ]
 
@@ -215,14 +215,16 @@ def feedback_item(feedback: Feedback, redact: Redact, now: datetime) -> Item:
         "by": feedback.by or None,
     }
     present = {name: value for name, value in fields.items() if value is not None}
-    return _item(feedback.id, moment_of(feedback.timestamp) or now, feedback.cycle, _kept(present, redact))
+    return _item(
+        feedback.id, moment_of(feedback.timestamp) or now, feedback.cycle, _redacted(present, redact)
+    )
 
 
 def _item(key: str, moment: datetime, cycle: int | None, fields: Mapping[str, Any]) -> Item:
     return {"id": key, "timestamp": stamp_of(moment), "cycle": cycle, **fields}
 
 
-def _kept(fields: Mapping[str, Any], redact: Redact) -> dict[str, Any]:
+def _redacted(fields: Mapping[str, Any], redact: Redact) -> dict[str, Any]:
     return redacted_and_truncated(fields, redact, MAX_ITEM)
 
 

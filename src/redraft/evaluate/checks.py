@@ -69,13 +69,13 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
-def _compile(criterion: QualityCriterion, given: Any) -> Schema:
-    if hasattr(given, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
-        given = given.model_json_schema()
-    if not isinstance(given, dict | bool):
-        raise invalid(criterion, f"schema must be a dict, a bool or a pydantic model class, got {given!r}.")
+def _compile(criterion: QualityCriterion, schema: Any) -> Schema:
+    if hasattr(schema, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
+        schema = schema.model_json_schema()
+    if not isinstance(schema, dict | bool):
+        raise invalid(criterion, f"schema must be a dict, a bool or a pydantic model class, got {schema!r}.")
     try:
-        return Schema(given)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
+        return Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     except ConfigError as error:
         raise invalid(criterion, f"{error}.") from error
 

@@ -91,14 +91,14 @@ def _defaults(kind: str) -> tuple[QualityCriterion, ...]:
     return tuple(QualityCriterion(name, text) for name, text in DEFAULTS.get(kind, GENERAL).items())
 
 
-def _criterion(given: QualityCriterion | str, kind: str) -> QualityCriterion:
-    if isinstance(given, QualityCriterion):
-        if given.description or given.evaluator not in ("llm", "compare"):
-            return given
-        return replace(given, description=_description(given.name, kind))
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-        raise ConfigError(f"A criterion must be a name, a sentence or a QualityCriterion, got {given!r}.")
-    text = given.strip()
+def _criterion(criterion: QualityCriterion | str, kind: str) -> QualityCriterion:
+    if isinstance(criterion, QualityCriterion):
+        if criterion.description or criterion.evaluator not in ("llm", "compare"):
+            return criterion
+        return replace(criterion, description=_description(criterion.name, kind))
+    if not isinstance(criterion, str):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+        raise ConfigError(f"A criterion must be a name, a sentence or a QualityCriterion, got {criterion!r}.")
+    text = criterion.strip()
     name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
     return QualityCriterion(name, _description(text, kind))
 

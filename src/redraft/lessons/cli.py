@@ -383,9 +383,9 @@ async def merge(
 ) -> None:
     """Merge lessons that say the same. The most confident one stays and supersedes the others."""
     async with _library(path, agent) as library:
-        kept = None if keep is None else library.resolve(keep).id
-        ids = [*filter(None, [kept]), *(library.resolve(one).id for one in references)]
-        _deliver(await library.lessons_of(ids[0]).merge(ids, keep=kept), as_json=as_json)
+        keep_id = None if keep is None else library.resolve(keep).id
+        ids = [*filter(None, [keep_id]), *(library.resolve(one).id for one in references)]
+        _deliver(await library.lessons_of(ids[0]).merge(ids, keep=keep_id), as_json=as_json)
 
 
 @lessons.command()
@@ -402,8 +402,8 @@ async def rate(
         lesson_id = library.resolve(reference).id
         await library.rate(lesson_id, helped=helped)
         rated = _redacted(await library.show(lesson_id))
-    said = f"  helped {rated.counters.helped}, hurt {rated.counters.hurt}"
-    line = Text.assemble((visible(rated.lesson.id), "bold"), said)
+    counts = f"  helped {rated.counters.helped}, hurt {rated.counters.hurt}"
+    line = Text.assemble((visible(rated.lesson.id), "bold"), counts)
     deliver(line, _document(rated), as_json=as_json, soft_wrap=True)
 
 
@@ -471,29 +471,29 @@ async def export_lessons(
     into = ExportFile.read(cast("Form", to), file)
     async with _library(path, agent) as library:
         order = (into.block.body or "") if check else None
-        made = await library.export(into.form, max_tokens=max_tokens, keep_order_of=order)
+        export = await library.export(into.form, max_tokens=max_tokens, keep_order_of=order)
     console = CalmConsole(stderr=True)
-    console.say(_export_summary(made))
+    console.say(_export_summary(export))
     if into.target is None:
-        emit(made.body)
+        emit(export.body)
         return
-    is_current, is_written = into.block.says(made.body), False
+    is_current, is_written = into.block.says(export.body), False
     if not is_current:
         console.show(
-            _export_changes(into, made, coloured=console.is_coloured), soft_wrap=not console.is_terminal
+            _export_changes(into, export, coloured=console.is_coloured), soft_wrap=not console.is_terminal
         )
     if not is_current and not check:
         if not force:
             into.check_unedited()
         is_written = yes or confirm(f"Write {visible(into.name)}?")
         if is_written:
-            into.write(made.body)
+            into.write(export.body)
     if is_current or is_written or check:
         console.say(_export_outcome(into, is_current=is_current, is_written=is_written))
     else:
         console.say("Nothing was written.")
     if as_json:
-        emit_json(_export_document(into, made, is_current=is_current, is_written=is_written))
+        emit_json(_export_document(into, export, is_current=is_current, is_written=is_written))
     raise typer.Exit(ExitCode.MET if is_current or is_written else ExitCode.NOT_MET)
 
 
@@ -503,15 +503,15 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
     """Rebuild the search index. It is derived from the files, and may be deleted at any time."""
     progress = CalmConsole(stderr=True)
     async with _library(path) as library:
-        made = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
+        rebuilt = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
     document = {
         "path": str(library.path),
-        "lessons": made.found.added,
-        "embedded": made.embedded,
-        "embedder": made.embedder,
-        "broken": [{"id": one.id, "problem": one.problem} for one in made.found.broken],
+        "lessons": rebuilt.found.added,
+        "embedded": rebuilt.embedded,
+        "embedder": rebuilt.embedder,
+        "broken": [{"id": one.id, "problem": one.problem} for one in rebuilt.found.broken],
     }
-    deliver(_rebuilt(made), document, as_json=as_json, soft_wrap=True)
+    deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 
 
 # --- what is printed ---------------------------------------------------------------------------------------
@@ -666,29 +666,31 @@ def _due_table(found: Sequence[DueReflection]) -> RenderableType:
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)
 
 
-def _rebuilt(made: Rebuilt) -> Text:
-    line = f"{made.found.added:,} lessons are in the index"
-    line += f", {made.embedded:,} newly embedded by {visible(made.embedder)}." if made.embedder else "."
-    if broken := len(made.found.broken):
+def _rebuilt(rebuilt: Rebuilt) -> Text:
+    line = f"{rebuilt.found.added:,} lessons are in the index"
+    line += (
+        f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
+    )
+    if broken := len(rebuilt.found.broken):
         line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
     return Text(line)
 
 
-def _export_summary(made: Export) -> str:
+def _export_summary(export: Export) -> str:
     """Render what is in an export, and what was left out and why."""
-    agents = {lesson_id.partition("/")[0] for lesson_id in made.ids}
-    line = f"{counted(made.rules, 'permanent rule')}; " if made.rules else ""
-    line += f"{counted(len(made.ids), 'lesson')} of {counted(len(agents), 'agent')}, best first, "
-    line += f"{estimate_tokens(made.body):,} tokens"
-    line += f"; {made.omitted} left out for lack of room" if made.omitted else ""
-    line += f"; {made.alike} left out as near-duplicates" if made.alike else ""
-    refused = (f"Left out: {one} holds {why}." for one, why in made.refused.items())
+    agents = {lesson_id.partition("/")[0] for lesson_id in export.ids}
+    line = f"{counted(export.rules, 'permanent rule')}; " if export.rules else ""
+    line += f"{counted(len(export.ids), 'lesson')} of {counted(len(agents), 'agent')}, best first, "
+    line += f"{estimate_tokens(export.body):,} tokens"
+    line += f"; {export.omitted} left out for lack of room" if export.omitted else ""
+    line += f"; {export.alike} left out as near-duplicates" if export.alike else ""
+    refused = (f"Left out: {one} holds {why}." for one, why in export.refused.items())
     return visible("\n".join([f"{line}.", *refused]))
 
 
-def _export_changes(into: ExportFile, made: Export, *, coloured: bool) -> RenderableType:
+def _export_changes(into: ExportFile, export: Export, *, coloured: bool) -> RenderableType:
     head = f"{into.name}: " + ("a new file" if into.text is None else "the rest of the file stays as it is")
-    after = into.front + made.body
+    after = into.front + export.body
     diff = changes(into.block.body or "", after, coloured=coloured, longest=None)
     return Group(Text(visible(head), QUIET), diff)
 
@@ -705,17 +707,19 @@ def _export_outcome(into: ExportFile, *, is_current: bool, is_written: bool) -> 
     return f"{into.name} is out of date."
 
 
-def _export_document(into: ExportFile, made: Export, *, is_current: bool, is_written: bool) -> dict[str, Any]:
+def _export_document(
+    into: ExportFile, export: Export, *, is_current: bool, is_written: bool
+) -> dict[str, Any]:
     return {
         "file": into.name,
         "form": into.form,
         "up_to_date": is_current or is_written,
         "written": is_written,
         "edited_by_hand": into.block.is_edited and not is_written,
-        "tokens": estimate_tokens(made.body),
-        "rules": made.rules,
-        "lessons": list(made.ids),
-        "omitted": made.omitted,
-        "alike": made.alike,
-        "refused": dict(made.refused),
+        "tokens": estimate_tokens(export.body),
+        "rules": export.rules,
+        "lessons": list(export.ids),
+        "omitted": export.omitted,
+        "alike": export.alike,
+        "refused": dict(export.refused),
     }

@@ -318,8 +318,10 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner)
         place = f"{agent}/{RULES}"
         for rule in its:
             covers = rule.source if form == "rules" else ""
-            said = partial(_rule_item, rule.text, place, cleaner)
-            yield _Piece(place, words_in(rule.text), said, violation(rule.text), is_rule=True, covers=covers)
+            render = partial(_rule_item, rule.text, place, cleaner)
+            yield _Piece(
+                place, words_in(rule.text), render, violation(rule.text), is_rule=True, covers=covers
+            )
 
 
 def _lessons_in(
@@ -328,8 +330,8 @@ def _lessons_in(
     """Yield the active lessons, best first."""
     for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
         if lesson.status == "active":
-            said = partial(_item, lesson, form, cleaner)
-            yield _Piece(lesson.id, words_of(lesson.content), said, violation_in(lesson))
+            render = partial(_item, lesson, form, cleaner)
+            yield _Piece(lesson.id, words_of(lesson.content), render, violation_in(lesson))
 
 
 def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:

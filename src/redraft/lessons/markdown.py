@@ -35,8 +35,8 @@ def with_front(values: Mapping[str, Any], body: str) -> str:
 
 def section(heading: str, text: str, headings: Collection[str]) -> str:
     """Return a heading with a text, escaping lines that would be read as one of the headings."""
-    said = without_invisible(text).strip()
-    return f"## {heading}\n" + "\n".join(_escaped(line, headings) for line in said.split("\n"))
+    lines = without_invisible(text).strip().split("\n")
+    return f"## {heading}\n" + "\n".join(_escaped(line, headings) for line in lines)
 
 
 def one_line(text: str) -> str:
@@ -146,7 +146,7 @@ def render(lesson: Lesson) -> str:
     protocol.
     """
     body = _body(lesson)
-    kept = {
+    front = {
         "kind": lesson.kind,
         "status": lesson.status,
         "outcome": OUTCOMES[lesson.kind],
@@ -155,7 +155,7 @@ def render(lesson: Lesson) -> str:
         **{name: getattr(lesson, name) for name in _TEXTS},
         "hash": hash_of(body),
     }
-    return with_front(kept, body)
+    return with_front(front, body)
 
 
 def _body(lesson: Lesson) -> str:

@@ -142,16 +142,16 @@ def _said(conversation: Conversation) -> Iterator[str]:
     """Yield the steps of a conversation, whose messages are JSON data from the agent's framework."""
     for message in conversation.messages:
         for part in cast("list[dict[str, Any]]", message.get("parts", ())):
-            said, tool = part.get("content"), part.get("tool_name")
+            content, tool = part.get("content"), part.get("tool_name")
             match part.get("part_kind"):
                 case "tool-call":
                     yield f"called {tool} with {_short(part.get('args'))}"
                 case "tool-return":
-                    yield f"{tool} {part.get('outcome', 'answered')}: {_short(said)}"
+                    yield f"{tool} {part.get('outcome', 'answered')}: {_short(content)}"
                 case "retry-prompt":
-                    yield f"{tool or 'the answer'} was refused: {_short(said)}"
+                    yield f"{tool or 'the answer'} was refused: {_short(content)}"
                 case "text":
-                    yield f"said: {_short(said)}"
+                    yield f"said: {_short(content)}"
                 case _:  # the prompt is in the task, and thoughts are not steps
                     continue
 

@@ -306,9 +306,9 @@ def _steps(text: str) -> tuple[str, ...]:
 
 
 def _outcome(text: str, file: str) -> Ending:
-    said = text.casefold()
-    if said.startswith("success"):
+    word = text.casefold()
+    if word.startswith("success"):
         return "success"
-    if said.startswith("fail"):
+    if word.startswith("fail"):
         return "failure"
     raise LessonFileError(f"Expected Success or Failure under '## {_OUTCOME}', got {text[:40]!r}.", file=file)

@@ -277,8 +277,8 @@ class RulesFile:
     def date_all(self) -> None:
         """Date tactical rules without a day, so that they expire."""
         for item in reversed(list(self._items())):
-            said = self._lines[item.start]
-            if item.rule.status == "tactical" and not item.problem and not _has_day(said):
+            first = self._lines[item.start]
+            if item.rule.status == "tactical" and not item.problem and not _has_day(first):
                 self._lines[item.start : item.end] = [_line(item.rule)]
 
     def _items(self) -> Iterator[_Item]:
@@ -292,24 +292,24 @@ class RulesFile:
             elif status is not None and (found := _ITEM.fullmatch(line)):
                 while at < len(self._lines) and re.match(r"\s+\S", self._lines[at]):
                     at += 1  # continuation lines
-                said = one_line(" ".join([found[1], *self._lines[start + 1 : at]]))
-                yield _Item(start, at, *self._read(said, status))
+                text = one_line(" ".join([found[1], *self._lines[start + 1 : at]]))
+                yield _Item(start, at, *self._read(text, status))
 
-    def _read(self, said: str, status: RuleStatus) -> tuple[Rule, str]:
+    def _read(self, text: str, status: RuleStatus) -> tuple[Rule, str]:
         day: date | None = None if status == "permanent" else self._today
         source = ""
-        if sourced := _SOURCED.fullmatch(said):
-            said, source = sourced.groups()
-        if dated := _DATED.fullmatch(said):
-            said = dated[2]
+        if sourced := _SOURCED.fullmatch(text):
+            text, source = sourced.groups()
+        if dated := _DATED.fullmatch(text):
+            text = dated[2]
             try:
                 day = date.fromisoformat(dated[1])
             except ValueError:
-                return Rule(said, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
+                return Rule(text, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
         # A permanent rule may be any sentence, since a person put it there.
-        text = rule_text(said) or (said if status == "permanent" else "")
-        problem = "" if text else f"{said!r} does not have the form IF ... THEN ..."
-        return Rule(text or said, day, source, status), problem
+        rule = rule_text(text) or (text if status == "permanent" else "")
+        problem = "" if rule else f"{text!r} does not have the form IF ... THEN ..."
+        return Rule(rule or text, day, source, status), problem
 
 
 def _status(line: str) -> RuleStatus | None:

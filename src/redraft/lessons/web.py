@@ -313,9 +313,9 @@ async def _merge(form: Form) -> str:
     other = await _entry(form.project, agent, form.text("other").strip().removeprefix(f"{agent}/"))
     keep = _choice(form, "keep", "this", "other")
     async with _lesson_to_change(form) as (lessons, entry):
-        kept, merged = (entry.id, other.id) if keep == "this" else (other.id, entry.id)
-        await lessons.merge([kept, merged], keep=kept)
-    return f"Merged: {kept} supersedes {merged}."
+        survivor, merged = (entry.id, other.id) if keep == "this" else (other.id, entry.id)
+        await lessons.merge([survivor, merged], keep=survivor)
+    return f"Merged: {survivor} supersedes {merged}."
 
 
 async def _rate(form: Form) -> str:

@@ -82,7 +82,7 @@ async def write_reflection(outcome: Outcome, model: ChatModel) -> Reflection:
 class _Reply:
     """The usable part of a model's reply; `refused` are fields with content that no lesson may contain."""
 
-    kept: dict[str, str] = field(default_factory=dict[str, str])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])
     principle: str = ""
     replay: Replay | None = None
@@ -153,60 +153,60 @@ class _Form:
     def read(self, reply: ChatReply) -> tuple[_Reply, str]:
         """Return the usable part of a reply, and what is wrong with the rest."""
         try:
-            said: Any = json_of(reply.text) if reply.parsed is None else reply.parsed
+            value: Any = json_of(reply.text) if reply.parsed is None else reply.parsed
         except OutputError as error:
             return _Reply(), str(error)
-        if not isinstance(said, dict):
+        if not isinstance(value, dict):
             return _Reply(), "It is no JSON object."
-        return self._read(cast("dict[str, Any]", said))
+        return self._read(cast("dict[str, Any]", value))
 
-    def _read(self, said: Mapping[str, Any]) -> tuple[_Reply, str]:
-        kept: dict[str, str] = {}
+    def _read(self, fields: Mapping[str, Any]) -> tuple[_Reply, str]:
+        texts: dict[str, str] = {}
         refused: dict[str, str] = {}
         problems: list[str] = []
         for name in headings_of(self.outcome.content_type):
-            value = said.get(name)
+            value = fields.get(name)
             text = self.cleaner.redact(value) if isinstance(value, str) else ""
             why = self.cleaner.refusal(text) if text else "it must be a text that says something"
             if why:
                 problems.append(f"{name}: {why}.")
             if text:
-                (refused if why else kept)[name] = text
-        if said.get("systemic") is not True:
-            return _Reply(kept, refused), " ".join(problems)
-        principle, why = self._principle(said.get("principle"))
-        replay, why_no_replay = self._replay(said.get("steps_to_replay"), said.get("strategy_to_replay"))
+                (refused if why else texts)[name] = text
+        if fields.get("systemic") is not True:
+            return _Reply(texts, refused), " ".join(problems)
+        principle, why = self._principle(fields.get("principle"))
+        replay, why_no_replay = self._replay(fields.get("steps_to_replay"), fields.get("strategy_to_replay"))
         problems += [f"principle: {why}."] if why else []
         problems += [f"steps_to_replay: {why_no_replay}."] if why_no_replay else []
-        return _Reply(kept, refused, principle, replay), " ".join(problems)
+        return _Reply(texts, refused, principle, replay), " ".join(problems)
 
-    def _principle(self, said: Any) -> tuple[str, str]:
+    def _principle(self, principle: Any) -> tuple[str, str]:
         """Return the principle in a reply, or why it is refused."""
-        if not isinstance(said, str) or not said.strip():
+        if not isinstance(principle, str) or not principle.strip():
             return "", ""
-        text = self.cleaner.redact(said)
+        text = self.cleaner.redact(principle)
         why = refusal(text) or self.cleaner.refusal(text)
         return ("", why) if why else (rule_text(text), "")
 
-    def _replay(self, said: Any, strategy: Any) -> tuple[Replay | None, str]:
+    def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
         """Return the steps in a reply, or why they are refused."""
-        if not isinstance(said, list) or not isinstance(strategy, str):
+        if not isinstance(steps, list) or not isinstance(strategy, str):
             return None, ""
-        listed = cast("list[Any]", said)
-        steps = [self.cleaner.redact(" ".join(step.split())) for step in listed if isinstance(step, str)]
-        steps = [step for step in steps if step][:MOST_STEPS]
+        texts = [one for one in cast("list[Any]", steps) if isinstance(one, str)]
+        clean = [self.cleaner.redact(" ".join(text.split())) for text in texts]
+        steps_to_replay = [text for text in clean if text][:MOST_STEPS]
         idea = self.cleaner.redact(strategy)
-        if not steps or not idea:
+        if not steps_to_replay or not idea:
             return None, ""
-        if refusals := [why for text in (idea, *steps) if (why := self.cleaner.refusal(text))]:
+        if refusals := [why for text in (idea, *steps_to_replay) if (why := self.cleaner.refusal(text))]:
             return None, refusals[0]
         failed = self.outcome.status == "failed" or bool(self.outcome.error)
-        return Replay(tuple(steps), idea, "failure" if failed else "success"), ""
+        return Replay(tuple(steps_to_replay), idea, "failure" if failed else "success"), ""
 
     def reflection(self, answer: Answer[_Reply]) -> Reflection:
         """Return the reflection in a reply; raises `OutputError` if it is unusable and not mandatory."""
         reply, problem = answer.value, answer.problem
-        texts = reply.kept | {name: self._withheld(text) for name, text in reply.refused.items()}
+        texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
         names = headings_of(self.outcome.content_type)
         missing = [name for name in names if name not in texts]
         if missing and not self.outcome.is_mandatory:

@@ -330,8 +330,8 @@ class KeptRun:
         if number is None:
             raise ConfigError(f"A version is {NAMES}; got {name!r}.")
         if (found := record.version(number)) is None:
-            kept = ", ".join(str(version.iteration) for version in versions)
-            raise ConfigError(f"The run {record.run_id!r} has no version {name!r}; it has {kept}.")
+            stored = ", ".join(str(version.iteration) for version in versions)
+            raise ConfigError(f"The run {record.run_id!r} has no version {name!r}; it has {stored}.")
         return found
 
     def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
@@ -381,18 +381,19 @@ class KeptRun:
             return f"It was cancelled {after}.", {"versions": len(versions)}
         process, steps = record.process, len(self.outer_steps)
         numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
-        kept = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
+        progress = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
         if record.state == "killed":
             detail = (
-                f"The process {process.pid} is gone; {kept} are kept, which a resumed run does not repeat."
+                f"The process {process.pid} is gone; {progress} are kept, which "
+                "a resumed run does not repeat."
             )
         elif record.state == "unknown":
             detail = (
                 f"This machine can't tell whether the process {process.pid} is still working on it: "
-                f"{kept} so far."
+                f"{progress} so far."
             )
         else:
-            detail = f"The process {process.pid} on {process.host} is working on it: {kept} so far."
+            detail = f"The process {process.pid} on {process.host} is working on it: {progress} so far."
         return detail, numbers
 
     @property
@@ -404,13 +405,13 @@ class KeptRun:
             return None
         later = [step for step in self.outer_steps if step.at > best.timestamp]
         until = max((step.elapsed for step in self.outer_steps if step.at <= best.timestamp), default=0.0)
-        made = record.revisions + 1 - best.iteration
-        kept = sum(version.iteration > best.iteration for version in record.versions)
+        later_versions = record.revisions + 1 - best.iteration
+        stored = sum(version.iteration > best.iteration for version in record.versions)
         usage = None
-        if kept == made:
+        if stored == later_versions:
             reflections = (one.usage for one in record.reflections if one.iteration > best.iteration)
             usage = sum((*map(_usage_of, later), *reflections), NOTHING_USED)
-        return AfterBest(made, usage, max(0.0, record.execution_time - until))
+        return AfterBest(later_versions, usage, max(0.0, record.execution_time - until))
 
     @property
     def timeline(self) -> list[TimelineStep]:

@@ -375,8 +375,10 @@ def _with_reflection(reflection: Reflection | None, draft: Draft) -> Draft:
     """Keep a reflection with the draft that followed it, so that a resumed run has it."""
     if reflection is None:
         return draft
-    made = draft.conversation or Conversation()
-    return replace(draft, conversation=replace(made, reflections=(reflection, *made.reflections)))
+    conversation = draft.conversation or Conversation()
+    return replace(
+        draft, conversation=replace(conversation, reflections=(reflection, *conversation.reflections))
+    )
 
 
 MOST_SHOWN = 12_000

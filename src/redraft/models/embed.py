@@ -44,7 +44,7 @@ class NamedEmbedder(Embedder, Protocol):
 
 
 def embedder_of(
-    given: str | Embedder | Callable[[list[str]], Any] | None, settings: Settings
+    embedder: str | Embedder | Callable[[list[str]], Any] | None, settings: Settings
 ) -> NamedEmbedder | None:
     """Return the given embedder, else that of the settings, else the local one if it is installed.
 
@@ -52,14 +52,14 @@ def embedder_of(
     Anything but Redraft's own embedders is wrapped as a function whose vectors are checked. Raises
     `ConfigError` for what can't be called, and whatever `embedder_named` raises.
     """
-    if given is None and not settings.embedder:
+    if embedder is None and not settings.embedder:
         return MiniLMEmbedder() if minilm_is_installed() else None
-    if given is None or isinstance(given, str):
-        name = resolve_name(given or settings.embedder or "", settings.models)
+    if embedder is None or isinstance(embedder, str):
+        name = resolve_name(embedder or settings.embedder or "", settings.models)
         return None if name == NO_EMBEDDER else embedder_named(name)
-    if isinstance(given, FunctionEmbedder | MiniLMEmbedder | ProviderEmbedder | ScriptedEmbedder):
-        return given
-    return FunctionEmbedder(given, given.name if isinstance(given, NamedEmbedder) else None)
+    if isinstance(embedder, FunctionEmbedder | MiniLMEmbedder | ProviderEmbedder | ScriptedEmbedder):
+        return embedder
+    return FunctionEmbedder(embedder, embedder.name if isinstance(embedder, NamedEmbedder) else None)
 
 
 def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> NamedEmbedder:
@@ -80,13 +80,13 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
     return ProviderEmbedder(full)
 
 
-def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
+def unit_rows(source: str, vectors: Any, count: int) -> list[list[float]]:
     """Normalize vectors, given as lists or arrays, to lists of floats of unit length.
 
     Raises `OutputError`, naming the `source`, unless there are `count` rows of equal length (at least 1), all
     of finite numbers, and none all zeros.
     """
-    rows = [_row(source, row) for row in _items(source, given)]
+    rows = [_row(source, row) for row in _items(source, vectors)]
     if len(rows) != count:
         raise OutputError(f"{source} returned {len(rows)} vectors for {count} texts; expected one a text.")
     for row in rows:
@@ -97,20 +97,20 @@ def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
     return rows
 
 
-def _items(source: str, given: Any) -> list[Any]:
-    if isinstance(given, str | bytes | Mapping):
-        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.")
+def _items(source: str, value: Any) -> list[Any]:
+    if isinstance(value, str | bytes | Mapping):
+        raise OutputError(f"{source} returned {short_repr(value)}; expected a list of vectors.")
     try:
-        return list(given)
+        return list(value)
     except TypeError as error:
-        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.") from error
+        raise OutputError(f"{source} returned {short_repr(value)}; expected a list of vectors.") from error
 
 
-def _row(source: str, given: Any) -> list[float]:
+def _row(source: str, vector: Any) -> list[float]:
     try:
-        row = [float(number) for number in _items(source, given)]
+        row = [float(number) for number in _items(source, vector)]
     except (TypeError, ValueError, OverflowError) as error:
-        raise OutputError(f"{source} returned the vector {short_repr(given)}; expected numbers.") from error
+        raise OutputError(f"{source} returned the vector {short_repr(vector)}; expected numbers.") from error
     length = hypot(*row)
     if not isfinite(length) or not length:
         wrong = "has no direction" if not length else "is not finite"

@@ -295,18 +295,18 @@ class EnsembleResult:
 
 def _line(one: TaskResult) -> str:
     score = one.result.history.best_version.evaluation.overall_score
-    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
+    parts = ["accepted" if score is None else f"accepted with {score:.2f}"]
     if one.attempts > 1:
-        said.append(f"at attempt {one.attempts}")
+        parts.append(f"at attempt {one.attempts}")
     if one.note is not None:
-        said.append(f"given note v{one.note}")
+        parts.append(f"given note v{one.note}")
     if one.reflection is not None:
-        said.append(f"reflected (run {one.reflection.run_count})")
+        parts.append(f"reflected (run {one.reflection.run_count})")
     elif one.no_reflection and one.task.config is not None:
-        said.append(
+        parts.append(
             one.no_reflection if one.no_reflection == IN_BACKGROUND else f"not reflected: {one.no_reflection}"
         )
-    return f"{one.task.title}: {', '.join(said)}"
+    return f"{one.task.title}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

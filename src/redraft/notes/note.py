@@ -310,7 +310,7 @@ def _filled(text: str, value_of: Callable[[str], str]) -> str:
         # Two braces stand for a literal one; a single one left over makes a placeholder.
         both = min(len(opening), len(closing))
         inner = value_of(name) if both % 2 else name
-        kept = both // 2
-        return f"{opening[both - kept :]}{inner}{closing[: len(closing) - both + kept]}"
+        braces = both // 2
+        return f"{opening[both - braces :]}{inner}{closing[: len(closing) - both + braces]}"
 
     return _BRACED.sub(filled, text)

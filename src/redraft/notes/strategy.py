@@ -90,10 +90,10 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
     redactor = redactor_of_environment(also=EVERY_CATEGORY)
 
     def clean(text: str) -> str:
-        kept = redactor.redact(text).text
-        if not redactor.is_clean(kept):
+        cleaned = redactor.redact(text).text
+        if not redactor.is_clean(cleaned):
             raise OutputError("A text of the reflection holds a secret that could not be withheld.")
-        return kept
+        return cleaned
 
     return replace(
         reflection,
@@ -204,8 +204,8 @@ def _judged(evaluation: ReflectionEvaluation) -> str:
     verdict = "satisfactory" if evaluation.satisfactory else "not satisfactory"
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
-    said = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
-    return f"## What the Criteria Said\n{fenced(without_middle(plain(said), MOST_SAID), 'judgement')}"
+    judgement = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
+    return f"## What the Criteria Said\n{fenced(without_middle(plain(judgement), MOST_SAID), 'judgement')}"
 
 
 def _score(score: float | None) -> str:
@@ -361,8 +361,8 @@ def _end(lines: list[str], places: dict[str, int]) -> int:
 
 def _unfenced(lines: list[str]) -> list[str]:
     """Return a section without blank lines and rules around it, and without a fence around all of it."""
-    said = [number for number, line in enumerate(lines) if line.strip() and not _RULE.fullmatch(line)]
-    inner = lines[said[0] : said[-1] + 1] if said else []
+    filled = [number for number, line in enumerate(lines) if line.strip() and not _RULE.fullmatch(line)]
+    inner = lines[filled[0] : filled[-1] + 1] if filled else []
     fences = [number for number, line in enumerate(inner) if _FENCE.fullmatch(line)]
     return inner[1:-1] if fences == [0, len(inner) - 1] else inner
 
@@ -455,8 +455,10 @@ def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> Task
     if not lost:
         return reflection
     why = " ".join(lost.values())
-    kept = [part.original if part.name in lost else text for part, text in _compared(reflection, subject)]
-    left = replace(reflection, refined_description=kept[0], refined_expected_output=kept[1])
+    description, expected = (
+        part.original if part.name in lost else text for part, text in _compared(reflection, subject)
+    )
+    left = replace(reflection, refined_description=description, refined_expected_output=expected)
     if size_of(left, subject.task) == 0:
         raise OutputError(why)
     logger.info("The task's own text stays in its note: %s", why)
@@ -496,8 +498,8 @@ def _loss(part: _Part, text: str) -> str:
     """Describe what a refined text lost that it must keep; empty if nothing."""
     if text == part.original:
         return ""
-    kept = placeholders_of(text)
-    missing = [f"{{{name}}}" for name in placeholders_of(part.original) if name not in kept]
+    present = placeholders_of(text)
+    missing = [f"{{{name}}}" for name in placeholders_of(part.original) if name not in present]
     if missing and part.name == DESCRIPTION:
         return (
             f"The refined description lost {', '.join(missing)}, which the task's description has: every "

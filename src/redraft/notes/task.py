@@ -198,6 +198,6 @@ class ReflectionStrategy(Protocol):
     An exception leaves the note as it was. The store counts the runs, whatever `run_count` says.
     """
 
-    def __call__(self, given: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
+    def __call__(self, subject: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
         """Return the improved instructions; what can't be improved stays as in the task."""
         ...

@@ -231,13 +231,13 @@ class TaskRun:
         asking = partial(accept, task, output, self.runner.pattern.quality_threshold)
         return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
 
-    def _rejected(self, output: Output, attempts: int, said: str) -> RejectedOutputError:
+    def _rejected(self, output: Output, attempts: int, why: str) -> RejectedOutputError:
         times = "once" if attempts == 1 else f"{attempts} times"
         return RejectedOutputError(
             f"The output of the task {self.runner.task.title!r} was refused {times}, the last time because: "
-            f"{said}",
+            f"{why}",
             output=output,
-            why=said,
+            why=why,
             usage=self.used,
         )
 

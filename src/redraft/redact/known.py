@@ -158,12 +158,12 @@ def machine_names_of(variables: Mapping[str, str]) -> dict[str, Kind]:
     """Return the names of this machine and its user, each with its kind."""
     import socket  # noqa: PLC0415 (only those who redact pay for it)
 
-    places: dict[str, Kind] = {}
+    names: dict[str, Kind] = {}
     for name in (socket.gethostname(), variables.get("HOSTNAME", ""), variables.get("COMPUTERNAME", "")):
-        places[name] = Kind.HOST
-        places.setdefault(name.split(".", maxsplit=1)[0], Kind.HOST)
+        names[name] = Kind.HOST
+        names.setdefault(name.split(".", maxsplit=1)[0], Kind.HOST)
     for name in (variables.get("USER", ""), variables.get("LOGNAME", ""), variables.get("USERNAME", "")):
-        places[name] = Kind.USER
+        names[name] = Kind.USER
     for folder in (variables.get("HOME", ""), variables.get("USERPROFILE", "")):
-        places[folder.rstrip("/\\")] = Kind.HOME
-    return {name: kind for name, kind in places.items() if name}
+        names[folder.rstrip("/\\")] = Kind.HOME
+    return {name: kind for name, kind in names.items() if name}

@@ -48,7 +48,7 @@ def redactor_of_environment(
     further ones. `environment` stands in for the process's own.
     """
     variables = os.environ if environment is None else environment
-    return Redactor([*secrets_of(variables), *known], also=also, places=machine_names_of(variables))
+    return Redactor([*secrets_of(variables), *known], also=also, machine_names=machine_names_of(variables))
 
 
 class Redactor:
@@ -56,7 +56,7 @@ class Redactor:
 
     `known` are values that are secret whatever they look like, at least 8 characters long (a shorter one
     would be found in ordinary words). They are also found in Base64, hexadecimal, escapes and across line
-    breaks. `places` are names of this machine, each with its kind. Safe to share between threads.
+    breaks. `machine_names` are names of this machine, each with its kind. Safe to share between threads.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Redactor:
         known: Iterable[str] = (),
         *,
         also: Collection[Category] = (),
-        places: Mapping[str, Kind] | None = None,
+        machine_names: Mapping[str, Kind] | None = None,
     ) -> None:
         self._known = Known({value: Kind.KNOWN for value in known if len(value) >= MIN_LENGTH})
-        self._places = MachineNames(places or {})
+        self._machine_names = MachineNames(machine_names or {})
         self._also = frozenset(also)
 
     def redact(self, text: str) -> Redacted:
@@ -122,7 +122,7 @@ class Redactor:
 
     def _found_in(self, view: View) -> Iterator[Found]:
         yield from find_secrets(view, self._known)
-        yield from self._places.find(view)
+        yield from self._machine_names.find(view)
         if Category.PERSONAL in self._also:
             yield from find_personal(view)
         if Category.INFRASTRUCTURE in self._also:

@@ -272,9 +272,9 @@ class Database:
 
     def conninfo_with(self, settings: Mapping[str, str]) -> str:
         """Return connection parameters that start a session with some settings."""
-        said = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
-        given = _with_defaults(conninfo_to_dict(self._conninfo)).get("options", "")
-        return make_conninfo(self._conninfo, options=" ".join([given, *said]).strip())
+        options = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
+        before = _with_defaults(conninfo_to_dict(self._conninfo)).get("options", "")
+        return make_conninfo(self._conninfo, options=" ".join([before, *options]).strip())
 
     @contextmanager
     def changing(self, connection: psycopg.Connection) -> Generator[None]:
@@ -314,33 +314,33 @@ def _parsed_url(url: str) -> tuple[str, str]:
         got = f"one that begins with {scheme + '://'!r}" if scheme else "none"
         raise ConfigError(f"The URL of a PostgreSQL database must be {EXPECTED}; got {got}.")
     try:
-        given = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):  # its message may contain parts of the password
-        given = None
+        parameters = None
     # A password that is not encoded spills into these parts; anything after a NUL is ignored.
     if (
-        given is None
+        parameters is None
         or "\0" in url
-        or any("@" in str(given.get(part)) for part in ("host", "port", "dbname"))
+        or any("@" in str(parameters.get(part)) for part in ("host", "port", "dbname"))
     ):
         raise ConfigError(f"The URL of a PostgreSQL database can't be understood: it must be {EXPECTED}.")
-    conninfo = make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "UTF8"})
-    return conninfo, _name(given)
+    conninfo = make_conninfo(url, **{**_DEFAULTS, **parameters, "client_encoding": "UTF8"})
+    return conninfo, _name(parameters)
 
 
-def _name(given: dict[str, Any]) -> str:
+def _name(parameters: dict[str, Any]) -> str:
     """Return `'database' on host:port`, with libpq's defaults for what the URL leaves out."""
-    options = _with_defaults(given)
+    options = _with_defaults(parameters)
     host = options.get("host") or options.get("hostaddr") or "localhost"
     database = options.get("dbname") or options.get("user") or ""
     return f"{database!r} on {host}:{options.get('port') or 5432}"
 
 
-def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the given parameters, and libpq's defaults from the environment for the others."""
+def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters, and libpq's defaults from the environment for the others."""
     return {
         option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
-    } | given
+    } | parameters
 
 
 ROLE = "redraft_agents"
@@ -404,7 +404,7 @@ class IsolatedDatabase(Database):
             if _scalar(connection, _BYPASSES_POLICIES):
                 self._warn(f"{ROLE} passes over it, too")
 
-    def _warn(self, said: str) -> None:
+    def _warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
@@ -412,7 +412,7 @@ class IsolatedDatabase(Database):
                 "role that does not (%s): agents are kept apart by what is asked alone. Give a user without "
                 "SUPERUSER and BYPASSRLS, or as an administrator: CREATE ROLE %s; GRANT %s TO that user.",
                 self.name,
-                said,
+                reason,
                 ROLE,
                 ROLE,
             )
@@ -654,21 +654,21 @@ _STATES_BY_MESSAGE = {
 
 def explained(error: Error, name: str) -> StoreError:
     """Return a `StoreError` that explains an error of psycopg; `name` is that of the database."""
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     state = error.sqlstate
     if state is None:
         # Names come before this, and may contain any word.
-        answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
+        answer = message.partition("FATAL: ")[2] or message.partition("fe_sendauth: ")[2]
         state = next((code for text, code in _STATES_BY_MESSAGE.items() if re.search(text, answer)), "")
     says = _EXPLANATIONS.get(state, "can't be used" if state else _UNREACHABLE)
     kind = StoreSettingsError if state in _SETTINGS_STATES else StoreError
-    return kind(f"The PostgreSQL database {name} {says} ({said}).")
+    return kind(f"The PostgreSQL database {name} {says} ({message}).")
 
 
 def unknown_outcome(error: Error, name: str) -> StoreError:
     """Return the `StoreError` for a write that may or may not have been committed."""
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     return StoreError(
         f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "
-        f"read it before you write it again ({said})."
+        f"read it before you write it again ({message})."
     )

@@ -34,6 +34,6 @@ def _table(file: str, used: Mapping[str, Any]) -> RenderableType:
         if isinstance(value, list) and value:
             table.add_row(name, visible(", ".join(cast("list[str]", value))))
     if used["env"]:
-        said = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
-        table.add_row("env", ", ".join(said))
+        variables = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
+        table.add_row("env", ", ".join(variables))
     return table

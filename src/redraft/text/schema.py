@@ -64,15 +64,15 @@ class Schema:
     that is invalid, too large, or branches too much.
     """
 
-    def __init__(self, given: dict[str, Any] | bool, folder: Path | None = None) -> None:
+    def __init__(self, schema: dict[str, Any] | bool, folder: Path | None = None) -> None:
         import jsonschema_rs  # noqa: PLC0415 (on first use)
 
-        if not isinstance(given, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-            raise ConfigError(f"a schema must be an object, true or false, got {given!r}")
-        self._tree = SchemaTree(given, folder)
+        if not isinstance(schema, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+            raise ConfigError(f"a schema must be an object, true or false, got {schema!r}")
+        self._tree = SchemaTree(schema, folder)
         try:
             self._validator = jsonschema_rs.validator_for(
-                given,
+                schema,
                 retriever=self._tree.retrieve,
                 base_uri=ROOT,
                 pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),

@@ -100,7 +100,7 @@ def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -
     wrong: list[Any] = list(error.errors(include_url=False))
     # A misspelt key explains a missing one, and the deepest mistake explains those around it.
     first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
-    path, what, given = first["loc"], first["type"], _short(first["input"])
+    path, what, got = first["loc"], first["type"], _short(first["input"])
     place = _in_document(data, path)
     if what == KEY or path[-1:] == ("[key]",):
         key = "null" if first["input"] is None else str(first["input"]).lower()
@@ -118,7 +118,7 @@ def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -
         return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
     kinds = [one["type"] for one in wrong if what in EXPECTED and _in_document(data, one["loc"]) == place]
     expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
-    return place, f"expected {expected or _expected(first['msg'])}, got {given}"
+    return place, f"expected {expected or _expected(first['msg'])}, got {got}"
 
 
 def _expected(message: str) -> str:

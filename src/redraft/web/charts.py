@@ -137,13 +137,13 @@ def _thinned(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
     """Return few enough points to be told apart, in their order: dots that overlap say nothing."""
     if len(points) <= MOST_DOTS:
         return points
-    kept = {0, len(points) - 1, *(at for at, point in enumerate(points) if point.kind == "best")}
-    stretches = (MOST_DOTS - len(kept)) // 2
+    shown = {0, len(points) - 1, *(at for at, point in enumerate(points) if point.kind == "best")}
+    stretches = (MOST_DOTS - len(shown)) // 2
     for number in range(stretches):
         begin, end = (len(points) * edge // stretches for edge in (number, number + 1))
         judged = [(height, at) for at in range(begin, end) if (height := points[at].y) is not None]
-        kept |= {min(judged)[1], max(judged)[1]} if judged else {begin}
-    return tuple(points[at] for at in sorted(kept))
+        shown |= {min(judged)[1], max(judged)[1]} if judged else {begin}
+    return tuple(points[at] for at in sorted(shown))
 
 
 def _best_so_far(judged: list[tuple[float, float]]) -> str:

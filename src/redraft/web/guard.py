@@ -89,9 +89,9 @@ class Keys:
         return cookie is not None and _same(cookie, self.cookie)
 
 
-def _same(given: str, known: str) -> bool:
+def _same(value: str, known: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
+    return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), known.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +275,10 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def _length(headers: Headers) -> int:
-    given = headers.get("content-length", "0")
-    if not (given.isascii() and given.isdigit()):
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
         raise RefusedError(400, "The header Content-Length is not a number.")
-    return int(given[:20])
+    return int(length[:20])
 
 
 def _bearer(headers: Headers) -> str | None:

@@ -95,5 +95,5 @@ class Project:
     def _redact_and_cut(self, text: str) -> str:
         if len(text) <= LONGEST + OVERLAP:
             return clipped(self._redact(text))
-        kept = self._redact(text[: LONGEST + OVERLAP])[:LONGEST]
-        return f"{kept}{cut_note(len(text) - LONGEST)}"
+        head = self._redact(text[: LONGEST + OVERLAP])[:LONGEST]
+        return f"{head}{cut_note(len(text) - LONGEST)}"

@@ -138,8 +138,8 @@ class _FileCheck:
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = error.lineno if isinstance(error, SyntaxError) else None
                 at = f" in line {line}" if line else ""
-                said = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
-                self.fail((*path, "run"), f"the code does not parse{at}: {said}", within=line)
+                why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
+                self.fail((*path, "run"), f"the code does not parse{at}: {why}", within=line)
 
     def jumps(self, node: Node, path: KeyPath) -> None:
         if isinstance(node.goto, str):
@@ -470,11 +470,11 @@ async def check_code(uses: Requirements, source: Source, *, allow_unsandboxed: b
         try:
             await run_script(script, allow_unsandboxed=allow_unsandboxed)
         except SandboxError as error:
-            said, line = str(error), None
+            why, line = str(error), None
             if isinstance(error, ScriptError) and error.line is not None:
                 line = lines[error.line - 1] if error.line <= len(lines) else error.line - len(lines)
-                said = said.replace(f", line {error.line},", f", line {line},", 1)
-            raise source.error(path, said, within=line) from error
+                why = why.replace(f", line {error.line},", f", line {line},", 1)
+            raise source.error(path, why, within=line) from error
 
 
 _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}

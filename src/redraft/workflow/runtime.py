@@ -232,5 +232,5 @@ def read_params(kind: type[M], params: Mapping[str, Any], action: str) -> M:
     try:
         return kind.model_validate(dict(params))
     except ValidationError as error:
-        place, said = first_mistake(kind, dict(params), error)
-        raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {said}.") from error
+        place, why = first_mistake(kind, dict(params), error)
+        raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {why}.") from error
