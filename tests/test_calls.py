@@ -58,6 +58,8 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
         90,
         float("nan"),
         float("inf"),
+        pytest.param(10**400, id="a huge integer"),
+        {"score": 10**400},
         (True,),
         ("0.5", "why"),
         (None, "why"),

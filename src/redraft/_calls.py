@@ -141,9 +141,9 @@ def evaluation_of(
     if isinstance(verdict, bool):
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
-        score = float(verdict) if score_max is None else float(verdict) / score_max
-        if not 0.0 <= score <= 1.0:  # also true of NaN
-            raise _out_of_range(score)
+        score = _within(verdict, score_max or 1.0)
+        if score is None:
+            raise _out_of_range(verdict, score_max)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
         if isinstance(value.overall_score, str):  # unlike in a mapping, it would be kept as a text
@@ -192,9 +192,7 @@ def _score_of(value: Any, score_max: float | None) -> float:
         return score
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..1")
-    if score_max is not None:
-        raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..{score_max:g}")
-    raise _out_of_range(float(value))
+    raise _out_of_range(value, score_max)
 
 
 def share_of(value: Any, score_max: float | None = None) -> float | None:
@@ -233,9 +231,9 @@ def _within(number: Any, scale: float) -> float | None:
     return float(number) / scale if scale > 0 and 0 <= number <= scale else None
 
 
-def _out_of_range(score: float) -> OutputError:
-    hint = "; declare its scale with score_max" if score > 1 else ""
-    return OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
+def _out_of_range(score: Any, score_max: float | None) -> OutputError:
+    hint = "; declare its scale with score_max" if score_max is None and score > 1 else ""
+    return OutputError(f"the score is {short_repr(score)}; expected a number in 0..{score_max or 1:g}{hint}")
 
 
 def _texts(value: Any) -> tuple[str, ...]:
