@@ -254,6 +254,19 @@ def test_a_success_after_revisions_leaves_a_procedure_if_others_can_use_it(tmp_p
         assert len(model.requests) == 1
 
 
+def test_the_procedure_of_a_success_is_released_only_by_a_better_one(tmp_path):
+    reply = {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
+
+    @in_lessons(tmp_path, model=writer({**SYSTEMIC, **reply}), successes=True)
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=1, advisors=[lessons])
+        texts, scores = iter("ab"), iter([0.2, 0.9])
+        await reflect(TASK, generate=lambda p: next(texts), evaluate=lambda o: next(scores), pattern=pattern)
+        for score, status in ((0.85, "quarantined"), (0.95, "active")):
+            await run(lessons, score)
+            assert [lesson.status for lesson in await lessons.find()] == [status]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

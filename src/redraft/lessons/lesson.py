@@ -110,11 +110,11 @@ class Lesson:
     """One lesson, as in its file.
 
     `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
-    few words. A lesson is found by its `task`, `task_type`, `tools` and `error`. `confidence` is in 0..1.
-    Only `active` lessons are recalled: a `quarantined` one comes from an untrusted outcome, and waits until a
-    person approves it or an attempt with it does better; a `superseded` one names its successor in
-    `superseded_by`. `why` is the reason for the status. `source` is the id of the run that taught it.
-    Reflexion Protocol, sections 3 and 4.
+    few words. A lesson is found by its `task`, `task_type`, `tools` and `error`. `confidence` is in 0..1. An
+    `active` lesson is recalled for any similar task. A `quarantined` one comes from an untrusted outcome: it
+    is recalled only for the task that taught it, until a person approves it or an attempt with it does
+    better. A `superseded` one names its successor in `superseded_by`. `why` is the reason for the status.
+    `source` is the id of the run that taught it. Reflexion Protocol, sections 3 and 4.
     """
 
     content: Content

@@ -527,8 +527,10 @@ class Lessons:
         for lesson in lessons:
             if lesson.status == "quarantined" and lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
-                did_better = score is not None and before is not None and score > before
-                if did_better or (outcome is not None and outcome.status == "success"):
+                scored_more = score is not None and before is not None and score > before
+                succeeded = outcome is not None and outcome.status == "success"
+                # A lesson of a success has to beat that success.
+                if scored_more or (succeeded and lesson.kind in ("failure", "partial")):
                     why = f"The attempt {result.run_id} with it did better."
                     await self._set_status(lesson.id, status="active", why=why, superseded_by="")
             elif lesson.status == "active" and (effect := await self._impact.harm(lesson.id, runs)):
