@@ -223,7 +223,7 @@ class RunContext:
     """A read-only view of a run: its task and advice, the versions so far, and the current attempt.
 
     `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
-    With `free_only`, an evaluator must not call a model: the budget is spent.
+    With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
     """
 
     task: Task

@@ -423,11 +423,11 @@ class ReflectionVersion:
     """One output of a run with its evaluation and how it came about.
 
     `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
-    (`draft`, `given`, `fresh`, or a revision strategy) and `base` the iteration it was revised from.
-    `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is by
-    how much its score beat the best earlier version judged by the same criteria (a gate newly passed counts
-    as 1, one that was lost as -1); None if there is no such version, and for a repeat. `accepted` is True if
-    a callback accepted it. `conversation` and `memo` are those of its `Draft`. Specification 2.7.1.
+    (`draft`, `given`, `fresh`, `revise`, or a revision strategy) and `base` the iteration it was revised
+    from. `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is
+    by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
+    counts as 1, one that was lost as -1); None if there is no such version, and for a repeat. `accepted` is
+    True if a callback accepted it. `conversation` and `memo` are those of its `Draft`. Specification 2.7.1.
     """
 
     iteration: int

@@ -39,8 +39,8 @@ class LastRun:
         self._maker: object = _current_task()
         self._seen_by_maker: EndedRun | None = None
 
-    def share(self) -> None:
-        """Forget who made the pattern, so that everyone sees the runs of their own context alone."""
+    def forget_maker(self) -> None:
+        """Show everyone the runs of their own context alone."""
         self._maker = None
 
     def set(self, began: float, result: ReflectionResult | None, error: str = "") -> None:

@@ -592,4 +592,4 @@ def check_advisor(name: str, value: Any) -> None:
 
 
 DEFAULT_PATTERN = ReflectionPattern()
-DEFAULT_PATTERN.run_options.last_run.share()
+DEFAULT_PATTERN.run_options.last_run.forget_maker()

@@ -158,8 +158,8 @@ class Run:
         An error after the first output ends the run with the versions so far: the error is in the result, or
         raised as `ReflectionFailedError` if the options ask for that. A cancellation after the first output
         is raised once listeners and `get_history()` have the result. These are raised as they are: an error
-        before the first output, a mistake in the evaluator that shows on its first call, and the
-        `ChangedRunError` of a journal that another program began.
+        before the first output, the `ChangedRunError` of a journal that another program began and, unless
+        `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
         outer = allowance.set(None)  # a run inside a step of another run has its own budget
         try:
@@ -428,7 +428,7 @@ class Run:
         return advice
 
     async def _observe_failure(self, error: BaseException) -> None:
-        """Tell the advisors that the run failed before its first version; a cancelled run did not fail.
+        """Tell the advisors that the run raised instead of returning; a cancelled run did not fail.
 
         This is not a step, since a resumed run must find the same steps as before the failure.
         """
