@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,12 +32,14 @@ from redraft.text.characters import visible
 from redraft.types import render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from redraft.notes.note import Note
 
+MIN_TITLE, MAX_TITLE = 12, 90
+"""Characters of a task's title: at least in a table, at most on a line."""
 VERSION = "2 or v2, first, last, now (the one in force)."
 TaskName = Annotated[
     str,
@@ -58,32 +61,101 @@ notes = command_group(default="list", help="List the notes on tasks, and choose 
 @handles_errors
 async def list_notes(database: Database = None, as_json: options.Json = False) -> None:
     """List the notes on tasks. Shows what is in force, and whether it helps."""
-    async with Notes(database) as opened:
-        tasks = await opened.list()
-    if as_json:
-        emit_json({"database": opened.location, "tasks": [task.row() for task in tasks]})
-        return
+    async with Notes(database) as stored:
+        tasks = await stored.list()
     console = CalmConsole()
-    if tasks:
-        console.show(notes_table(tasks, console.width, is_utf8=console.is_utf8))
+    if as_json:
+        emit_json({"database": stored.location, "tasks": [task.row() for task in tasks]})
+    elif tasks:
+        console.show(_tasks_table(tasks, console))
     else:
-        place = f"No notes are kept in {opened.location} yet."
         console.show(
-            Text(f"{place}\nA task of an Ensemble has some after its first accepted run with reflect=True.")
+            Text(
+                f"No notes are kept in {stored.location} yet.\n"
+                "A task of an Ensemble has some after its first accepted run with reflect=True."
+            )
         )
+
+
+def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> Table:
+    """Return a row for each task; its title gets the width that the other columns leave."""
+    columns: dict[str, list[str | Text]] = {
+        "id": [_short_id(task) for task in tasks],
+        "notes": [str(task.noted.run_count) for task in tasks],
+        "in force": [_version(task.noted.in_force) for task in tasks],
+        "state": [_state(task) for task in tasks],
+        "before": [_score(task.before) for task in tasks],
+        "now": [_score_now(task) for task in tasks],
+    }
+    if console.is_utf8:
+        columns[""] = [_curve(task, longest=10) for task in tasks]
+    taken = sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
+    room = max(MIN_TITLE, console.width - taken)
+    columns["task"] = [shortened(visible(task.title), room) for task in tasks]
+    return _table(columns, numbers=("notes", "before", "now"))
+
+
+def _score_now(task: TaskNotes) -> Text:
+    """Return the mean score with the note in force, coloured if it differs from that without notes."""
+    before, now = task.before, task.now
+    if before is None or now is None or round(before, 2) == round(now, 2):
+        return Text(_score(now))
+    return Text(_score(now), GOOD if now > before else BAD)
 
 
 @notes.command()
 @handles_errors
 async def show(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
     """Show the note on a task. Prints it as it is put before the task, with its latest versions."""
-    async with Notes(database) as opened:
-        shown = await opened.get(task)
-    if as_json:
-        emit_json(shown.document())
-        return
+    async with Notes(database) as stored:
+        found = await stored.get(task)
     console = CalmConsole()
-    console.show(notes_view(shown, is_utf8=console.is_utf8))
+    if as_json:
+        emit_json(found.document())
+    else:
+        console.show(_task_view(found, console))
+
+
+def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
+    """Return the note in force as it is put before the task, whether it helps, and the latest versions."""
+    noted = task.noted
+    in_force = f", {_version(noted.in_force)} of {noted.run_count} in force" if noted.in_force else ""
+    parts: list[RenderableType] = [
+        Text.assemble((_short_id(task), "bold"), f"  {_title(task)}"),
+        Text.assemble("Notes: ", _state(task), in_force, _why_off(task)),
+    ]
+    if any(use.score is not None for use in task.uses):
+        scores = (
+            f"Score of a run's first version: {_score(task.before)} before notes, "
+            f"{_score(task.now)} in the latest runs with one"
+        )
+        parts.append(Text(f"{scores}   {_curve(task, longest=12)}" if console.is_utf8 else scores))
+    if (effect := task.effect) is not None:
+        interval = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}"
+        parts.append(Text(f"Trial: {effect.mean:+.2f} with notes ({interval})"))
+    parts.append("")
+    if (note := task.in_force) is not None:
+        parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]
+    parts += [_versions_table(task), Text("* in force", QUIET)]
+    if older := noted.run_count - len(task.revisions):
+        parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` has all", QUIET))
+    return Group(*parts)
+
+
+def _versions_table(task: TaskNotes) -> Table:
+    """Return a row for each version, the newest first, with a star at the one in force."""
+    latest, in_force = task.revisions[::-1], task.noted.in_force
+    runs = Counter(use.version for use in task.uses)
+    columns = {
+        "version": [f"{'*' if note.version == in_force else ' '} v{note.version}" for note in latest],
+        "made": [when(note.reflection.reflected_at) for note in latest],
+        "based on": [_version(note.based_on) for note in latest],
+        "tokens": [str(note.tokens) for note in latest],
+        "runs with it": [str(runs[note.version]) for note in latest],
+        "score": [_score(task.mean_score(note)) for note in latest],
+        "by run": [visible(note.run_id) for note in latest],
+    }
+    return _table(columns, numbers=("tokens", "runs with it", "score"))
 
 
 @notes.command()
@@ -96,13 +168,27 @@ async def diff(
     as_json: options.Json = False,
 ) -> None:
     """Compare two versions of a note, word by word."""
-    async with Notes(database) as opened:
-        compared, before, after = await opened.compare(task, older, newer)
-    if as_json:
-        emit_json(compared.diff_document(before, after))
-        return
+    async with Notes(database) as stored:
+        found, before, after = await stored.compare(task, older, newer)
     console = CalmConsole()
-    console.show(notes_diff(compared, before, after, coloured=console.is_coloured))
+    if as_json:
+        emit_json(found.diff_document(before, after))
+    else:
+        console.show(_diff_view(found, before, after, coloured=console.is_coloured))
+
+
+def _diff_view(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:
+    """Return the differences between two versions, under a line with their scores."""
+    title = Text(f"{_scored_version(task, older)} > {_scored_version(task, newer)}", "bold")
+    before, after = task.block(older), task.block(newer)
+    if before == after:
+        return Group(title, "", Text("The notes are the same."))
+    return Group(title, "", changes(before, after, coloured=coloured, longest=None))
+
+
+def _scored_version(task: TaskNotes, note: Note) -> str:
+    mean = task.mean_score(note)
+    return f"version {note.version}" + ("" if mean is None else f" ({_score(mean)})")
 
 
 @notes.command()
@@ -114,8 +200,8 @@ async def rollback(
     as_json: options.Json = False,
 ) -> None:
     """Put an older version in force. It stays until a run with it has taught the next one."""
-    async with Notes(database) as opened:
-        show_state(await opened.roll_back(task, version), as_json=as_json)
+    async with Notes(database) as stored:
+        _print_state(await stored.roll_back(task, version), as_json=as_json)
 
 
 @notes.command()
@@ -127,16 +213,26 @@ async def off(
     as_json: options.Json = False,
 ) -> None:
     """Stop giving a task its notes. Its runs still add to them."""
-    async with Notes(database) as opened:
-        show_state(await opened.switch(task, off=True, why=why), as_json=as_json)
+    async with Notes(database) as stored:
+        _print_state(await stored.switch(task, off=True, why=why), as_json=as_json)
 
 
 @notes.command()
 @handles_errors
 async def on(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
     """Give a task its notes again. Those that were in force, else the newest."""
-    async with Notes(database) as opened:
-        show_state(await opened.switch(task, off=False), as_json=as_json)
+    async with Notes(database) as stored:
+        _print_state(await stored.switch(task, off=False), as_json=as_json)
+
+
+def _print_state(task: TaskNotes, *, as_json: bool) -> None:
+    """Print which note is in force now."""
+    if as_json:
+        emit_json(task.row())
+        return
+    noted = task.noted
+    which = f"version {noted.in_force} of {noted.run_count} is" if noted.in_force else "no note is"
+    CalmConsole().show(Text(f"{_title(task)}: {which} in force{_why_off(task)}."), soft_wrap=True)
 
 
 @notes.command()
@@ -152,151 +248,51 @@ async def export(
     """Export the notes. Prints every version with its runs, as JSON or Markdown."""
     if markdown and as_json:
         raise ConfigError("notes export takes either --markdown or --json.")
-    async with Notes(database) as opened:
-        tasks = await opened.read_all(task)
+    async with Notes(database) as stored:
+        tasks = await stored.read_all(task)
     if markdown:
         emit_untrusted("\n".join(each.markdown() for each in tasks))
     else:
         emit_json({"tasks": [each.document() for each in tasks]})
 
 
-def show_state(task: TaskNotes, *, as_json: bool) -> None:
-    """Print which note is in force now."""
-    if as_json:
-        emit_json(task.row())
-    else:
-        CalmConsole().show(state_line(task), soft_wrap=True)
+# --- what the tables and lines above are made of ----------------------------------------------------------
 
 
-MIN_TITLE = 12
-ROW_CURVE = 10
-SHORT_ID = 8
-STATES = {"on": "", "off": BAD, "rolled back": BAD}
-NUMBERS = ("notes", "before", "now")
-
-
-def notes_table(tasks: Sequence[TaskNotes], width: int, *, is_utf8: bool = True) -> Table:
-    """Return a table with a line for each task."""
-    columns: dict[str, list[str | Text]] = {
-        "id": [task.noted.identity[:SHORT_ID] for task in tasks],
-        "notes": [str(task.noted.run_count) for task in tasks],
-        "in force": [version_text(task.noted.in_force) for task in tasks],
-        "state": [state_text(task) for task in tasks],
-        "before": [render_score(task.before).strip() for task in tasks],
-        "now": [now_text(task) for task in tasks],
-    }
-    if is_utf8:
-        columns[""] = [curve(task, ROW_CURVE) for task in tasks]
-    taken = sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
-    room = max(MIN_TITLE, width - taken)
-    columns["task"] = [shortened(visible(task.title), room) for task in tasks]
+def _table(columns: Mapping[str, Sequence[str | Text]], numbers: Collection[str]) -> Table:
+    """Return a table of columns by name, those of `numbers` aligned to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
     for name in columns:
-        table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
+        table.add_column(name, no_wrap=True, justify="right" if name in numbers else "left")
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
     return table
 
 
-def version_text(version: int | None) -> str:
-    """Return a version as text; a dash for none."""
-    return "-" if version is None else f"v{version}"
+def _short_id(task: TaskNotes) -> str:
+    return task.noted.identity[:8]
 
 
-def state_text(task: TaskNotes) -> Text:
-    """Return the state of the notes, coloured."""
-    return Text(task.state, STATES[task.state])
+def _title(task: TaskNotes) -> str:
+    return shortened(visible(task.title), MAX_TITLE)
 
 
-def now_text(task: TaskNotes) -> Text:
-    """Return the mean score with the note in force, coloured by whether it is above the one before notes."""
-    before, now = task.before, task.now
-    known = before is not None and now is not None and round(before, 2) != round(now, 2)
-    return Text(render_score(now).strip(), (GOOD if (now or 0) > (before or 0) else BAD) if known else "")
+def _state(task: TaskNotes) -> Text:
+    return Text(task.state, "" if task.state == "on" else BAD)
 
 
-def curve(task: TaskNotes, longest: int) -> str:
+def _why_off(task: TaskNotes) -> str:
+    return f" ({visible(task.noted.why_off)})" if task.noted.why_off else ""
+
+
+def _version(number: int | None) -> str:
+    return "-" if number is None else f"v{number}"
+
+
+def _score(score: float | None) -> str:
+    return render_score(score).strip()
+
+
+def _curve(task: TaskNotes, longest: int) -> str:
     """Return a sparkline of the scores; empty if no run was scored."""
     return sparkline(task.trend, longest) if any(score is not None for score in task.trend) else ""
-
-
-INDENT = (0, 0, 0, 2)
-MAX_TITLE = 90
-HISTORY_CURVE = 12
-
-
-def notes_view(task: TaskNotes, *, is_utf8: bool = True) -> RenderableType:
-    """Return the note in force as it is put before the task, and the revisions."""
-    parts: list[RenderableType] = [_head(task), *_scores(task, is_utf8=is_utf8), ""]
-    if (note := task.in_force) is not None:
-        parts += [Padding(Text(visible(task.block(note))), INDENT), ""]
-    parts += [_revisions(task), Text("* in force", QUIET)]
-    if older := task.noted.run_count - len(task.revisions):
-        parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` has all", QUIET))
-    return Group(*parts)
-
-
-def state_line(task: TaskNotes) -> Text:
-    """Return one line on which note is in force."""
-    noted = task.noted
-    which = f"version {noted.in_force} of {noted.run_count} is" if noted.in_force else "no note is"
-    why = f" ({visible(noted.why_off)})" if noted.why_off else ""
-    return Text(f"{shortened(visible(task.title), MAX_TITLE)}: {which} in force{why}.")
-
-
-def notes_diff(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:
-    """Return the differences between two revisions, word by word."""
-    head = Text(
-        f"version {older.version}{_scored(task, older)} > version {newer.version}{_scored(task, newer)}"
-    )
-    before, after = task.block(older), task.block(newer)
-    if before == after:
-        return Group(Text(head.plain, "bold"), "", Text("The notes are the same."))
-    return Group(Text(head.plain, "bold"), "", changes(before, after, coloured=coloured, longest=None))
-
-
-def _scored(task: TaskNotes, note: Note) -> str:
-    mean = task.mean_score(note)
-    return "" if mean is None else f" ({render_score(mean)})"
-
-
-def _head(task: TaskNotes) -> Text:
-    noted = task.noted
-    line = Text.assemble(
-        (noted.identity[:SHORT_ID], "bold"), f"  {shortened(visible(task.title), MAX_TITLE)}"
-    )
-    line.append("\n").append_text(Text.assemble("Notes: ", state_text(task)))
-    line.append(f", {version_text(noted.in_force)} of {noted.run_count} in force" if noted.in_force else "")
-    return line.append(f" ({visible(noted.why_off)})" if noted.why_off else "")
-
-
-def _scores(task: TaskNotes, *, is_utf8: bool) -> list[RenderableType]:
-    if not any(use.score is not None for use in task.uses):
-        return []
-    line = f"Score of a run's first version: {render_score(task.before).strip()} before notes, "
-    line += f"{render_score(task.now).strip()} in the latest runs with one"
-    lines: list[RenderableType] = [Text(f"{line}   {curve(task, HISTORY_CURVE)}" if is_utf8 else line)]
-    if (effect := task.effect) is not None:
-        interval = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}"
-        lines.append(Text(f"Trial: {effect.mean:+.2f} with notes ({interval})"))
-    return lines
-
-
-def _revisions(task: TaskNotes) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
-    for name in ("version", "made", "based on", "tokens", "runs with it", "score", "by run"):
-        right = name in ("tokens", "runs with it", "score")
-        table.add_column(name, no_wrap=True, justify="right" if right else "left")
-    for note in reversed(task.revisions):
-        mark = "*" if note.version == task.noted.in_force else " "
-        runs = sum(use.version == note.version for use in task.uses)
-        table.add_row(
-            f"{mark} v{note.version}",
-            when(note.reflection.reflected_at),
-            version_text(note.based_on),
-            str(note.tokens),
-            str(runs),
-            render_score(task.mean_score(note)).strip(),
-            visible(note.run_id),
-        )
-    return table
