@@ -13,7 +13,7 @@ from redraft._texts import counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.notes.note import Note, NotedTask, NoteUse, note_block
-from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
+from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
 from redraft.stats import effect_of
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.notes.store import NoteStore
     from redraft.stats import Effect
+    from redraft.stores.base import Store
 
 T = TypeVar("T")
 
@@ -47,17 +47,17 @@ URL_SCHEMES = ("postgresql://", "postgres://")
 class Notes:
     """The notes on tasks: list them, read one task's, and choose what is in force. An async context manager.
 
-    `database` is a SQLite file or a PostgreSQL URL; without it, the project's own. `task` in all methods is a
-    task's name, a part of its description, or how its identity begins. What is read has its secrets
-    withheld. Raises `ConfigError` if there is no such database, and if the settings keep nothing; methods
-    raise `ConfigError` for a task or version that does not exist, and `StoreError` if the store can't be
-    read.
+    `database` is a SQLite file, a PostgreSQL URL or an open `Store`; without it, the project's own. `task` in
+    all methods is a task's name, a part of its description, or how its identity begins; to change one that
+    was read, pass its `NotedTask`. What is read has its secrets withheld.
+
+    Raises `ConfigError` if there is no such database, and if the settings keep nothing; methods raise
+    `ConfigError` for a task or version that does not exist, and `StoreError` if the store can't be read.
     """
 
-    def __init__(self, database: str | None = None) -> None:
-        self._store = _opened(database)
+    def __init__(self, database: str | Store | None = None) -> None:
+        self._store, self.location = _opened(database)
         self._redactor = redactor_of_environment()
-        self.location = _location(database)
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,14 +97,14 @@ class Notes:
         read = await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=0)
         return self._shown((read, notes[0], notes[1]))
 
-    async def roll_back(self, task: str, version: str) -> TaskNotes:
+    async def roll_back(self, task: str | NotedTask, version: str) -> TaskNotes:
         """Put an older version in force, until a run with it has taught the next one."""
-        noted = await self._find(task)
+        noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
 
-    async def switch(self, task: str, *, off: bool, why: str = "") -> TaskNotes:
+    async def switch(self, task: str | NotedTask, *, off: bool, why: str = "") -> TaskNotes:
         """Stop giving a task its notes, or start again; while they are off, runs still add revisions."""
-        noted = await self._find(task)
+        noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.switch(noted.identity, off=off, why=why))
 
     async def _find(self, task: str) -> NotedTask:
@@ -120,24 +120,20 @@ class Notes:
         return self._redactor.redact_object(value)
 
 
-def _opened(database: str | None) -> NoteStore:
+def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
+    """Return the notes in a database, and where they are, without a password; no place for an open store."""
     if database is None:
         required_project_store("notes")
-        return project_notes()
+        return project_notes(), str(project_place())
+    if not isinstance(database, str):
+        return NoteStore(database), ""
     if database.startswith(URL_SCHEMES):
-        return PostgresReflectionStore(database)
+        return PostgresReflectionStore(database), without_password(database)
     if not Path(database).is_file():
         raise ConfigError(
             f"There is no database {database!r}; give a file, or a URL that begins with {URL_SCHEMES[0]}."
         )
-    return SqliteReflectionStore(database)
-
-
-def _location(database: str | None) -> str:
-    """Return where the notes are, without a password."""
-    if database is None:
-        return str(project_place())
-    return without_password(database) if database.startswith(URL_SCHEMES) else database
+    return SqliteReflectionStore(database), database
 
 
 @dataclass(frozen=True)  # without slots, for the cached property

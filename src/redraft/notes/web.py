@@ -13,9 +13,9 @@ from redraft.notes.notes import (
     LISTED_RUNS,
     SHOWN_REVISIONS,
     SHOWN_RUNS,
+    Notes,
     TaskNotes,
     find_revision,
-    find_version,
     mean_of,
     read_notes,
 )
@@ -108,7 +108,7 @@ async def task(request: PageRequest) -> TaskView:
     """Read the notes on a task; compare version `a` with `b`, by default the one in force with its base."""
     project = request.project
     store = NoteStore(project.store)
-    noted = await _noted(store, request.path["identity"])
+    noted = await _noted(request)
     read = await read_notes(store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
     older, newer = await _compared(request, store, noted)
     latest = read.uses[: -LATEST_RUNS - 1 : -1]
@@ -121,8 +121,9 @@ async def task(request: PageRequest) -> TaskView:
     return TaskView(TaskNotes(noted, notes, runs), older, newer, latest, stored)
 
 
-async def _noted(store: NoteStore, identity: str) -> NotedTask:
-    noted = await store.noted(identity)
+async def _noted(request: PageRequest | Form) -> NotedTask:
+    identity = request.path["identity"]
+    noted = await NoteStore(request.project.store).noted(identity)
     if noted is None:
         raise NotFoundError(f"There are no notes on the task {identity!r}.")
     return noted
@@ -231,25 +232,21 @@ def samples_of(uses: Sequence[NoteUse]) -> list[Sample]:
 
 
 async def _roll_back(form: Form) -> str:
-    store = NoteStore(form.project.store)
-    noted = await _noted(store, form.path["identity"])
-    version = find_version(noted, form.text("version"))
-    await store.rollback(noted.identity, version)
-    return f"Version {version} is in force, until a run with it leads to the next version."
+    task = await _noted(form)
+    task = (await Notes(form.project.store).roll_back(task, form.text("version"))).noted
+    return f"Version {task.in_force} is in force, until a run with it leads to the next version."
 
 
 async def _switch_off(form: Form) -> str:
-    store = NoteStore(form.project.store)
-    noted = await _noted(store, form.path["identity"])
-    await store.switch(noted.identity, off=True, why=form.text("why", "").strip())
+    task = await _noted(form)
+    await Notes(form.project.store).switch(task, off=True, why=form.text("why", "").strip())
     return "The notes on this task are off. What its runs teach is still recorded."
 
 
 async def _switch_on(form: Form) -> str:
-    store = NoteStore(form.project.store)
-    noted = await _noted(store, form.path["identity"])
-    noted = await store.switch(noted.identity, off=False)
-    return f"The notes on this task are on; version {noted.in_force} is in force."
+    task = await _noted(form)
+    task = (await Notes(form.project.store).switch(task, off=False)).noted
+    return f"The notes on this task are on; version {task.in_force} is in force."
 
 
 PATH = "/tasks/{identity:path}"
