@@ -139,7 +139,7 @@ def run_view(run: KeptRun) -> RunView:
         [_version(version, run, in_full) for version in record.versions],
         _bars(steps),
         [
-            Talk(one.step.name, one.version, tuple(step.exchange for step in one.inner))
+            StepCalls(one.step.name, one.version, tuple(step.exchange for step in one.inner))
             for one in steps
             if one.inner
         ],
@@ -160,7 +160,7 @@ class RunView:
     first_to_best: Comparison | None
     versions: list[VersionView]
     bars: list[Bar]
-    talks: list[Talk]
+    calls: list[StepCalls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class StepCalls:
     """The model calls within one step of the loop."""
 
     step: str
