@@ -295,7 +295,7 @@ def findings_text(found: Findings) -> RenderableType:
         *_section("Extras", _rows(extras)),
         *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
         *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
-        *_section("Where runs are kept", _rows([stored])),
+        *_section("Where runs are stored", _rows([stored])),
         *_section("Settings", settings_rows(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )

@@ -63,7 +63,7 @@ def redraft(tmp_path, environment):
 
 
 def test_a_run_is_stored_shown_and_exported(redraft, server, postgres):
-    assert "No runs are kept in postgresql://postgres@" in redraft("runs").stdout
+    assert "No runs are stored in postgresql://postgres@" in redraft("runs").stdout
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE)
     assert (done.returncode, done.stdout) == (0, "aaa\n"), done.stderr
@@ -138,4 +138,6 @@ def test_a_run_continues_while_the_server_is_unreachable(redraft, server):
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE, REDRAFT_DATABASE_URL=f"postgresql://me:{HIDDEN}@localhost:1/db")
     assert (done.returncode, done.stdout) == (0, "aaa\n")
-    assert "The run is not kept: The PostgreSQL database 'db' on localhost:1 can't be reached" in done.stderr
+    assert (
+        "The run is not stored: The PostgreSQL database 'db' on localhost:1 can't be reached" in done.stderr
+    )

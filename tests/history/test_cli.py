@@ -80,7 +80,7 @@ def test_runs_says_where_it_looked_if_there_are_none(project):
     result = redraft("runs")
     assert result.exit_code == 0
     told = " ".join(result.stdout.split())
-    assert f"No runs are kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
+    assert f"No runs are stored in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
     assert "try `redraft demo`" in told
     assert not (project / ".redraft").exists()
     assert document(redraft("runs", "--json")) == {
@@ -194,7 +194,7 @@ def test_an_unknown_id_is_an_error(project, command):
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
     assert "There is no run 'nonsense' here; `redraft runs` lists those there are." in result.stderr
-    assert "No runs are kept here yet." in redraft(name, "last", *more).stderr
+    assert "No runs are stored here yet." in redraft(name, "last", *more).stderr
 
 
 def test_prompts_are_shown_verbatim(revised):
@@ -271,7 +271,7 @@ def test_without_utf_8_no_sparkline_is_shown():
 def test_a_check_is_kept(project, monkeypatch):
     script(monkeypatch)
     result = redraft("check", "d.txt", "-c", "c.yaml")
-    assert result.stderr.startswith("Kept as ")
+    assert result.stderr.startswith("Stored as ")
     assert "redraft check, just now" in redraft("show", "last").stdout
 
 

@@ -94,7 +94,7 @@ def test_spend_after_the_best_version_is_shown():
         ([run("a"), run("b", reason=None, process=GONE)], "Not counted yet: 1 interrupted."),
         ([run("a"), run("b", parent="x")], "1 inside others"),
         ([run("a", reason=None)], "No runs finished in this period."),
-        ([], "No finished runs are kept here yet."),
+        ([], "No finished runs are stored here yet."),
     ],
 )
 def test_unknown_costs_are_mentioned(runs, told):

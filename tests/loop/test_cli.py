@@ -118,7 +118,7 @@ def test_the_id_of_a_kept_run_is_on_stderr(revised):
     result = revised("aaa")
     assert result.stdout == "aaa\n"
     run_id = document(redraft("show", "last", "--json"))["run_id"]
-    assert f"Kept as {run_id}; redraft show last" in result.stderr.splitlines()
+    assert f"Stored as {run_id}; redraft show last" in result.stderr.splitlines()
 
 
 @pytest.mark.parametrize("words", [["revise", "-m", "any:model"], ["check"]])
@@ -134,8 +134,8 @@ def test_an_unwritable_store_costs_no_answer(revised, project):
     (project / ".redraft").write_text("this is no folder")
     result = revised("aaa")
     assert (result.exit_code, result.stdout) == (0, "aaa\n")
-    assert "Note: The run is not kept: " in " ".join(result.stderr.split())
-    assert "Kept as" not in result.stderr
+    assert "Note: The run is not stored: " in " ".join(result.stderr.split())
+    assert "Stored as" not in result.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["--no-keep"]])

@@ -92,7 +92,7 @@ def test_keeping_can_be_switched_off(project, monkeypatch, way):
 def test_an_id_without_a_store_is_an_error(project, monkeypatch, keep, why):
     with monkeypatch.context() as changed:
         changed.setenv("REDRAFT_HOME", "")
-        with pytest.raises(ConfigError, match=f"'x' is not kept, so it can't be resumed: .*{why}"):
+        with pytest.raises(ConfigError, match=f"'x' is not stored, so it can't be resumed: .*{why}"):
             asyncio.run(writer(keep).run_as("x", "sky"))
 
 
@@ -367,7 +367,7 @@ def test_a_new_run_that_can_not_be_kept_still_runs(caplog):
         result = asyncio.run(writer(keep=Broken()).run("sky"))
     assert len(result.history.versions) == 3
     assert "no database of Redraft's" in result.diagnostics["not_kept"]
-    assert "The run is not kept" in caplog.text
+    assert "The run is not stored" in caplog.text
 
 
 def test_resuming_from_an_unreadable_store_is_an_error():

@@ -93,7 +93,7 @@ def test_why_shows_the_recorded_stop():
     ("fields", "rule", "says"),
     [
         ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
-        ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are kept"),
+        ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are stored"),
         ({"status": "failed", "error": "E: x"}, "failed", "A step failed after version 1: E: x"),
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),
     ],

@@ -429,7 +429,7 @@ def test_a_failed_call_can_be_resumed_and_is_said_with_its_place(ran, monkeypatc
     assert result.exit_code == code
     said, kept = result.stderr.splitlines()[-2:]
     assert said == f"Error: w.yaml, line 5, node 'two': {error}"
-    assert kept.startswith("Kept as ")
+    assert kept.startswith("Stored as ")
     assert kept.endswith("; redraft resume last")
     model = script_workflows(monkeypatch, "hello")
     again = redraft("resume", "last")

@@ -151,7 +151,7 @@ def test_an_error_that_was_passed_over_is_the_same_when_it_is_resumed():
 def test_one_that_is_not_kept_leaves_nothing_and_can_t_be_resumed():
     made, _, _ = kept(False)
     assert made.run_sync().state["second"] == "TWO"
-    with pytest.raises(ConfigError, match="is not kept"):
+    with pytest.raises(ConfigError, match="is not stored"):
         made.run_sync(run_id="w")
 
 

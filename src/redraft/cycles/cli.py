@@ -93,7 +93,7 @@ def run(
 ) -> None:
     """Run an agent. It runs on its triggers until interrupted, or once if they are manual.
 
-    Its memory is kept in the project, or in the long-term storage of the settings. A cycle that was killed
+    Its memory is stored in the project, or in the long-term storage of the settings. A cycle that was killed
     resumes where it stopped. Exit code 1 means that the last cycle failed.
     """
     with surface(debug=debug):

@@ -443,10 +443,10 @@ class Stages(Strict):
 
 
 class MemoryLimits(Strict):
-    """How much memory prompts show, and how many cycles are kept."""
+    """How much memory prompts show, and how many cycles are stored."""
 
     prompt_tokens: int = Field(2_000, ge=0, description="For all memory keys of one prompt together.")
-    cycles: int = Field(1_000, ge=1, description="How many cycles are kept, with their memory changes.")
+    cycles: int = Field(1_000, ge=1, description="How many cycles are stored, with their memory changes.")
 
 
 class AgentSpec(Strict):

@@ -1,4 +1,4 @@
-"""Commands on kept runs: `redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
+"""Commands on stored runs: `redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def _no_runs(place: str, *, filtered: bool) -> str:
     if filtered:
         return f"No run in {place} matches."
     return (
-        f"No runs are kept in {place} yet.\n"
-        "Every run of an Agent and of check, revise and demo is kept: try `redraft demo`."
+        f"No runs are stored in {place} yet.\n"
+        "Every run of an Agent and of check, revise and demo is stored: try `redraft demo`."
     )
 
 
@@ -489,7 +489,7 @@ def _prompts_view(run: KeptRun) -> RenderableType:
     if not parts:
         parts = [
             "",
-            Text("No model was called in this run, or its prompts and replies were not kept.", QUIET),
+            Text("No model was called in this run, or its prompts and replies were not stored.", QUIET),
         ]
     return Group(*parts)
 
@@ -752,7 +752,7 @@ def _read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
 
 
 def _with_store(read: Callable[[Store], Awaitable[T]]) -> T:
-    """Read from the project's store; raises `ConfigError` if the settings keep nothing."""
+    """Read from the project's store; raises `ConfigError` if the settings store nothing."""
 
     async def reading() -> T:
         async with open_project_store():

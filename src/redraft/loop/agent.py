@@ -56,8 +56,8 @@ class Agent:
     `lessons` (or any other advisor) give advice before each run, in addition to the pattern's advisors, and
     learn from its result, with the agent's model if they have none of their own.
 
-    An agent has no state of its runs, so it may serve many at once. Each run is kept under the agent's `name`
-    in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
+    An agent has no state of its runs, so it may serve many at once. Each run is stored under the agent's
+    `name` in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
     Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
     spent.
@@ -102,7 +102,7 @@ class Agent:
         """Wrap a Pydantic AI agent: its output, of whatever type, is judged and revised.
 
         The agent keeps its validators, retries and settings. Its model judges, too, unless the pattern or the
-        settings name another. Runs are kept under `name`, by default the agent's own name.
+        settings name another. Runs are stored under `name`, by default the agent's own name.
         """
         return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
 
@@ -134,7 +134,7 @@ class Agent:
 
         `pattern` replaces the agent's own for this run; `draft` is an existing answer to start from. With a
         `run_id`, repeating the call resumes a run that was killed, and returns the result of one that has
-        finished. `step` carries out every effect, instead of the journal of a kept run.
+        finished. `step` carries out every effect, instead of the journal of a stored run.
         """
         return await self._run(query, pattern, draft, run_id, step)
 

@@ -306,11 +306,11 @@ class Runner:
                 return progress.result
 
     def hint(self, result: ReflectionResult) -> str:
-        """Return the id of the kept run and the next command for it; empty if it is not kept."""
+        """Return the id of the stored run and the next command for it; empty if it is not stored."""
         if not self.keep or not load_settings().home or "not_kept" in result.diagnostics:
             return ""
         further = "show" if result.error is None else "resume"
-        return f"Kept as {result.run_id}; redraft {further} last"
+        return f"Stored as {result.run_id}; redraft {further} last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +518,7 @@ def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
-    """Return the criteria of a kept run; functions are imported from this folder, too.
+    """Return the criteria of a stored run; functions are imported from this folder, too.
 
     Raises `ConfigError` if one can't be imported.
     """

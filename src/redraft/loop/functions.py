@@ -48,8 +48,8 @@ def reflected(
 
     The function gets the critique in a parameter `feedback: str` (empty at first), as a structure in
     `attempt: Attempt`, or the whole context in `run: RunContext`. `criteria` or `evaluate` judge; `model` is
-    the judge's model. `pattern` holds all other options; those passed here replace its own. Runs are kept in
-    the project's store, or in the store passed as `keep`; `keep=False` keeps none.
+    the judge's model. `pattern` holds all other options; those passed here replace its own. Runs are stored
+    in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
     Raises `ConfigError` when the function is decorated, not when it is called.
     """

@@ -43,7 +43,7 @@ async def run_kept(
     A run that has finished returns its result again, without a call. One that was interrupted goes on after
     its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
     for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
-    given and the store can't be read. A new run that can't be kept runs all the same, with a warning.
+    given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
     journal = journal_in(step)
     if journal is None:
@@ -76,7 +76,7 @@ async def run_kept(
     result = await keeper.follow(work())
     if keeper.trouble:
         extent = "" if journal.is_closed else ", or not completely"
-        note = f"The run is not kept{extent}: {keeper.trouble}"
+        note = f"The run is not stored{extent}: {keeper.trouble}"
         result.diagnostics = {**result.diagnostics, "not_kept": note}
     elif not options.preserve_all_versions:
         await _delete_other_versions(journal, {version.iteration for version in record.versions})
@@ -120,7 +120,7 @@ class Keeper(Generic[K]):
         """Write the record, or resume the one under this id; return that one if it has finished.
 
         Raises `ChangedRunError` if it is of something else, and `StoreError` if an id was given and the store
-        fails. For a new id that costs no more than a warning: the journal is closed, and nothing is kept.
+        fails. For a new id that costs no more than a warning: the journal is closed, and nothing is stored.
         """
         record, journal = self._record, self._journal
         journal.begin()
@@ -138,7 +138,7 @@ class Keeper(Generic[K]):
         except StoreError as error:
             if journal.resumes:
                 raise
-            logger.warning("The %s is not kept: %s", record.noun, error)
+            logger.warning("The %s is not stored: %s", record.noun, error)
             self.trouble = str(error)
             journal.close()
         return None
@@ -165,7 +165,7 @@ class Keeper(Generic[K]):
         try:
             await journal.store.put(record.stored())
         except StoreError as error:
-            logger.warning("The end of the %s %s is not kept: %s", record.noun, record.run_id, error)
+            logger.warning("The end of the %s %s is not stored: %s", record.noun, record.run_id, error)
             self.trouble = str(error)
         else:
             self.trouble = journal.trouble
@@ -173,7 +173,7 @@ class Keeper(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """The id under which something is kept, and the store; without a store, nothing is kept.
+    """The id under which something is stored, and the store; without a store, nothing is stored.
 
     `resumes` says that the id was given, so there may be records already.
     """
@@ -197,7 +197,7 @@ class RunKey:
             store = keep
         if store is None and run_id is not None:
             why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"
-            raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: {why}.")
+            raise ConfigError(f"The run {run_id!r} is not stored, so it can't be resumed: {why}.")
         if run_id is not None:
             return cls(run_id, store, resumes=True)
         if store is None or inside is None:
@@ -206,7 +206,7 @@ class RunKey:
         return cls(f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
 
     def step(self) -> Step:
-        """Return the step of the run: a new journal, or `direct` if nothing is kept."""
+        """Return the step of the run: a new journal, or `direct` if nothing is stored."""
         return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
 
     def derived(self, suffix: str) -> RunKey:
@@ -242,7 +242,7 @@ class RunKey:
         except StoreError as error:
             # A run without a given id is not resumed, and its own record warns of the store.
             level = logging.WARNING if self.resumes else logging.INFO
-            logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
+            logger.log(level, "What was done for the run %s is not stored (%s): %s", self.run_id, name, error)
 
 
 NOTED = "ensemble_step"

@@ -328,9 +328,9 @@ async def run_functions(
     if until is not None:
         options = replace(options, until=until)
     start = starting_draft(draft)
-    if step is None:  # nothing is kept
+    if step is None:  # nothing is stored
         return await Run(task, verbs, options).to_end(start)
-    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (needed by kept runs alone)
+    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (needed by stored runs alone)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
     return await run_kept(task, verbs, options, step, start, Origin("function", "reflect"))

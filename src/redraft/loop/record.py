@@ -152,7 +152,7 @@ class RunRecord:
     """The record of a run: its task, its versions, and how it ended.
 
     `status` is `running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`; a
-    `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are kept,
+    `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are stored,
     `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
     choices of the pattern that explain why the run stopped. `parent` is the run inside which this one ran,
     `draft` what it started from. Specification 2.7.
@@ -203,7 +203,7 @@ class RunRecord:
         return sum(self.usage_by_role.values(), NOTHING_USED)
 
     def version(self, iteration: int | None) -> ReflectionVersion | None:
-        """Return the version of an iteration, if it is kept."""
+        """Return the version of an iteration, if it is stored."""
         return next((one for one in self.versions if one.iteration == iteration), None)
 
     def result(self) -> ReflectionResult:
@@ -379,7 +379,7 @@ def entry_of(record: RunRecord) -> RunEntry:
 
 
 def _after_best(record: RunRecord) -> TokenUsage:
-    """Add up the usage of the versions after the best one; that of versions not kept is unknown."""
+    """Add up the usage of the versions after the best one; that of versions not stored is unknown."""
     if record.best is None or not record.versions:
         return NOTHING_USED
     later = [version.token_usage for version in record.versions if version.iteration > record.best]

@@ -32,7 +32,7 @@ async def reflect(
     (an `Attempt`), or appended to the prompt. Without `generate`, the model of the settings drafts.
 
     `draft` is an existing output to start from. `until` replaces the convergence rules. `step` carries out
-    every effect: with a `Journalled` step the run is kept, and repeating the call with the same run id
+    every effect: with a `Journalled` step the run is stored, and repeating the call with the same run id
     resumes it.
 
     Raises `ConfigError` before anything is called. Until there is a version to return, an error in `generate`

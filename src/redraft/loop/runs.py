@@ -1,4 +1,4 @@
-"""Runs: list, read and explain the runs that a project has kept."""
+"""Runs: list, read and explain the runs that a project has stored."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revisio
 
 
 class Runs:
-    """The runs that a project has kept: find them, read them, add up what they used.
+    """The runs that a project has stored: find them, read them, add up what they used.
 
     Without `store`, it is the one of the project. Raises `ConfigError` if the settings turn storage off, and
     `StoreError` if the store can't be read.
@@ -174,7 +174,7 @@ class Runs:
         record = only(found, run_id, "runs", lambda one: one.key)
         if record is None:
             raise ConfigError(
-                "No runs are kept here yet."
+                "No runs are stored here yet."
                 if run_id == LAST
                 else f"There is no run {run_id!r} here; `redraft runs` lists those there are."
             )
@@ -384,7 +384,7 @@ class KeptRun:
         progress = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
         if record.state == "killed":
             detail = (
-                f"The process {process.pid} is gone; {progress} are kept, which "
+                f"The process {process.pid} is gone; {progress} are stored, which "
                 "a resumed run does not repeat."
             )
         elif record.state == "unknown":
@@ -461,7 +461,7 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True)
 class KeptStep:
-    """One step of a kept run, as its journal has it.
+    """One step of a stored run, as its journal has it.
 
     `place` is its position (`00003`); that of an inner step is the outer place, a slash, and its name with a
     number. `began` and `elapsed` are its start and end in seconds of the run's clock, `at` is the wall-clock
@@ -523,7 +523,7 @@ class Why:
 class AfterBest:
     """What came after the best version: the number of versions, their usage, and seconds.
 
-    `usage` is None, for unknown, if not all of these versions are kept.
+    `usage` is None, for unknown, if not all of these versions are stored.
     """
 
     versions: int

@@ -50,9 +50,9 @@ class Ensemble:
     own, and reflects unless a task's `ReflectionConfig` or the task names another; without it, the settings
     decide (REDRAFT_MODEL).
 
-    Notes are kept in `reflection_store`, else in the project's store; if the settings keep nothing, for as
+    Notes are stored in `reflection_store`, else in the project's store; if the settings store nothing, for as
     long as this object lives. `on_task_reflected` is called with each note that was stored: a function, sync
-    or async, or a list of them. The run of each task is kept under the task's title, as `keep` says (see
+    or async, or a list of them. the run of each task is stored under the task's title, as `keep` says (see
     `Agent`).
 
     One ensemble can serve many runs at once. Raises `ConfigError` for everything that can be known to be

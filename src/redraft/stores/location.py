@@ -39,7 +39,7 @@ class Place:
     def open(self) -> Store:
         """Return the store; raises `ConfigError` for an invalid URL."""
         if isinstance(self.database, Path):
-            from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not kept needs none)
+            from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not stored needs none)
 
             return SqliteStore(self.database, self.space)
         from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (likewise)
@@ -89,7 +89,7 @@ def required_project_store(things: str) -> Store:
     """Return the project's store; raises `ConfigError` if the settings keep nothing, hence no `things`."""
     store = project_store()
     if store is None:
-        raise ConfigError(f"The setting `home` (REDRAFT_HOME) is empty, so no {things} are kept here.")
+        raise ConfigError(f"The setting `home` (REDRAFT_HOME) is empty, so no {things} are stored here.")
     return store
 
 

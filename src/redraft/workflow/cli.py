@@ -147,7 +147,7 @@ def run(
             result = asyncio.run(_run(workflow, inputs, listener, keep=keep))
         console.say(ending_text(result))
         if result.run_id:
-            console.say(f"Kept as {result.run_id}; redraft show last")
+            console.say(f"Stored as {result.run_id}; redraft show last")
         print_result(result, progress.last, as_json=as_json)
 
 
@@ -246,7 +246,7 @@ def _report_failure(
 
     def say_kept(command: str) -> None:
         if progress.run_id:
-            say(f"Kept as {progress.run_id}; redraft {command} last")
+            say(f"Stored as {progress.run_id}; redraft {command} last")
 
     try:
         yield
@@ -305,7 +305,7 @@ class WorkflowProgress:
     """Shows the progress of a workflow: a line for each attempt of a loop, and for each finished node.
 
     An event listener and a context manager around one workflow, which also shows the warnings logged
-    meanwhile. `run_id` is empty if the run is not kept; `last` is the value of the latest node.
+    meanwhile. `run_id` is empty if the run is not stored; `last` is the value of the latest node.
     """
 
     def __init__(self, console: CalmConsole, nodes: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Kept workflows: their records, and how to list and read them."""
+"""Stored workflows: their records, and how to list and read them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkflow:
-    """A kept workflow; `launch` is None if a program started it, `created_at` is when it was stored."""
+    """A stored workflow; `launch` is None if a program started it, `created_at` is when it was stored."""
 
     record: WorkflowRecord
     launch: Launch | None
@@ -114,7 +114,7 @@ class KeptWorkflow:
 
 
 class Workflows:
-    """The workflows kept in a store, by default the project's.
+    """The workflows in a store, by default the project's.
 
     Raises `ConfigError` if the settings keep nothing, `StoreError` if the store can't be read.
     """
@@ -324,7 +324,7 @@ class WorkflowRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """A kept workflow with the visits of its nodes, in order."""
+    """A stored workflow with the visits of its nodes, in order."""
 
     kept: KeptWorkflow
     nodes: tuple[NodeRun, ...]

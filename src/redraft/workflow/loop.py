@@ -78,7 +78,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     """Generate, evaluate and correct until the output is valid, at most `max_iterations` times.
 
     `max_iterations` counts attempts: 3 makes at most 3 outputs. Without a corrector the generator runs again
-    with the errors. It is kept, shown and resumed as any other run. If a model that judges fails for good,
+    with the errors. It is stored, shown and resumed as any other run. If a model that judges fails for good,
     the loop ends with the attempts made so far. Raises `ReflectionFailedError`, whose `history` is the list
     in `reflection_history`, if there is no valid output and `on_failure` is `raise`.
     """

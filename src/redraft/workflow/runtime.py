@@ -127,8 +127,8 @@ class Resources:
     """What the nodes of one run share.
 
     `actions` are the user's own, which take precedence over `built_in`. `models` maps names in the file to
-    models or to their names. `keep` says where the runs of loops are kept. `folder` is the file's: files that
-    it refers to are read from there and nowhere else.
+    models or to their names. `keep` says where the runs of loops are stored. `folder` is the file's: files
+    that it refers to are read from there and nowhere else.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
