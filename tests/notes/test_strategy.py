@@ -13,13 +13,16 @@ from redraft.notes.strategy import (
     Sections,
     bounded,
     meta_prompt,
+    redacted,
     sections_of,
     shorten_prompt,
     size_of,
+    storable,
 )
 from redraft.notes.task import ReflectionInput
 from redraft.protocols import ChatReply
 from redraft.types import Issue, ReflectionEvaluation, Task
+from support.redact_corpus import Maker, person
 
 TASK = Task("Research {topic} and say when", "A report")
 
@@ -179,11 +182,11 @@ def test_the_longest_note_is_bounded(text):
     assert all(one.isprintable() for one in cut.observations)
 
 
-TASK_llm_strategy = Task(
+TRENDS = Task(
     "Research AI trends in 2025 and write a summary report",
     "A structured report with sections: Introduction, Key Trends, Conclusion",
 )
-GIVEN = ReflectionInput(TASK_llm_strategy, "# AI trends\nThey go up.")
+GIVEN = ReflectionInput(TRENDS, "# AI trends\nThey go up.")
 
 
 def reply(description="", expected="", observations=(), suggestions=()):
@@ -206,7 +209,7 @@ def test_three_runs_each_build_on_the_one_before():
     for run in (1, 2, 3):
         reflection = reflected(model, given)
         assert reflection.refined_description == f"Research AI trends {run}"
-        assert reflection.refined_expected_output == TASK_llm_strategy.expected_output
+        assert reflection.refined_expected_output == TRENDS.expected_output
         assert (reflection.observations, reflection.suggestions) == ((f"seen {run}",), ("do it",))
         assert reflection.run_count == run
         given = replace(given, prior_reflection=reflection)
@@ -235,7 +238,7 @@ def test_a_long_note_is_asked_to_be_shortened_once_and_then_cut(second, kept):
     model = ScriptedModel([LONG, second])
     reflection = reflected(model, replace(GIVEN, max_tokens=100))
     assert reflection.refined_description == kept
-    assert size_of(reflection, TASK_llm_strategy) <= 100
+    assert size_of(reflection, TRENDS) <= 100
     assert reflection.observations
     assert "at most 100 tokens altogether" in model.requests[1].messages[-1].content
     assert len(model.requests) == 2
@@ -572,7 +575,78 @@ def test_a_long_reply_takes_no_long_time(reply):
     assert isinstance(sections_of(reply), Sections)
 
 
-TASK_meta_prompt = Task(
+SECRET = "correct-horse-" + "battery-staple-77"
+LOGIN = "Connect as admin with password: " + "Tr0ub4dor" + "&3xyz"
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_no_text_of_a_reflection_keeps_a_secret(place, monkeypatch):
+    monkeypatch.setenv("REDRAFT_TEST_API_KEY", SECRET)
+    parts = ["d", "e", ("o",), ("s",)]
+    parts[place] = f"use {SECRET} now" if place < 2 else ("first", f"use {SECRET} now")
+    kept = redacted(TaskReflection(*parts))
+    assert SECRET not in repr(kept)
+    assert repr(kept).count("[withheld: ") == 1
+    assert redacted(kept) == kept
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_no_text_of_a_reflection_keeps_personal_data(place):
+    text, personal = person(Maker())
+    parts = ["d", "e", ("o",), ("s",)]
+    parts[place] = text if place < 2 else ("first", text)
+    kept = repr(redacted(TaskReflection(*parts)))
+    assert kept.count("[withheld: ") == 3
+    assert not any(value in kept for value in personal)
+
+
+def test_text_around_secrets_stays():
+    reflection = TaskReflection(
+        "Log in with {user} and password={password}", "e", ("o",), ("s",), run_count=3
+    )
+    assert redacted(reflection) == reflection
+
+
+def test_a_text_that_is_the_tasks_own_is_withheld_too():
+    kept = storable(TaskReflection("", ""), ReflectionInput(Task(LOGIN), "out"))
+    assert kept.refined_description == "Connect as admin with password: [withheld: password]"
+
+
+def test_no_cut_leaves_half_of_a_secret():
+    key = "\n".join(
+        ["-----BEGIN " + "PRIVATE KEY-----", *["MIIEvQIBADANBgkq" * 4] * 40, "-----END " + "PRIVATE KEY-----"]
+    )
+    subject = ReflectionInput(Task("d"), "out", max_tokens=100)
+    kept = storable(TaskReflection(f"Use this key:\n{key}\nand no other.", "e"), subject)
+    assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
+
+
+def test_the_result_of_a_custom_strategy_is_not_changed():
+    task = Task("Research {topic}", "A report")
+    answer = TaskReflection.of_first_run("Research {topic} well", "A report", ["Custom analysis applied"], [])
+    assert storable(answer, ReflectionInput(task, "out")) == answer
+
+
+def test_a_reflection_beyond_its_bounds_is_not_stored():
+    subject = ReflectionInput(Task("About {topic}"), "out")
+    with pytest.raises(OutputError, match="lost"):
+        storable(TaskReflection("About it", ""), subject)
+
+
+@pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])
+def test_other_objects_are_refused(answer):
+    with pytest.raises(OutputError, match="must return a TaskReflection, got"):
+        storable(answer, ReflectionInput(Task("d"), "out"))
+
+
+def test_text_that_cannot_be_redacted_is_refused_without_being_quoted(monkeypatch):
+    monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "kept" not in text)
+    with pytest.raises(OutputError, match="holds a secret that could not be withheld") as caught:
+        redacted(TaskReflection("d", "e", (), ("kept value",)))
+    assert "value" not in str(caught.value)
+
+
+REPORT = Task(
     "Research AI trends and write a summary report", "A structured markdown report with three sections"
 )
 
@@ -621,7 +695,7 @@ SUGGESTIONS:
 
 
 def test_the_documented_words_are_all_there():
-    prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, "# AI trends\nThey go up."))
+    prompt = meta_prompt(ReflectionInput(REPORT, "# AI trends\nThey go up."))
     assert prompt.startswith(BEFORE)
     produced, analysis, rest = prompt.removeprefix(BEFORE).partition(ANALYSIS)
     assert "\n# AI trends\nThey go up.\n>>>>>>>> " in produced
@@ -632,7 +706,7 @@ def test_the_documented_words_are_all_there():
 
 def test_the_note_in_force_goes_with_its_run_number_and_both_lists():
     prior = TaskReflection("Research better", "", ("no sources",), ("ask for dates",), run_count=3)
-    prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, "out", prior))
+    prompt = meta_prompt(ReflectionInput(REPORT, "out", prior))
     for part in (
         "## Note in Force (run 3)\n3 earlier runs led to",
         "Research better",
@@ -640,19 +714,17 @@ def test_the_note_in_force_goes_with_its_run_number_and_both_lists():
         "- ask for dates",
     ):
         assert part in prompt
-    assert "Note in Force" not in meta_prompt(ReflectionInput(TASK_meta_prompt, "out"))
-    assert "1 earlier run led" in meta_prompt(
-        ReflectionInput(TASK_meta_prompt, "out", TaskReflection("d", "e"))
-    )
+    assert "Note in Force" not in meta_prompt(ReflectionInput(REPORT, "out"))
+    assert "1 earlier run led" in meta_prompt(ReflectionInput(REPORT, "out", TaskReflection("d", "e")))
 
 
 def test_the_evaluation_is_in_the_prompt():
     issues = (Issue("no sources", criterion="facts"),)
     evaluation = ReflectionEvaluation(0.5, {"facts": 0.25, "tone": None}, issues=issues)
-    prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, "out", None, evaluation))
+    prompt = meta_prompt(ReflectionInput(REPORT, "out", None, evaluation))
     assert "Whatever the criteria found wrong must not happen again" in prompt
     assert "Whatever the criteria" not in meta_prompt(
-        ReflectionInput(TASK_meta_prompt, "out", None, ReflectionEvaluation(1.0))
+        ReflectionInput(REPORT, "out", None, ReflectionEvaluation(1.0))
     )
     for part in (
         "Overall: 0.50 of 1, not satisfactory",
@@ -662,7 +734,7 @@ def test_the_evaluation_is_in_the_prompt():
     ):
         assert part in prompt
     assert "could not be judged" in meta_prompt(
-        ReflectionInput(TASK_meta_prompt, "out", None, ReflectionEvaluation(None))
+        ReflectionInput(REPORT, "out", None, ReflectionEvaluation(None))
     )
 
 
@@ -687,7 +759,7 @@ def test_the_prompt_states_the_limits(task, most, parts, absent):
 
 def test_the_middle_of_a_long_output_is_left_out():
     output = "begin" + "x" * 10**6 + "end"
-    prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, output))
+    prompt = meta_prompt(ReflectionInput(REPORT, output))
     assert "[... 976,008 of 1,000,008 characters are left out here ...]" in prompt
     assert "\nbegin" in prompt
     assert "end\n>>>>>>>> " in prompt
@@ -708,7 +780,7 @@ def test_the_middle_of_a_long_output_is_left_out():
 def test_a_hostile_output_is_fenced_and_harmless(output):
     evaluation = ReflectionEvaluation(0.1, issues=(output,))
     prior = TaskReflection("d", "e", (output,), (output,))
-    prompt = meta_prompt(ReflectionInput(TASK_meta_prompt, output, prior, evaluation))
+    prompt = meta_prompt(ReflectionInput(REPORT, output, prior, evaluation))
     assert prompt.encode("utf-8")
     assert all(sign.isprintable() or sign == "\n" for sign in prompt)
     assert prompt.endswith(FORM)
