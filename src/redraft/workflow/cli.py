@@ -190,7 +190,7 @@ def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
 async def _run(
     workflow: Workflow, inputs: Mapping[str, Any], listener: Listener, *, keep: bool
 ) -> WorkflowResult:
-    """Run a workflow, or go on with the one that is resumed_workflow."""
+    """Run a workflow, or resume the one that the command names."""
     on_event = cast("Callable[[WorkflowEvent], None]", listener)  # it takes any dataclass
     if not keep:
         return await workflow.run(inputs, on_event=on_event)
@@ -206,7 +206,7 @@ resumed_workflow: ContextVar[KeptWorkflow | None] = ContextVar("resumed_workflow
 async def _record_launch(store: Store, kept: KeptWorkflow | None) -> str | None:
     """Record the command that starts or resumes a workflow; return the id of its run.
 
-    Returns None if the store fails: without the command, the run could not be resumed_workflow.
+    Returns None if the store fails: without the command, the run could not be resumed.
     """
     if kept is not None and kept.launch is not None:
         run_id, launch = kept.record.run_id, replace(kept.launch, process=Process.this())
