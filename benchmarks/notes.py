@@ -16,9 +16,9 @@ from redraft.notes.store import (
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
-    note_for_run,
 )
 from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task
+from redraft.notes.task_run import note_for_run
 from redraft.types import Task as Asked
 
 if TYPE_CHECKING:
