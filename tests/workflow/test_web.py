@@ -7,7 +7,7 @@ import pytest
 
 from redraft import MemoryStore
 from redraft._codec import to_record
-from redraft.history import overview
+from redraft.history import runs_page
 from redraft.loop.record import Process
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
@@ -53,7 +53,7 @@ def test_filters_choose_among_workflows_too(query, kinds):
 
 @pytest.mark.parametrize("query", ["?inner=1", "?name=two+nodes", "?status=finished"])
 def test_a_page_after_a_page_shows_each_once(tmp_path, monkeypatch, query):
-    monkeypatch.setattr("redraft.history.overview.MOST", 3)
+    monkeypatch.setattr("redraft.history.runs_page.MOST", 3)
     store = kept(*(f"w{number}" for number in range(4)), store=SqliteStore(tmp_path / "r.db"))
     client, seen, older = pages(store), [], ""
     while older is not None:
@@ -176,7 +176,7 @@ def test_one_at_work_moves_until_its_process_is_gone():
         page, table = PageRequest(project, {"run_id": "w"}, {}), PageRequest(project, {}, {})
 
         async def marks():
-            return await SLICE.pages[0].fingerprint(page), await overview.PAGE.fingerprint(table)
+            return await SLICE.pages[0].fingerprint(page), await runs_page.PAGE.fingerprint(table)
 
         seen = [await marks()]
         step = {"name": "node one", "began": 0.0, "elapsed": 1.0, "at": "2026-11-22T03:45:01+00:00"}

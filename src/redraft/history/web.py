@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redraft.history import changes, contrast, overview, run_page, spend
+from redraft.history import changes, contrast, run_page, runs_page, spend
 from redraft.web.page import Slice
 
 SLICE = Slice(
-    (overview.PAGE, run_page.PAGE, changes.PAGE, contrast.PAGE, spend.PAGE), texts=(run_page.OUTPUT,)
+    (runs_page.PAGE, run_page.PAGE, changes.PAGE, contrast.PAGE, spend.PAGE), texts=(run_page.OUTPUT,)
 )
