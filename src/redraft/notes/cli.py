@@ -96,7 +96,7 @@ def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> Table:
 
 
 def _score_now(task: TaskNotes) -> Text:
-    """Return the mean score with the note in force, coloured if it differs from that without notes."""
+    """Return the mean score with the note in force: green above the one before notes, red below it."""
     before, now = task.before, task.now
     if before is None or now is None or round(before, 2) == round(now, 2):
         return Text(_score(now))

@@ -176,8 +176,8 @@ class Workflow:
     ) -> WorkflowResult:
         """Resume a kept run after its last finished node, with its first inputs.
 
-        A finished run returns its result again. `run_id` may be a prefix of an id, or `last`.
-        Raises `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
+        A finished run returns its result again. `run_id` may be a prefix of an id, or `last`. Raises
+        `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
         """
         store = None if isinstance(self._resources.keep, bool) else self._resources.keep
         kept = await Workflows(store).get(run_id)
