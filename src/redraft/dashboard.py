@@ -43,13 +43,17 @@ def slices() -> list[Slice]:
 def ui(
     host: Annotated[
         str,
-        typer.Option(metavar="HOST", help="The address to listen on; others can reach any but loopback."),
+        typer.Option(
+            metavar="HOST",
+            help="The address to listen on. Any address other than loopback is reachable from other "
+            "machines.",
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port to listen on; 0 picks any free port.")
     ] = 8765,
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print the address, but open no browser.")
+        bool, typer.Option("--no-open", help="Print the address without opening a browser.")
     ] = False,
     token: Annotated[
         str | None,
@@ -57,12 +61,12 @@ def ui(
             envvar="REDRAFT_UI_TOKEN",
             show_envvar=True,
             metavar="TOKEN",
-            help="A token that works any number of times; the printed address works once.",
+            help="A reusable access token. Without it, the printed address works only once.",
         ),
     ] = None,
     debug: options.Debug = False,
 ) -> None:
-    """Open the dashboard in a browser. Runs, what they cost, why they stopped, what was learned."""
+    """Open the dashboard in a browser. It shows runs, their costs, why they stopped, and what was learned."""
     with surface(debug=debug):
         import webbrowser
         from importlib.util import find_spec

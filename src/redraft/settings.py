@@ -25,17 +25,20 @@ class Settings:
 
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
     reflection_model: str | None = _setting(
-        "REDRAFT_REFLECTION_MODEL", "The model that judges, if it is another one."
+        "REDRAFT_REFLECTION_MODEL", "The model that judges, if different from `model`."
     )
     embedder: str | None = _setting(
         "REDRAFT_EMBEDDER",
-        "What finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text only.",
+        "The model that finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text "
+        "only.",
     )
     home: str = _setting(
         "REDRAFT_HOME", "The folder to store runs in; if empty, nothing is stored.", ".redraft"
     )
     memory: str = _setting(
-        "REDRAFT_MEMORY", "The folder of what agents learn, as files to read, edit and keep in git.", "memory"
+        "REDRAFT_MEMORY",
+        "The folder for what agents learn, as files you can read, edit and keep in git.",
+        "memory",
     )
     database_url: str | None = _setting(
         "REDRAFT_DATABASE_URL",
@@ -50,9 +53,9 @@ class Settings:
     )
     project: str | None = _setting(
         "REDRAFT_PROJECT",
-        "The name that separates this project's runs from others in the same database or home. The default "
-        "is the folder, on PostgreSQL that of this machine: name projects that run on several, or in "
-        "containers.",
+        "The name that separates this project's runs from others in the same database or home. Defaults to "
+        "the project folder (on PostgreSQL, to the folder on this machine). Set it if the project runs on "
+        "several machines or in containers.",
     )
     models: dict[str, str] = field(
         default_factory=dict[str, str],

@@ -166,7 +166,7 @@ def test_an_agent_without_its_process_is_shown_as_interrupted(project):
 
     listed, page = asyncio.run(main())
     assert "✗ interrupted" in listed.words
-    assert "Its process is gone" in page.words
+    assert "The agent's process is gone" in page.words
 
 
 def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, postgres, monkeypatch):

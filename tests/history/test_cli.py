@@ -305,13 +305,13 @@ def test_a_task_without_criteria_is_never_said_to_meet_them(project):
         "max_iterations: the maximum of revisions was reached.",
         "  One version was wanted, with nothing to judge it by.",
         "",
-        "Returned: version 1, which nothing judged.",
+        "Returned: version 1, which was not judged.",
     ]
     shown = redraft("show", "last").stdout
-    assert "Best: version 1, which nothing judged" in shown
+    assert "Best: version 1, which was not judged" in shown
     page = project / "run.html"
     assert redraft("export", "last", "--html", page).exit_code == 0
-    assert "Version 1, which nothing judged." in page.read_text()
+    assert "Version 1 was not judged, because the run has no criteria." in page.read_text()
     for said in (told, shown, page.read_text()):
         assert not [words for words in ("meets the", "- could not be judged", "was allowed") if words in said]
     tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "Leaves"})

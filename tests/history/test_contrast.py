@@ -146,8 +146,8 @@ def test_query_parameters_are_checked(query, status, told):
 
 
 def test_an_empty_store_says_what_to_run():
-    assert "try redraft demo" in Seen(client().get("/compare").text).words
-    assert "try redraft demo" in Seen(client(run("a", reason=None)).get("/compare").text).words
+    assert "Try redraft demo" in Seen(client().get("/compare").text).words
+    assert "Try redraft demo" in Seen(client(run("a", reason=None)).get("/compare").text).words
 
 
 def test_different_tasks_are_mentioned():

@@ -213,7 +213,10 @@ def test_the_parts_of_a_run_are_shown():
         (kept([version(1, None)], "unjudged"), "not judged"),
         (kept(history(0.5, 0.4), "plateau"), "The first version is the best one; no revision beat it."),
         (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),
-        (kept([version(1, 0.5, spread=0.2), version(2, 0.5, repeats=1)], "plateau"), "scores lay apart"),
+        (
+            kept([version(1, 0.5, spread=0.2), version(2, 0.5, repeats=1)], "plateau"),
+            "the range of the judge's scores",
+        ),
         (kept([version(1, 0.5, {"a": 1}), version(2, 0.9, {"a": 2})], "plateau"), "/a"),
         (kept(history(0.5), "plateau", usage_by_role={"a": TokenUsage(cost_usd=None)}), "not known"),
         (kept(history(0.5), "plateau", revisions=3), "not all versions are stored"),

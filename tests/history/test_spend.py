@@ -90,7 +90,7 @@ def test_spend_after_the_best_version_is_shown():
         ),
         ([run("a", usage_by_role={"generation": UNPRICED})], "costnot known"),
         ([run("a", usage_by_role={}, status="failed")], "costnot known"),
-        ([run("a"), run("b", reason=None)], "Not counted yet: 1 at work."),
+        ([run("a"), run("b", reason=None)], "Not counted yet: 1 running."),
         ([run("a"), run("b", reason=None, process=GONE)], "Not counted yet: 1 interrupted."),
         ([run("a"), run("b", parent="x")], "1 inside others"),
         ([run("a", reason=None)], "No runs finished in this period."),

@@ -35,7 +35,7 @@ def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
         "4 +2 \N{MINUS SIGN}1",
         "Not in use: It hurt.",
         "Not in use: superseded by 2026-11-20-exporting-orders",
-        "waits for a run with it that does better, or for your approval",
+        "waits until a run with it scores better, or until you approve it",
         "≈ A near-duplicate of writer/2026-11-20-exporting-orders.",
         "IF a reply has next_cursor THEN ask for the next page.",
         "✓ worked",
@@ -74,7 +74,7 @@ def test_lessons_are_filtered(memory, query, expected):
     lessons_of(memory)
     assert titles(f"/lessons.json?{query}") == expected
     if not expected:
-        assert "No lesson of writer matches." in read(f"/lessons?{query}").text
+        assert "No lessons of writer match." in read(f"/lessons?{query}").text
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_without_lessons_the_page_says_how_to_get_some(memory):
     assert "redraft lessons add" in read().text
     assert read("/lessons.json").json() == {"schema_version": 1, "agents": []}
     (memory / REFLECTIONS / AGENT).mkdir(parents=True)
-    assert "No lesson of writer" in read().text
+    assert "No lessons of writer" in read().text
 
 
 def test_broken_files_are_named_and_do_not_affect_others(memory):
@@ -387,7 +387,7 @@ def test_text_that_cant_be_shown_completely_cant_be_edited(memory, monkeypatch, 
     path = LessonFolder(memory, AGENT).path_of(of.id)
     path.write_text(path.read_text().replace("The reply's next_cursor was not looked at.", said))
     page = read_one(of)
-    assert "that an edit on this page would lose" in Seen(page.text).words
+    assert "editing it on this page would lose that text" in Seen(page.text).words
     assert "textarea" not in page.text
     assert "zeppelin" not in page.text
 

@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The agent, a YAML file.", show_default=False)]
 Name = Annotated[
-    str, typer.Argument(metavar="AGENT", help="Its name, as `cycle status` lists it.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="AGENT", help="The agent's name, as listed by `cycle status`.", show_default=False
+    ),
 ]
 Latest = Annotated[int, typer.Option("-n", metavar="N", min=1, help="Show only the newest N cycles.")]
 
@@ -84,7 +87,7 @@ def run(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Only check FILE: report what is wrong, or what it would use."),
+        typer.Option("--check", help="Only check FILE. Report its problems, or what running it would use."),
     ] = False,
     model: options.Model = None,
     events: options.Events = None,
@@ -125,9 +128,9 @@ def status(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the agents. Whether each runs, how its last cycle went, and how much feedback is pending.
+    """List the agents. Shows whether each is running, how its last cycle went, and what feedback is pending.
 
-    With AGENT, also its newest cycles.
+    With AGENT, also shows its newest cycles.
     """
     with surface(debug=debug):
         from redraft.cycles.agents import cycle_document, summary_document
@@ -155,15 +158,15 @@ def memory(
     agent: Name,
     diff: Annotated[
         tuple[int, int] | None,
-        typer.Option("--diff", metavar="N M", help="What changed from the end of cycle N to that of M."),
+        typer.Option("--diff", metavar="N M", help="Show what changed between the ends of cycles N and M."),
     ] = None,
     at: Annotated[
-        int | None, typer.Option("--at", metavar="N", min=0, help="As it was after cycle N.")
+        int | None, typer.Option("--at", metavar="N", min=0, help="Show the memory as it was after cycle N.")
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what an agent remembers. Now, after an earlier cycle, or the changes between two cycles."""
+    """Show what an agent remembers. Prints the memory now, after an earlier cycle, or as a diff of two."""
     with surface(debug=debug):
         from redraft.cycles.agents import change_document, memory_document
         from redraft.terminal.console import CalmConsole, emit_json
@@ -188,7 +191,7 @@ def memory(
 def metrics(
     agent: Name, count: Latest = 20, as_json: options.Json = False, debug: options.Debug = False
 ) -> None:
-    """Show the metrics of an agent. Time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
+    """Show an agent's metrics. Lists time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
     with surface(debug=debug):
         from redraft.cycles.agents import metrics_document
         from redraft.terminal.console import CalmConsole, emit_json
@@ -205,30 +208,33 @@ def metrics(
 def feedback(
     agent: Name,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Approve what it did, or what it plans to do.")
+        bool, typer.Option("--approve", help="Approve what the agent did, or what it plans to do.")
     ] = False,
-    reject: Annotated[
-        bool, typer.Option("--reject", help="Reject it; a plan that waits is not run.")
-    ] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject it; a waiting plan is not run.")] = False,
     modify: Annotated[
         str | None,
         typer.Option(
-            "--modify", metavar="JSON", help="Approve it with other parameters, such as '{\"level\": 2}'."
+            "--modify", metavar="JSON", help="Approve with different parameters, such as '{\"level\": 2}'."
         ),
     ] = None,
     message: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="The reason.")] = "",
     number: Annotated[
         int | None,
-        typer.Option("--cycle", metavar="N", help="Concerning cycle N. Default: the one that waits, if any."),
+        typer.Option(
+            "--cycle",
+            metavar="N",
+            help="The cycle the feedback is about. Default: the cycle waiting for a decision, if there "
+            "is one.",
+        ),
     ] = None,
     action: Annotated[
-        str | None, typer.Option("--action", metavar="NAME", help="Concerning this action only.")
+        str | None, typer.Option("--action", metavar="NAME", help="Apply the feedback to this action only.")
     ] = None,
     by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who is giving the feedback.")] = "",
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Give an agent feedback. It decides on a plan that waits, and the agent learns from it."""
+    """Give an agent feedback. It decides on a waiting plan, and the agent learns from it."""
     with surface(debug=debug):
         from redraft.redact.redactor import redactor_of_environment
         from redraft.terminal.console import CalmConsole, emit_json
@@ -275,7 +281,7 @@ def prune(
             emit_json({"agent": agent, "deleted": counts})
         else:
             deleted = f"{counted(counts['cycles'], 'cycle')}, {counted(counts['mail'], 'message')}"
-            CalmConsole().say(f"Deleted of {agent}: {deleted}.")
+            CalmConsole().say(f"Deleted from {agent}: {deleted}.")
 
 
 T = TypeVar("T")

@@ -347,7 +347,7 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
         task = f"{task[:LONGEST_TASK].rstrip()} ..."
     lines: list[RenderableType] = [_title(run), Padding(Text(task, QUIET), INDENT), ""]
     if best is not None and has_no_criteria(best):
-        lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which nothing judged"))
+        lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which was not judged"))
     elif best is not None:
         met = "meets the criteria" if best.evaluation.satisfactory else "does not meet the criteria"
         line = Text.assemble(
@@ -544,7 +544,7 @@ def _returned(run: KeptRun) -> Text:
         return Text()
     verb = "Returned" if run.record.reason else "Best so far"
     if has_no_criteria(best):
-        return Text(f"{verb}: version {best.iteration}, which nothing judged.")
+        return Text(f"{verb}: version {best.iteration}, which was not judged.")
     line = Text(f"{verb}: version {best.iteration} ({scored(best)}), which ")
     if best.evaluation.satisfactory:
         return line.append("meets the criteria.", GOOD)
@@ -558,7 +558,7 @@ def diff(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare two versions of a run. Word by word, or field by field if they are JSON."""
+    """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
     with surface(debug=debug):
         kept = _read_run(run)
         found = kept.diff(older, newer)
@@ -629,7 +629,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Export a run. --html FILE is for people, --json for programs; read it before you share it."""
+    """Export a run. --html FILE is for people, --json for programs. Read the export before you share it."""
     with surface(debug=debug):
         from redraft.history.run_page import run_page
 

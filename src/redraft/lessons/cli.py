@@ -92,12 +92,18 @@ def _redacted(value: T) -> T:
 async def list_lessons(
     agent: Agent = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only failure, partial, procedure or decision.")
+        str | None,
+        typer.Option(metavar="KIND", help="List only this kind: failure, partial, procedure or decision."),
     ] = None,
     status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="Only active, quarantined, retired or superseded.")
+        str | None,
+        typer.Option(
+            metavar="STATUS", help="List only this status: active, quarantined, retired or superseded."
+        ),
     ] = None,
-    task_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Only this type of task.")] = None,
+    task_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="List only lessons for this type of task.")
+    ] = None,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
@@ -145,7 +151,9 @@ async def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A task, an error, a name.")],
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Show at most N lessons.")] = 5,
     agent: Agent = None,
-    all_agents: Annotated[bool, typer.Option("--all-agents", help="Search all agents; the default.")] = False,
+    all_agents: Annotated[
+        bool, typer.Option("--all-agents", help="Search all agents (the default).")
+    ] = False,
     task_type: TaskType = "",
     path: Folder = None,
     as_json: options.Json = False,
@@ -184,13 +192,13 @@ async def add(
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", help="failure, partial, procedure or decision.")
     ] = None,
-    task: Annotated[str, typer.Option(metavar="TEXT", help="The task that it is about.")] = "",
+    task: Annotated[str, typer.Option(metavar="TEXT", help="The task that the lesson is about.")] = "",
     task_type: TaskType = "",
     tool: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A tool that was used; repeatable.")
     ] = None,
     error: Annotated[str, typer.Option(metavar="TEXT", help="The error that occurred.")] = "",
-    run: Annotated[str, typer.Option(metavar="RUN", help="The run that taught it.")] = "",
+    run: Annotated[str, typer.Option(metavar="RUN", help="The run that the lesson comes from.")] = "",
     confidence: Annotated[float | None, typer.Option(metavar="X", help="From 0 to 1; default: 0.7.")] = None,
     what_happened: FailedField = None,
     what_went_wrong: FailedField = None,
@@ -203,7 +211,10 @@ async def add(
     alternatives: DecisionField = None,
     file: Annotated[str | None, typer.Option(metavar="FILE.md", help="Read the lesson from a file.")] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose lesson it is; optional if only one has any.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The agent that the lesson is for; optional if only one agent has lessons."
+        ),
     ] = None,
     path: Folder = None,
     as_json: options.Json = False,
@@ -375,7 +386,7 @@ async def supersede(
 async def merge(
     references: Annotated[list[str], typer.Argument(metavar="ID ID...", help="Two lessons or more.")],
     keep: Annotated[
-        str | None, typer.Option(metavar="ID", help="Keep this one, not the most confident.")
+        str | None, typer.Option(metavar="ID", help="The lesson to keep. Default: the most confident.")
     ] = None,
     agent: Agent = None,
     path: Folder = None,
@@ -392,7 +403,9 @@ async def merge(
 @handles_errors
 async def rate(
     reference: Reference,
-    helped: Annotated[bool, typer.Option("--helped/--hurt", help="What it did, in your judgement.")],
+    helped: Annotated[
+        bool, typer.Option("--helped/--hurt", help="Whether the lesson helped or hurt, in your judgement.")
+    ],
     agent: Agent = None,
     path: Folder = None,
     as_json: options.Json = False,
@@ -456,7 +469,8 @@ async def export_lessons(
         bool, typer.Option("--check", help="Write nothing; exit with 1 if the file is out of date.")
     ] = False,
     max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Default: 1000, for a skill 4000.")
+        int | None,
+        typer.Option(metavar="N", help="Maximum number of tokens. Default: 1000, or 4000 for a skill."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     force: Annotated[

@@ -50,7 +50,7 @@ Events: TypeAlias = Annotated[
 ]
 NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not store the run.")]
 Run: TypeAlias = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of it, or 'last'.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="A run's id, its beginning, or 'last'.", show_default=False)
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]

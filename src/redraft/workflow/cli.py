@@ -92,18 +92,18 @@ Values: TypeAlias = Annotated[
     ),
 ]
 Check: TypeAlias = Annotated[
-    bool, typer.Option("--check", help="Run nothing; report what is wrong, or what it would use.")
+    bool, typer.Option("--check", help="Only check FILE. Report its problems, or what running it would use.")
 ]
 Model: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", metavar="NAME", help="Use this model for everything, whatever the file names."
+        "--model", "-m", metavar="NAME", help="Use this model for every node, overriding the models in FILE."
     ),
 ]
 AllowUnsandboxed: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--allow-unsandboxed", help="If no jail works here, run `sandbox: process` code with limits only."
+        "--allow-unsandboxed", help="If no jail is available, run `sandbox: process` code with limits only."
     ),
 ]
 
