@@ -95,6 +95,12 @@ def evaluator(
     return evaluate
 
 
+def sees_run(fn: Callable[..., Any]) -> bool:
+    """Return whether an evaluation function also takes the run, so that its verdict may depend on it."""
+    signature = signature_of(fn, "evaluate", 1)
+    return bool(signature.positional or signature.keywords)
+
+
 OUTPUTS = (str, dict, list, int, float)
 NUMBERS = (float, int, Real)  # the common types first: checking against an abstract class is slow
 _BOOLS = {"true": True, "false": False}

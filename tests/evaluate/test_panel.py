@@ -271,3 +271,18 @@ def test_panel_is_shared_by_concurrent_runs():
         return await asyncio.gather(*(made(f"x{i}", RUN) for i in range(50)))
 
     assert {evaluation.overall_score for evaluation in asyncio.run(many())} == {0.75}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "output_alone"),
+    [
+        (["clarity", criterion("regex", pattern="x")], True),
+        ([criterion("compare", reference="x", method="similarity")], True),
+        ([criterion("compare", against="first", method="similarity")], False),
+        ([criterion("function", function=lambda output: True)], True),
+        ([criterion("function", function=lambda output, run: True)], False),
+        ([criterion("function", function=lambda output, *, feedback: True)], False),
+    ],
+)
+def test_comparisons_and_functions_that_take_the_run_judge_more_than_the_output(criteria, output_alone):
+    assert panel(criteria, model=ScriptedModel([])).output_alone is output_alone

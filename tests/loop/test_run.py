@@ -147,6 +147,20 @@ def test_a_repeated_draft_is_not_judged_again_and_followed_by_a_fresh_start():
     assert result.success
 
 
+def test_an_evaluator_that_takes_the_run_judges_a_repeated_draft_again():
+    outputs, modes = iter(["same", "same", "other"]), []
+
+    def generate(prompt, attempt):
+        modes.append(attempt.mode)
+        return next(outputs)
+
+    result = reflect_sync("task", generate=generate, evaluate=lambda output, run: 0.5 + len(run.versions) / 5)
+    versions = result.history.versions
+    assert [version.evaluation.overall_score for version in versions] == [0.5, 0.7, 0.9]
+    assert [version.repeats for version in versions] == [None, None, None]
+    assert modes == ["draft", "revise", "fresh"]
+
+
 def test_without_diversify_the_reviser_is_kept():
     script = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"])
     script.run(diversify=False)

@@ -221,9 +221,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
     """
     check_keys(criterion, "function", "score_max", "raw")
     raw = is_raw(criterion)
-    fn = required(criterion, "function")
-    if isinstance(fn, str):
-        fn = _import(criterion, fn)
+    fn = function_of(criterion)
     score_max = criterion.evaluator_config.get("score_max")
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
         raise invalid(criterion, f"score_max must be a number above 0, got {score_max!r}.")
@@ -248,7 +246,11 @@ def function(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
-def _import(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
+def function_of(criterion: QualityCriterion) -> Callable[..., Any]:
+    """Return the function of a criterion; raises `ConfigError` if it has none or it can't be imported."""
+    path = required(criterion, "function")
+    if not isinstance(path, str):
+        return path
     if ":" not in path:
         raise invalid(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
     try:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from redraft._calls import DEFAULT_THRESHOLD
+from redraft._calls import DEFAULT_THRESHOLD, sees_run
 from redraft._steps import allowance
 from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import together, total_usage
-from redraft.evaluate.checks import count, function, regex, schema
+from redraft.evaluate.checks import count, function, function_of, regex, schema
 from redraft.evaluate.compare import compare
 from redraft.evaluate.criteria import (
     applies,
@@ -125,6 +125,11 @@ class Panel:
         """The names of the criteria that a model judges."""
         return tuple(criterion.name for criterion in self.criteria if needs_model(criterion))
 
+    @property
+    def output_alone(self) -> bool:
+        """Whether a judgement depends on the output alone, and not on the run so far."""
+        return not any(_depends_on_run(criterion) for criterion in self.criteria)
+
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge `output`; raises `ModelError` when the judge's provider failed.
 
@@ -151,6 +156,12 @@ class Panel:
             found |= await _at_once(calls)
             judged = found.pop(_JUDGE, None)
         return merge(self.criteria, self.threshold, found, judged, gates_passed=gates_passed)
+
+
+def _depends_on_run(criterion: QualityCriterion) -> bool:
+    if criterion.evaluator == "compare":
+        return "against" in criterion.evaluator_config
+    return criterion.evaluator == "function" and sees_run(function_of(criterion))
 
 
 _JUDGE = ""

@@ -383,7 +383,8 @@ def function_verbs(
         generator = ModelGenerator(model)
         reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
-        judges = Judges(adapt.evaluator(evaluate, pattern.quality_threshold))
+        evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
+        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate))
     else:
         judges = judges_of(pattern, model, task_type, hint)
     verbs = Verbs(generator, judges, reviser)
@@ -438,11 +439,12 @@ def judges_of(
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
     if not panel.judged:
-        return Judges(panel, criteria=panel.criteria)
+        return Judges(panel, criteria=panel.criteria, output_alone=panel.output_alone)
     judge = pattern.reflection_model or load_settings().reflection_model
     name = judge if isinstance(judge, str) else repr(judge or model)
     self_judged = model is not None and judge is None and not panel.checks
-    return Judges(panel, Signals(name, frozenset(panel.judged), self_judged), panel.criteria)
+    signals = Signals(name, frozenset(panel.judged), self_judged)
+    return Judges(panel, signals, panel.criteria, panel.output_alone)
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:

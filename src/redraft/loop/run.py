@@ -138,6 +138,7 @@ class Run:
         self.pending: Draft | None = None
         self.peaks = Peaks()
         self.judged: dict[object, ReflectionVersion] = {}
+        self.is_repeat = False
         self.began = monotonic()
         self.now = clock.at if clock else _now
         self.emit = emitter(options.on_event)
@@ -202,7 +203,12 @@ class Run:
         """Revise the best version so far, or start afresh if revising has got nowhere."""
         tokens_left = self.tally.revision_tokens_left()
         attempt, base = next_attempt(
-            self.versions, self.best or self.versions[-1], self.context.attempt, self.options, tokens_left
+            self.versions,
+            self.best or self.versions[-1],
+            self.context.attempt,
+            self.options,
+            tokens_left,
+            is_repeat=self.is_repeat,
         )
         self.context = RunContext(
             self.task, self.run_id, attempt.number, self.versions, self.context.advice, attempt
@@ -233,7 +239,9 @@ class Run:
         judges, output = self.verbs.judges, draft.output
         # Only a text is its own key: the number 1 and the text "1" are different outputs.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
-        if judges.output_alone and (same := self.judged.get(key)) is not None:
+        same = self.judged.get(key)
+        self.is_repeat = same is not None
+        if same is not None and judges.output_alone:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
@@ -456,8 +464,12 @@ def next_attempt(
     before: Attempt,
     options: RunOptions,
     tokens_left: int | None,
+    *,
+    is_repeat: bool,
 ) -> tuple[Attempt, ReflectionVersion]:
     """Return the attempt after `before`, and the version it starts from: the best one, or the last.
+
+    `is_repeat` says that the last output had been made before, which calls for a fresh start.
 
     A version that was not fully judged is set aside like one that made things worse, but prompts don't say
     so.
@@ -465,7 +477,7 @@ def next_attempt(
     last = versions[-1]
     base = best if is_better(best, last) else last
     worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
-    stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
+    stuck = is_repeat or (last.strategy == "fresh" and worse)
     fresh = stuck and options.diversify
     strategy: str = options.revision_strategy
     if worse and not fresh:
@@ -478,7 +490,7 @@ def next_attempt(
         evaluation=base.evaluation,
         strategy=strategy,
         temperature=_fresh_temperature(versions) if fresh else None,
-        failed=last if worse and last.repeats is None else None,
+        failed=last if worse and not is_repeat else None,
         max_tokens=tokens_left,
         base=None if fresh else base.iteration,
     )
