@@ -126,13 +126,12 @@ async def lessons(request: PageRequest) -> LessonsView:
         tuple(agents),
         chosen,
         agent,
-        (),
-        rows,
-        older,
-        len(found.archived_ids),
-        tuple(one for one in found.problems if one.what == "broken"),
-        found.rules,
-        found.playbooks,
+        rows=rows,
+        older=older,
+        archived=len(found.archived_ids),
+        broken=tuple(one for one in found.problems if one.what == "broken"),
+        rules=found.rules,
+        playbooks=found.playbooks,
     )
     return await project.redacted(view, full=request.full)
 
@@ -235,16 +234,16 @@ async def lesson(request: PageRequest) -> LessonView:
     parts = () if found is None else _parts(found)
     view = LessonView(
         entry.id,
-        str(entry.path),
-        entry.archived,
-        await impact.counters(entry.id),
-        latest,
-        await project.stored_runs(runs),
-        found,
-        parts,
-        overview.duplicate_of(entry.id),
-        tuple(rule for rule in overview.rules if rule.source == entry.id),
-        tuple(one for one in overview.playbooks if one.lesson == entry.id),
+        file=str(entry.path),
+        archived=entry.archived,
+        counters=await impact.counters(entry.id),
+        latest=latest,
+        stored=await project.stored_runs(runs),
+        lesson=found,
+        parts=parts,
+        duplicate=overview.duplicate_of(entry.id),
+        rules=tuple(rule for rule in overview.rules if rule.source == entry.id),
+        playbooks=tuple(one for one in overview.playbooks if one.lesson == entry.id),
         problem=problem,
         text=text if found is None else "",
     )
@@ -255,8 +254,7 @@ async def lesson(request: PageRequest) -> LessonView:
 
 async def _entry(project: Project, agent: str, name: str) -> Entry:
     """Return the file of a lesson; raise `NotFoundError` if there is no such lesson."""
-    if agent not in await asyncio.to_thread(_library(project).agents):
-        raise NotFoundError(f"The agent {agent!r} has no lessons here.")
+    await _check_agent(project, agent)
     try:
         return await asyncio.to_thread(LessonFolder(project.memory, agent).entry_of, f"{agent}/{name}")
     except LessonFileError as error:
@@ -341,8 +339,7 @@ async def _edit(form: Form) -> str:
 
 async def _make_permanent(form: Form) -> str:
     agent = form.path["agent"]
-    if agent not in await asyncio.to_thread(_library(form.project).agents):
-        raise NotFoundError(f"The agent {agent!r} has no lessons here.")
+    await _check_agent(form.project, agent)
     try:
         rule = await asyncio.to_thread(Rules(form.project.memory, agent).make_permanent, form.text("rule"))
     except LessonFileError as error:  # there is no such rule, or the file is broken
@@ -362,6 +359,12 @@ def _choice(form: Form, name: str, *choices: str) -> str:
 
 def _library(project: Project) -> LessonLibrary:
     return LessonLibrary(project.memory, store=project.store)
+
+
+async def _check_agent(project: Project, agent: str) -> None:
+    """Raise `NotFoundError` if there is no such agent, before a folder is looked up by its name."""
+    if agent not in await asyncio.to_thread(_library(project).agents):
+        raise NotFoundError(f"The agent {agent!r} has no lessons here.")
 
 
 async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overview:
