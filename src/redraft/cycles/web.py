@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from redraft.cycles.memory import Item
     from redraft.cycles.records import CycleMetrics
-    from redraft.web.page import Form
     from redraft.web.project import Project
 
 
@@ -214,14 +213,14 @@ async def agent(request: PageRequest) -> AgentView:
     diff = MemoryDiff(0, 0, unknown=damage) if damage else await _diff(handle, request, memory, chosen)
     newest: dict[str, list[Item]] = {key: list(items)[-MAX_ITEMS:] for key, items in memory.items.items()}
     view = AgentView(
-        replace(summary, last=None if summary.last is None else without_keys(summary.last)),
-        tuple(replace(one, derived_data={}, sense_errors=()) for one in cycles[:PAGE_SIZE]),
-        cycles[PAGE_SIZE - 1].number if len(cycles) > PAGE_SIZE else None,
-        None if chosen is None else without_keys(chosen),
-        tuple(await handle.pending()),
-        memory if request.full else replace(memory, items=newest),
-        {key: len(items) for key, items in memory.items.items()},
-        diff,
+        agent=replace(summary, last=None if summary.last is None else without_keys(summary.last)),
+        cycles=tuple(replace(one, derived_data={}, sense_errors=()) for one in cycles[:PAGE_SIZE]),
+        older=cycles[PAGE_SIZE - 1].number if len(cycles) > PAGE_SIZE else None,
+        chosen=None if chosen is None else without_keys(chosen),
+        pending=tuple(await handle.pending()),
+        memory=memory if request.full else replace(memory, items=newest),
+        sizes={key: len(items) for key, items in memory.items.items()},
+        diff=diff,
     )
     return await request.project.redacted(view, full=request.full)
 
@@ -361,21 +360,20 @@ class AgentPage:
 def agent_page(view: AgentView) -> AgentPage:
     """Prepare what the page of an agent shows."""
     last, diff = view.agent.last, view.diff
-    is_waiting = last is not None and last.status == "waiting"
     trends = _trends([one for one in reversed(view.cycles) if one.status not in UNFINISHED])
     return AgentPage(
-        view.agent,
-        cycle_view(last, view.pending) if last is not None and is_waiting else None,
-        tuple(_row(one) for one in view.cycles),
-        view.older,
-        tuple(drawn for _, _, drawn in trends if drawn is not None),
-        tuple((name, flag) for name, flag, drawn in trends if drawn is None and view.cycles),
-        None if view.chosen is None else cycle_view(view.chosen, view.pending),
-        tuple((one, text_of(one.changes) if one.changes else "") for one in view.pending),
-        memory_views(view.memory, view.sizes),
-        view.memory.cycle,
-        diff,
-        () if diff is None else change_views(diff),
+        agent=view.agent,
+        waiting=cycle_view(last, view.pending) if last is not None and last.status == "waiting" else None,
+        rows=tuple(_row(one) for one in view.cycles),
+        older=view.older,
+        trends=tuple(drawn for _, _, drawn in trends if drawn is not None),
+        untracked=tuple((name, flag) for name, flag, drawn in trends if drawn is None and view.cycles),
+        chosen=None if view.chosen is None else cycle_view(view.chosen, view.pending),
+        pending=tuple((one, text_of(one.changes) if one.changes else "") for one in view.pending),
+        keys=memory_views(view.memory, view.sizes),
+        after=view.memory.cycle,
+        diff=diff,
+        changes=() if diff is None else change_views(diff),
     )
 
 
@@ -383,12 +381,12 @@ def _row(cycle: CycleRecord) -> CycleRow:
     metrics = cycle.metrics
     return CycleRow(
         cycle,
-        _duration(metrics.duration_ms),
-        _count(metrics.tokens),
-        NOT_TRACKED if metrics.cost_usd is None else cost(metrics.cost_usd),
-        _count(metrics.anomalies),
-        _count(metrics.alerts),
-        _memory_words(cycle),
+        duration=_duration(metrics.duration_ms),
+        tokens=_count(metrics.tokens),
+        cost=NOT_TRACKED if metrics.cost_usd is None else cost(metrics.cost_usd),
+        anomalies=_count(metrics.anomalies),
+        alerts=_count(metrics.alerts),
+        memory=_memory_words(cycle),
     )
 
 
@@ -429,8 +427,7 @@ def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]
 
 
 UNDECIDED = "waiting for you"
-REFUSED = "blocked"
-PLANNED = "planned"
+"""The status of an action that a person can still decide on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,15 +468,15 @@ def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleVi
     )
     return CycleView(
         record,
-        actions,
-        tuple(one for one in actions if one.status == UNDECIDED),
-        _decision(as_object(derived.get("governance")).get("authority")),
-        tuple(_violation(one) for one in violations),
-        tuple(
+        actions=actions,
+        undecided=tuple(one for one in actions if one.status == UNDECIDED),
+        decision=_decision(as_object(derived.get("governance")).get("authority")),
+        violations=tuple(_violation(one) for one in violations),
+        anomalies=tuple(
             text_of(one.get("message") or one.get("description") or one)
             for one in objects_in(derived, "analysis", "anomalies")
         ),
-        tuple((name, text_of(value, 2)) for name, value in derived.items() if value),
+        derived=tuple((name, text_of(value, 2)) for name, value in derived.items() if value),
     )
 
 
@@ -493,12 +490,12 @@ def _action(
     done = next((one for one in objects_in(derived, "execution", "actions") if one.get("id") == own), None)
     params = planned.get("params")
     view = ActionView(
-        str(own),
-        str(planned.get("action", "")),
-        text_of(params) if params else "",
-        str(planned.get("reason") or ""),
-        PLANNED,
-        "",
+        id=str(own),
+        name=str(planned.get("action", "")),
+        params=text_of(params) if params else "",
+        reason=str(planned.get("reason") or ""),
+        status="planned",
+        outcome="",
     )
     if done is not None:
         outcome = done.get("error") or done.get("result")
@@ -508,7 +505,7 @@ def _action(
         return view
     if own not in approved:
         why = (one.get("message") for one in violations if one.get("actionId") in (own, None))
-        return replace(view, status=REFUSED, outcome=str(next(why, None) or ""))
+        return replace(view, status="blocked", outcome=str(next(why, None) or ""))
     if record.status != "waiting":
         return view
     verdict = next((one.verdict for one in feedback if one.action in (None, own, view.name)), None)
@@ -563,9 +560,6 @@ def text_of(value: Any, indent: int | None = None) -> str:
 # --- memory ----------------------------------------------------------------------------
 
 
-NEW, CHANGED, RETIRED, DROPPED, GONE = "new", "changed", "retired", "dropped", "gone"
-
-
 @dataclass(frozen=True, slots=True)
 class ItemView:
     """A memory item: when it was written, its title, and its other fields."""
@@ -618,7 +612,7 @@ def item_view(item: Item) -> ItemView:
         if name not in (*HIDDEN_FIELDS, about) and value not in ({}, [], None, "")
     )
     stamp = str(item.get("timestamp", ""))[:19].replace("T", " ")
-    return ItemView(stamp, shortened(_short(item.get(about, "")), MAX_TEXT), rest)
+    return ItemView(stamp, _short(item.get(about, "")), rest)
 
 
 def _change(change: MemoryChange, retired: Collection[str] | None) -> ChangeView:
@@ -626,28 +620,25 @@ def _change(change: MemoryChange, retired: Collection[str] | None) -> ChangeView
     if after is None:
         return ChangeView(_gone(before or {}, retired), item_view(before or {}))
     if before is None:
-        return ChangeView(NEW, item_view(after))
+        return ChangeView("new", item_view(after))
     names = [
         name
         for name in {**before, **after}
         if before.get(name) != after.get(name) and name not in HIDDEN_FIELDS
     ]
     moved = tuple((name, _short(before.get(name)), _short(after.get(name))) for name in names)
-    return ChangeView(CHANGED, item_view(after), moved)
+    return ChangeView("changed", item_view(after), moved)
 
 
 def _gone(item: Item, retired: Collection[str] | None) -> str:
     """Return why an item is gone, as far as that is known."""
     if retired is None:
-        return GONE
-    return RETIRED if item.get("id") in retired or item.get("description") in retired else DROPPED
+        return "gone"
+    return "retired" if item.get("id") in retired or item.get("description") in retired else "dropped"
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return shortened(text, MAX_TEXT)
+    return shortened(f"{value:g}" if isinstance(value, float) else text_of(value), MAX_TEXT)
 
 
 # --- feedback ---------------------------------------------------------------------------------
