@@ -1,4 +1,4 @@
-"""The search index over lessons: full text and vectors, derived from their files."""
+"""The search index over lessons, in a SQLite database that is derived from their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import islice
 from operator import mul
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
 from redraft._validation import check_count
 from redraft.errors import StoreError
@@ -23,10 +23,8 @@ from redraft.lessons.indexer import (
     Indexer,
     IndexSession,
     Refreshed,
-    agent_of,
     digest_of,
     normalized,
-    numbers_of,
     transaction,
 )
 from redraft.lessons.lesson import Lesson, LessonKind
@@ -39,24 +37,19 @@ from redraft.stores.worker import Worker
 from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
     from redraft.stores.base import Store
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 BATCH = 32
 """Lessons that are embedded and written at once."""
 ATTEMPTS = 3
 """Searches before giving up on files that keep changing."""
-NEAREST, FLOOD = 50, 5_000
-"""Lessons ranked by meaning, and by words: a few, or more if those are all near-duplicates."""
-COMMON = 400
-"""In a search of all agents, a word that more lessons have is a stop word."""
-COMMON_COUNT, COMMON_SHARE = 50, 0.4
-"""In a search of one agent, a word that more lessons have, and a greater share of its lessons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +95,16 @@ class Found:
 class LessonIndex:
     """Find lessons by task type, tool, words and meaning.
 
-    `path` is the folder of all agents' lessons (`memory`); the index is in its subfolder `.index`, which only
-    its owner can read and git ignores. Machines share vectors through the store `shared`.
+        index = LessonIndex("memory", embedder)
+        await index.fill()
+        found = await index.search(Query("Fetch the price list", agent="researcher"))
 
-    - The index never changes a lesson's file. A search notices files that were added, replaced, deleted or
-      archived, by the modification times of the agents' folders. It notices a file edited in place when it
-      finds that lesson; `refresh` looks at every file.
-    - A missing or damaged index is rebuilt while other processes wait.
-    - Texts are redacted before they are written.
-    - Vectors are stored by the name of their embedder and the text embedded, and survive a rebuild. `fill`
-      makes missing ones. Lessons without a vector are found by full text.
-    - Only active lessons are found, archived ones included, and one of several near-duplicates.
+    `path` is the folder of all agents' lessons (`memory`). The index is in its subfolder `.index`, which only
+    its owner can read and git ignores; if it is missing or damaged, the next use rebuilds it from the files,
+    while other processes wait. It never changes a lesson's file, and it redacts texts before it writes them.
+
+    Lessons are searched by meaning once `fill` has embedded them; until then, and without an `embedder`, by
+    full text. Machines share vectors through the store `shared`.
 
     Safe to share between tasks, threads and event loops, and between processes. Raises `StoreError` if the
     index can't be written.
@@ -135,76 +127,89 @@ class LessonIndex:
     async def search(self, query: Query) -> list[Found]:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
 
-        If the embedder fails, a warning is logged and full text alone is searched.
+        Only active lessons are found, archived ones included, and one of several near-duplicates. If the
+        embedder fails, a warning is logged and full text alone is searched.
+
+        Files that were added, replaced, deleted or archived are noticed by the modification times of the
+        agents' folders. A file edited in place is noticed when its lesson is found, or by `refresh`.
         """
         vector = await self._vectors.of_question(query.text)
-        question = None if vector is None else array("f", vector)
-        return await self._do(lambda connection: self._search(connection, query, question))
+        return await self._do(self._search, query, vector)
+
+    async def fill(self, most: int | None = None, agent: str | None = None) -> int:
+        """Embed the lessons that have no vector, of one agent or of all, and return how many.
+
+        With `most`, at most so many: those of the agents whose folders changed last, and the newest first.
+        Vectors made before this is cancelled are stored. Raises what the embedder raises.
+        """
+        if not self._vectors.name:
+            return 0
+        missing = await self._do(self._without_vector, agent, most)
+        texts = iter(missing.items())
+        while batch := dict(islice(texts, BATCH)):
+            vectors = await self._vectors.of_texts(batch)
+            await self._do(self._add_vectors, vectors)
+        return len(missing)
 
     async def refresh(self) -> Refreshed:
         """Look at every file; return what has changed since the last time, and which files are broken."""
         return await self._do(self._indexer.refresh)
 
     async def rebuild(self) -> Refreshed:
-        """Index every file anew, and delete old vectors of texts that no lesson has any more."""
+        """Index every file anew, and delete the vectors of texts that no lesson has any more.
+
+        Shared vectors are deleted only when they are old, since another machine may need them.
+        """
         refreshed = await self._do(self._indexer.rebuild)
-        if deleted := await self._vectors.sweep(await self._do(_digests)):
+        rows = await self._do(
+            lambda connection: connection.execute("SELECT digest FROM lessons WHERE is_active").fetchall()
+        )
+        if deleted := await self._vectors.sweep({digest for (digest,) in rows}):
             logger.info("Deleted %d old shared vectors of texts that no lesson has any more.", deleted)
         return refreshed
-
-    async def fill(self, most: int | None = None, agent: str | None = None) -> int:
-        """Embed the lessons that have no vector, of one agent or of all, and return how many.
-
-        With `most`, at most so many: those of the agents whose folders changed last, and the newest first.
-        Vectors made before this is cancelled are kept. Raises what the embedder raises.
-        """
-        if not self._vectors.name:
-            return 0
-        folder = None if agent is None else folder_name(agent)
-        missing = await self._do(lambda connection: self._without_vector(connection, folder, most))
-        for start in range(0, len(missing), BATCH):
-            texts = await self._do(partial(_texts, missing[start : start + BATCH]))
-            vectors = await self._vectors.of_texts(texts)
-            await self._do(partial(self._add_vectors, vectors))
-        return len(missing)
 
     async def aclose(self) -> None:
         """Close the database; the next use reopens it."""
         await self._worker.stop()
 
-    async def _do(self, work: Callable[[Connection], T]) -> T:
-        """Do work with the database in its thread."""
+    async def _do(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+        """Call a function with the database, in the thread of the database."""
         try:
-            return await self._worker.do(work)
+            return await self._worker.do(lambda connection: work(connection, *args))
         except (sqlite3.Error, OSError) as error:
             raise explained(error, self._indexer.folder, WAIT) from error
 
-    def _search(self, connection: Connection, query: Query, vector: array[float] | None) -> list[Found]:
-        """Search, and search again if a file that was found turns out to be edited in place."""
-        folder = None if query.agent is None else folder_name(query.agent)
-        if vector is not None:
-            self._drop_other_dimensions(connection, len(vector))
-        edited: set[int] = set()
-        for _ in range(ATTEMPTS):
-            self._indexer.update(connection, folder, edited)
-            with transaction(connection, "DEFERRED"):
-                search = _Search(connection, query, vector, self._active_lessons(connection, folder))
-                best = search.best()
-                found = [self._read(connection, search, candidate) for candidate in best]
-            edited = {agent_of(one.number) for one, read in zip(best, found, strict=True) if read is None}
-            if not edited:
-                return [one for one in found if one is not None]
-        return []
+    def _search(self, connection: Connection, query: Query, vector: Sequence[float] | None) -> list[Found]:
+        """Index what has changed, load the active lessons, rank them, and read the files of the best.
 
-    def _active_lessons(self, connection: Connection, folder: str | None) -> dict[int, _ActiveLessons]:
-        """Return the active lessons of an agent, or of all, read again if they have changed."""
+        Starts again if one of these files turns out to have been edited in place.
+        """
+        folder = None if query.agent is None else folder_name(query.agent)
+        found: dict[int, Found | None] = {}
+        for _ in range(ATTEMPTS):
+            self._indexer.update(connection, folder)
+            if vector is not None:
+                self._drop_other_dimensions(connection, len(vector))
+            with transaction(connection, "DEFERRED"):
+                active = self._active_lessons(connection, folder)
+                search = _Search(connection, query, vector, self._vectors.name, active)
+                found = {one.number: self._read(connection, search, one) for one in search.best()}
+            edited = [number for number, one in found.items() if one is None]
+            if not edited:
+                break
+            self._indexer.distrust(connection, edited)
+        return [one for one in found.values() if one is not None]
+
+    def _active_lessons(self, connection: Connection, folder: str | None) -> list[_ActiveLessons]:
+        """Return the active lessons of an agent, or of each, loaded again if they have changed."""
         agents = connection.execute(
-            "SELECT agent, revision FROM agents WHERE folder = coalesce(?, folder) ORDER BY agent", (folder,)
+            "SELECT agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder ORDER BY agent",
+            {"folder": folder},
         ).fetchall()
         for agent, revision in agents:
             if agent not in self._active or self._active[agent].revision != revision:
                 self._active[agent] = _ActiveLessons(connection, agent, revision, self._vectors.name)
-        return {agent: self._active[agent] for agent, _ in agents}
+        return [self._active[agent] for agent, _ in agents]
 
     def _read(self, connection: Connection, search: _Search, candidate: Candidate) -> Found | None:
         """Read the file of a candidate; None if its text is no longer the one that was indexed."""
@@ -223,29 +228,38 @@ class LessonIndex:
             return None
         return Found(lesson, search.ranking.score(candidate), search.reason(candidate, searched))
 
-    def _without_vector(self, connection: Connection, folder: str | None, most: int | None) -> list[bytes]:
-        """Return the digests of the texts that have no vector."""
+    def _without_vector(
+        self, connection: Connection, agent: str | None, most: int | None
+    ) -> dict[bytes, str]:
+        """Return the texts that have no vector, by their digests."""
+        folder = None if agent is None else folder_name(agent)
         self._indexer.update(connection, folder)
         rows = connection.execute(
-            "SELECT digest FROM lessons JOIN agents USING (agent) WHERE is_active "
-            "AND folder = coalesce(?, folder) AND NOT EXISTS "
-            "(SELECT 1 FROM vectors WHERE embedder = ? AND vectors.digest = lessons.digest) "
-            "ORDER BY agents.changed_ns < 0 DESC, agents.changed_ns DESC, day DESC",
-            (folder, self._vectors.name),
+            """
+            SELECT digest, meaning FROM lessons JOIN agents USING (agent)
+            WHERE is_active AND (:folder IS NULL OR folder = :folder) AND digest NOT IN (
+                SELECT digest FROM vectors WHERE embedder = :embedder
+            )
+            ORDER BY agents.changed_ns < 0 DESC, agents.changed_ns DESC, day DESC LIMIT :most
+            """,
+            {"folder": folder, "embedder": self._vectors.name, "most": -1 if most is None else most},
         )
-        return list(dict.fromkeys(digest for (digest,) in rows))[:most]
+        return dict(rows.fetchall())
 
-    def _add_vectors(self, vectors: Mapping[bytes, Sequence[float]], connection: Connection) -> None:
+    def _add_vectors(self, connection: Connection, vectors: Mapping[bytes, Sequence[float]]) -> None:
         with transaction(connection):
-            connection.executemany(
-                "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)",
-                [(self._vectors.name, digest, packed(vector)) for digest, vector in vectors.items()],
-            )
-            connection.executemany(
-                "UPDATE agents SET revision = revision + 1 "
-                "WHERE agent IN (SELECT agent FROM lessons WHERE digest = ?)",
-                [(digest,) for digest in vectors],
-            )
+            for digest, vector in vectors.items():
+                connection.execute(
+                    "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)",
+                    (self._vectors.name, digest, packed(vector)),
+                )
+                connection.execute(
+                    """
+                    UPDATE agents SET revision = revision + 1
+                    WHERE agent IN (SELECT agent FROM lessons WHERE digest = ?)
+                    """,
+                    (digest,),
+                )
 
     def _drop_other_dimensions(self, connection: Connection, dimension: int) -> None:
         """Delete the vectors of an earlier embedder of the same name, which had another dimension."""
@@ -259,75 +273,58 @@ class LessonIndex:
                 connection.execute("UPDATE agents SET revision = revision + 1")
 
 
-def _digests(connection: Connection) -> set[bytes]:
-    """Return the digests of all texts that are embedded."""
-    return {digest for (digest,) in connection.execute("SELECT digest FROM lessons WHERE is_active")}
+# --- ranking -----------------------------------------------------------------------------------------------
 
-
-def _texts(digests: Sequence[bytes], connection: Connection) -> dict[bytes, str]:
-    """Return the texts with some digests."""
-    marks = ", ".join("?" * len(digests))
-    rows = connection.execute(f"SELECT digest, meaning FROM lessons WHERE digest IN ({marks})", digests)  # noqa: S608 (only marks)
-    return dict(rows.fetchall())
+NEAREST, FLOOD = 50, 5_000
+"""Lessons ranked by meaning, and by words: a few, or more if those are all near-duplicates."""
+COMMON = 400
+"""In a search of all agents, a word that more lessons have is a stop word."""
+COMMON_COUNT, COMMON_SHARE = 50, 0.4
+"""In a search of one agent, a word that more lessons have, and a greater share of its lessons."""
 
 
 class _Search:
-    """One search among the active lessons of an agent, or of all agents."""
+    """One search among active lessons: what each has in common with the query.
+
+    Type of task and tools count only among the lessons of one agent.
+    """
 
     def __init__(
         self,
         connection: Connection,
         query: Query,
-        vector: array[float] | None,
-        agents: Mapping[int, _ActiveLessons],
+        vector: Sequence[float] | None,
+        embedder: str,
+        agents: Iterable[_ActiveLessons],
     ) -> None:
         self.ranking = Ranking(has_names=bool(names_in(query.text)), embedded=vector is not None)
         self._connection = connection
         self._query = query
-        self._agents = agents
+        self._embedder = embedder
         self._lessons: dict[int, _Features] = {}
         self._similarities: dict[int, float] = {}
-        for active in agents.values():
+        for active in agents:
             self._lessons |= active.lessons
             self._similarities |= active.similarities(vector)
+        count = len(self._lessons)
+        common = COMMON if query.agent is None else max(COMMON_COUNT, int(count * COMMON_SHARE))
+        full_text = FullText(connection, min(self._lessons, default=0), max(self._lessons, default=0), common)
+        self._same_type: set[int] = set()
+        self._tools: dict[int, tuple[str, ...]] = {}
+        if query.agent is not None:
+            self._same_type = self._with_type(normalized(query.task_type))
+            self._tools = self._with_tools(full_text)
+        self._shares: dict[int, float] = {}
+        if self.ranking.has_names or len(self._similarities) < count:
+            self._shares = full_text.shares(query.text, count, lambda number: self._lessons[number].length)
 
     def best(self) -> list[Candidate]:
-        """Return the `k` most relevant lessons, without near-duplicates."""
-        if not self._lessons:
-            return []
-        of_one_agent = self._query.agent is not None
-        count = len(self._lessons)
-        common = max(COMMON_COUNT, int(count * COMMON_SHARE)) if of_one_agent else COMMON
-        full_text = FullText(self._connection, *numbers_of(min(self._agents), max(self._agents)), common)
-        shares: dict[int, float] = {}
-        if self.ranking.has_names or len(self._similarities) < count:
-            shares = full_text.shares(self._query.text, count, lambda number: self._lessons[number].length)
-        same_type = self._same_type() if of_one_agent else set[int]()
-        tools = self._tools(full_text) if of_one_agent else {}
-
-        def candidates(most: int) -> Iterator[Candidate]:
-            for number in {
-                *same_type,
-                *tools,
-                *nlargest(most, self._similarities, self._similarities.__getitem__),
-                *nlargest(most, shares, shares.__getitem__),
-            }:
-                features = self._lessons[number]
-                if self._query.kinds is None or features.kind in self._query.kinds:
-                    yield Candidate(
-                        number,
-                        features.day,
-                        number in same_type,
-                        tools.get(number, ()),
-                        self._similarities.get(number),
-                        shares.get(number, 0.0),
-                    )
-
+        """Return the `k` most relevant lessons, best first, without near-duplicates."""
         best: list[Candidate] = []
         for most in (NEAREST, FLOOD):
-            ranked = self.ranking.ordered(candidates(most))
+            ranked = self.ranking.ordered(self._candidates(most))
             best = list(islice(without_duplicates(ranked, self._content, self._similarity), self._query.k))
-            if len(best) == self._query.k or most >= max(len(self._similarities), len(shares)):
+            if len(best) == self._query.k or most >= len(self._lessons):
                 break
         return best
 
@@ -337,12 +334,29 @@ class _Search:
         names = [name for name in names_in(self._query.text) if words.intersection(tokens_of(name)[:1])]
         return reason_for(candidate, self._query.task_type, names)
 
-    def _same_type(self) -> set[int]:
-        """Return the lessons about the query's type of task."""
-        task_type = normalized(self._query.task_type)
+    def _candidates(self, most: int) -> Iterator[Candidate]:
+        """Yield the lessons with the same type or tools, and `most` of those nearest by meaning and words."""
+        for number in {
+            *self._same_type,
+            *self._tools,
+            *nlargest(most, self._similarities, self._similarities.__getitem__),
+            *nlargest(most, self._shares, self._shares.__getitem__),
+        }:
+            features = self._lessons[number]
+            if self._query.kinds is None or features.kind in self._query.kinds:
+                yield Candidate(
+                    number,
+                    features.day,
+                    number in self._same_type,
+                    self._tools.get(number, ()),
+                    self._similarities.get(number),
+                    self._shares.get(number, 0.0),
+                )
+
+    def _with_type(self, task_type: str) -> set[int]:
         return {number for number, one in self._lessons.items() if task_type and one.task_type == task_type}
 
-    def _tools(self, full_text: FullText) -> dict[int, tuple[str, ...]]:
+    def _with_tools(self, full_text: FullText) -> dict[int, tuple[str, ...]]:
         """Return the query's tools that each lesson used or mentions, for lessons with any."""
         tools: dict[int, tuple[str, ...]] = {}
         for tool in dict.fromkeys(self._query.tools):
@@ -358,8 +372,15 @@ class _Search:
         return content
 
     def _similarity(self, one: Candidate, other: Candidate) -> float:
-        first, second = (self._agents[agent_of(each.number)].vector(each.number) for each in (one, other))
-        return 0.0 if first is None or second is None else sum(map(mul, first, second))
+        rows = self._connection.execute(
+            """
+            SELECT vector FROM lessons JOIN vectors USING (digest)
+            WHERE embedder = ? AND number IN (?, ?)
+            """,
+            (self._embedder, one.number, other.number),
+        )
+        vectors = [array("f", vector) for (vector,) in rows]
+        return sum(map(mul, *vectors)) if len(vectors) > 1 else 0.0
 
 
 class _Features(NamedTuple):
@@ -373,7 +394,7 @@ class _Features(NamedTuple):
 
 
 class _ActiveLessons:
-    """The active lessons of one agent in memory, by number, with their vectors as one matrix.
+    """The active lessons of one agent in memory, by number, and the vectors of those that have one.
 
     `revision` is the agent's when they were read.
     """
@@ -381,27 +402,24 @@ class _ActiveLessons:
     def __init__(self, connection: Connection, agent: int, revision: int, embedder: str) -> None:
         self.revision = revision
         self.lessons: dict[int, _Features] = {}
-        self._rows: dict[int, int] = {}
-        vectors: list[bytes] = []
+        vectors: dict[int, bytes] = {}
         rows = connection.execute(
-            "SELECT number, kind, day, task_type, tools, length, vector FROM lessons LEFT JOIN vectors "
-            "ON embedder = ? AND vectors.digest = lessons.digest WHERE agent = ? AND is_active",
+            """
+            SELECT number, kind, day, task_type, tools, length, vector
+            FROM lessons LEFT JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest
+            WHERE agent = ? AND is_active
+            """,
             (embedder, agent),
         )
         for number, kind, day, task_type, tools, length, vector in rows:
             self.lessons[number] = _Features(kind, day, task_type, tools.split("\n"), length)
             if vector is not None:
-                self._rows[number] = len(vectors)
-                vectors.append(vector)
-        self._matrix = matrix_of(vectors)
+                vectors[number] = vector
+        self._embedded = list(vectors)
+        self._matrix = matrix_of(list(vectors.values()))
 
-    def similarities(self, vector: array[float] | None) -> dict[int, float]:
+    def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
         """Return the cosine with a vector for each lesson that has one."""
-        if vector is None or not self._rows:
+        if vector is None or not self._embedded:
             return {}
-        return dict(zip(self._rows, cosines(self._matrix, vector), strict=True))
-
-    def vector(self, number: int) -> Sequence[float] | None:
-        """Return the vector of a lesson, None if it has none."""
-        row = self._rows.get(number)
-        return None if row is None else self._matrix[row]
+        return dict(zip(self._embedded, cosines(self._matrix, vector), strict=True))

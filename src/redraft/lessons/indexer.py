@@ -106,21 +106,25 @@ class Indexer:
         self._path = path
         self._given_redactor = redactor
 
-    def update(self, connection: Connection, folder: str | None, edited: Collection[int] = ()) -> None:
-        """Index the folders whose modification time has changed: that of an agent, or of all agents.
-
-        `edited` are the numbers of agents whose files are read whatever their modification times.
-        """
-        rows = connection.execute("SELECT folder, changed_ns, agent FROM agents").fetchall()
-        known = {name: changed_ns for name, changed_ns, _ in rows}
+    def update(self, connection: Connection, folder: str | None) -> None:
+        """Index the folders whose modification time has changed: that of an agent, or of all agents."""
+        known = dict(connection.execute("SELECT folder, changed_ns FROM agents").fetchall())
         folders = {*agents_in(self._path), *known} if folder is None else {folder}
         reflections = f"{self._path / REFLECTIONS}/"
-        changed = {name for name in folders if modified_ns(reflections + name) != known.get(name, 0)}
-        reread = {name for name, _, agent in rows if agent in edited}
-        if changed or reread:
+        changed = [name for name in folders if modified_ns(reflections + name) != known.get(name, 0)]
+        if changed:
             with exclusive(self.folder):
-                for name in changed | reread:
-                    self._index_folder(connection, name, trust_times=name not in reread)
+                for name in changed:
+                    self._index_folder(connection, name)
+
+    def distrust(self, connection: Connection, numbers: Collection[int]) -> None:
+        """Make the next update read the files of some lessons, whatever their modification times."""
+        with transaction(connection):
+            for number in numbers:
+                connection.execute("UPDATE lessons SET changed_ns = -1 WHERE number = ?", (number,))
+                connection.execute(
+                    "UPDATE agents SET changed_ns = -1 WHERE agent = ?", (number >> AGENT_BITS,)
+                )
 
     def refresh(self, connection: Connection) -> Refreshed:
         """Index every file whose modification time or size has changed."""
@@ -145,7 +149,7 @@ class Indexer:
         broken = connection.execute("SELECT id, problem FROM lessons WHERE problem != '' ORDER BY id")
         return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
 
-    def _index_folder(self, connection: Connection, name: str, *, trust_times: bool = True) -> Counter[str]:
+    def _index_folder(self, connection: Connection, name: str) -> Counter[str]:
         """Index the files of an agent, and count the lessons added, changed and removed."""
         folder = LessonFolder(self._path, name)
         changed_ns = _trusted_time(modified_ns(self._path / REFLECTIONS / name))
@@ -162,7 +166,7 @@ class Indexer:
         changed = [
             entry
             for entry in entries.values()
-            if not trust_times or known.get(entry.id, ())[1:3] != (entry.changed_ns, entry.size)
+            if known.get(entry.id, ())[1:3] != (entry.changed_ns, entry.size)
         ]
         counts: Counter[str] = Counter()
         for start in range(0, len(changed), BATCH):
@@ -246,16 +250,6 @@ def row_of(lesson: Lesson, redactor: Redactor) -> Row:
         meaning=meaning,
         digest=digest_of(meaning),
     )
-
-
-def agent_of(number: int) -> int:
-    """Return the number of the agent that a lesson belongs to."""
-    return number >> AGENT_BITS
-
-
-def numbers_of(first_agent: int, last_agent: int) -> tuple[int, int]:
-    """Return the lowest and the highest number that a lesson of these agents can have."""
-    return first_agent << AGENT_BITS, (last_agent + 1 << AGENT_BITS) - 1
 
 
 def normalized(name: str) -> str:

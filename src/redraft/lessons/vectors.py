@@ -189,9 +189,9 @@ def matrix_of(vectors: Sequence[bytes]) -> Any:
     return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
 
 
-def cosines(matrix: Any, vector: array[float]) -> list[float]:
+def cosines(matrix: Any, vector: Sequence[float]) -> list[float]:
     """Return the cosine of each row with a vector, all of unit length: their dot products."""
     if numpy() is None:
         return [sum(map(mul, row, vector)) for row in matrix]
     # Not `@`: for so few rows, starting its threads takes longer than multiplying.
-    return numpy().einsum("ij,j->i", matrix, numpy().asarray(vector)).tolist()
+    return numpy().einsum("ij,j->i", matrix, numpy().asarray(vector, "f4")).tolist()
