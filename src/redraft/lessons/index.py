@@ -49,7 +49,7 @@ Ts = TypeVarTuple("Ts")
 BATCH = 32
 """Lessons that are embedded and written at once."""
 ATTEMPTS = 3
-"""Searches before giving up on files that keep changing."""
+"""Searches before lessons whose files keep changing are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +315,7 @@ class _Search:
             self._same_type = self._with_type(normalized(query.task_type))
             self._tools = self._with_tools(full_text)
         self._shares: dict[int, float] = {}
+        # Words count where the question has names, or where a lesson has no vector.
         if self.ranking.has_names or len(self._similarities) < count:
             self._shares = full_text.shares(query.text, count, lambda number: self._lessons[number].length)
 
