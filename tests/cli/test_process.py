@@ -215,7 +215,7 @@ def test_a_demo_interrupted_at_once_says_so(folder, server):
     process = begun(folder, server, "demo", "-m", "openai-chat:gpt-4o-mini")
     interrupt_when_asked(process, server)
     _, stderr = process.communicate(timeout=30)
-    assert (process.returncode, stderr) == (130, "Interrupted; nothing was made yet.\n")
+    assert (process.returncode, stderr) == (130, "Interrupted before there was a result.\n")
 
 
 def test_a_killed_run_resumes_without_paying_twice(folder, server):

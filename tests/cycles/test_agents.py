@@ -49,7 +49,7 @@ def test_finds_agents_in_every_storage(storage):
             assert [one.message for one in await view.pending()] == ["fine"]
             with pytest.raises(ConfigError, match="no cycle 9 here, or it was deleted"):
                 await view.cycle(9)
-            with pytest.raises(ConfigError, match="no cycle 9 here, so there is none before it"):
+            with pytest.raises(ConfigError, match="no cycle 9 here, so there are no cycles before it"):
                 await view.cycles(before=9)
             await view.aclose()
             await agent.run_cycle()

@@ -132,7 +132,7 @@ def test_a_failed_source_is_shown_once(heater, required):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["status", "nobody"], "There is no agent 'nobody' here; none has run here yet."),
+        (["status", "nobody"], "There is no agent 'nobody' here; no agent has run here yet."),
         (["run", "missing.yaml"], "'missing.yaml' cannot be read: No such file or directory."),
         (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is not a Python file"),
         (["run", "agent.yaml", "--functions", "wrong.py"], "'wrong.py' can't be loaded: NameError"),

@@ -98,14 +98,14 @@ def by_agent(caplog, level, text):
 async def all_say_it_is_back(caplog, times):
     """Wait until each agent has said so: an outage that comes before is to an agent still the one before."""
     async with asyncio.timeout(20):
-        while by_agent(caplog, logging.INFO, "is back").total() < AGENTS * times:  # noqa: ASYNC110 (a poll, as a person would)
+        while by_agent(caplog, logging.INFO, "is reachable again").total() < AGENTS * times:  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.05)
 
 
 def each_said(caplog, times):
     expected = {f"agent {number}": times for number in range(AGENTS)}
     assert by_agent(caplog, logging.WARNING, "continues without its store") == expected
-    assert by_agent(caplog, logging.INFO, "is back") == expected
+    assert by_agent(caplog, logging.INFO, "is reachable again") == expected
 
 
 async def are_back(agents):

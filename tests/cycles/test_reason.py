@@ -230,7 +230,7 @@ def test_modify_with_an_unknown_parameter_runs_nothing(about):
         {"cost": 5},
         {"force": True},
     ]
-    assert "'cots', which no planned action of its own takes" in cycle.failures[0]
+    assert "'cots', which no planned action takes" in cycle.failures[0]
 
 
 @pytest.mark.parametrize("constraint", [CHEAP, TOTAL])

@@ -47,7 +47,7 @@ def test_a_network_has_one_storage(register):
     assert storage_of() is first
     assert storage_of("plant") is None
     with pytest.raises(
-        ConfigError, match=r"The network 'default' has a long-term .* postgresql://me@here/db;"
+        ConfigError, match=r"The network 'default' already has a long-term .* postgresql://me@here/db,"
     ):
         LongTermStorage("postgresql://other/db")
     second = register("postgresql://other/db", network="plant")
@@ -65,7 +65,7 @@ def test_the_storage_of_the_setting(register, monkeypatch):
     assert found.dsn == "postgresql://one/db"
     assert storage_of("plant") is found
     assert storage_of() is not found
-    with pytest.raises(ConfigError, match="has a long-term storage already"):
+    with pytest.raises(ConfigError, match="already has a long-term storage"):
         LongTermStorage("postgresql://two/db", network="plant")
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://two/db")
     assert storage_of("plant").dsn == "postgresql://two/db"

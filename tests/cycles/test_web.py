@@ -86,8 +86,8 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
     ):
         assert said in page.words
     assert [answer.json() for answer in answers] == [
-        {"message": "Sent to controlled: reject of 1-1 in cycle 1; the cycle takes it."},
-        {"message": "Sent to controlled: modify of 1-2 in cycle 1; the cycle takes it."},
+        {"message": "Sent to controlled: reject of 1-1 in cycle 1; the cycle uses it."},
+        {"message": "Sent to controlled: modify of 1-2 in cycle 1; the cycle uses it."},
     ]
     assert [int(level) for level in world.levels] == [3]
     assert result.state["memory"]["feedbackHistory"][0]["by"] == "Ada"
@@ -111,7 +111,7 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
     assert page.words.count("? waiting for you") >= 2
     assert (general.status_code, general.json()["error"]) == (
         400,
-        "Cycle 1 waits for a decision: decide on that first.",
+        "Cycle 1 is waiting for a decision; decide on that cycle first.",
     )
 
 

@@ -164,7 +164,7 @@ def test_an_outage_is_logged_once_and_loses_nothing(caplog):
 
     asyncio.run(main())
     assert [("continues without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
-    assert [("is back" in line) for line in said(caplog, logging.INFO)] == [True] * 2
+    assert [("is reachable again" in line) for line in said(caplog, logging.INFO)] == [True] * 2
 
 
 def test_a_silent_store_counts_as_away(caplog):
@@ -418,7 +418,7 @@ def test_a_cycle_that_could_not_be_resumed_ends_as_failed():
         await eventually(lambda: not write_behind.is_away)
         found = await store.find("cycle")
         assert [(one.data["number"], one.data["status"]) for one in found] == [(7, "failed"), (8, "finished")]
-        assert "restarted while its database was away" in found[0].data["error"]
+        assert "restarted while its database was unreachable" in found[0].data["error"]
         await write_behind.aclose()
 
     asyncio.run(main())

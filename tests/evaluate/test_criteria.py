@@ -85,8 +85,8 @@ def test_long_sentence_is_shortened_only_as_a_name():
     ("given", "says"),
     [
         ([], "empty"),
-        (["clarity", "clarity"], "'clarity' comes twice"),
-        (["clarity", QualityCriterion("clarity", evaluator="regex")], "comes twice"),
+        (["clarity", "clarity"], "Duplicate criterion 'clarity'"),
+        (["clarity", QualityCriterion("clarity", evaluator="regex")], "Duplicate criterion"),
         ([QualityCriterion("a", weight=0), QualityCriterion("b", weight=0.0)], "weight of 0"),
         ([True], "got True"),
         ([1], "got 1"),

@@ -525,7 +525,7 @@ def test_probability_with_a_custom_prompt():
 def test_probability_without_logprobs_is_an_error():
     model = answering(clarity=ChatReply("Yes", usage=USED_probability, model="plain"), tone=tokens(Yes=0.9))
     with pytest.raises(
-        OutputError, match=r"'plain' tells no log probabilities.*use the judge 'score'"
+        OutputError, match=r"'plain' returned no log probabilities.*use the judge 'score'"
     ) as caught:
         evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert caught.value.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)

@@ -250,7 +250,7 @@ def test_invalid_panel(criteria, says):
     ("made", "says"),
     [
         (criterion("llm", prompt="x"), "llm has no 'prompt'; none is known"),
-        (QualityCriterion("it", gate=True), "gate=True is for criteria that no model judges"),
+        (QualityCriterion("it", gate=True), "gate=True works only for criteria that need no model"),
     ],
 )
 def test_invalid_judged_criterion(made, says):

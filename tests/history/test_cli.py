@@ -193,7 +193,7 @@ def test_an_unknown_id_is_an_error(project, command):
     name, *more = command
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
-    assert "There is no run 'nonsense' here; `redraft runs` lists those there are." in result.stderr
+    assert "There is no run 'nonsense' here; `redraft runs` lists the runs." in result.stderr
     assert "No runs are stored here yet." in redraft(name, "last", *more).stderr
 
 

@@ -111,7 +111,7 @@ def test_json_has_all_fields_of_a_lesson(seven):
         (("--status", "on"), "--status: there is no 'on'"),
         (("--json", "show", "last"), "unexpected extra argument(s) (show last)"),
         (("search", " "), "QUERY is empty"),
-        (("search", "x", "--agent", "booking", "--all-agents"), "one of --agent and --all-agents"),
+        (("search", "x", "--agent", "booking", "--all-agents"), "either --agent or --all-agents"),
         (("retire", "last", "-m", " "), "say why"),
         (("rate", API), "--helped"),
         (("supersede", API, "--by", API), "can't supersede itself"),

@@ -136,9 +136,9 @@ def test_links_are_not_followed(tmp_path):
         ("x", "'x': This is not the id"),
         ("", "not the id"),
         ("researcher-agent/", "not the id"),
-        ("researcher-agent/CON", "no such lesson"),
+        ("researcher-agent/CON", "No such lesson"),
         ("researcher-agent/" + "x" * 5_000, "not the id"),
-        ("researcher-agent/\0", "no such lesson"),
+        ("researcher-agent/\0", "No such lesson"),
     ],
 )
 def test_an_id_never_leaves_the_folder(tmp_path, bad, says):

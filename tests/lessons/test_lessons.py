@@ -528,7 +528,7 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         second = await lessons.record(PARTIAL, TASK, confidence=0.5)
         with pytest.raises(ConfigError, match="supersede itself"):
             await lessons.supersede(first.id, first.id)
-        with pytest.raises(LessonFileError, match="no such lesson"):
+        with pytest.raises(LessonFileError, match="No such lesson"):
             await lessons.supersede(first.id, "agent/nothing")
         superseded = await lessons.supersede(second.id, by=first.id)
         assert (superseded.status, superseded.superseded_by) == ("superseded", first.id)

@@ -107,7 +107,7 @@ BROKEN = [
     (WHOLE.replace("task_type: web scraping", "task_type: !!python/object:os.system x"), "front matter"),
     (WHOLE.replace("kind: failure", "- kind"), "front matter"),
     (WHOLE.replace("## What happened?", "## What happenend?"), "comes before the first heading"),
-    (WHOLE + "\n## What happened?\nagain", "twice"),
+    (WHOLE + "\n## What happened?\nagain", "Duplicate heading"),
     (WHOLE + "\n## Strategy\nodd", "no heading 'strategy'"),
     (WHOLE.replace(FAILURE.why, ""), "There is nothing under '## Why did it go wrong?'"),
     (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is not a day"),

@@ -290,7 +290,7 @@ def test_a_working_sandbox_is_tried_once(monkeypatch):
 def test_a_judge_without_log_probabilities_raises_before_any_call():
     judge = ProviderModel(TestModel())
     pattern = ReflectionPattern(reflection_model=judge, judge="probability")
-    with pytest.raises(ConfigError, match="'test:test' gives no log probabilities"):
+    with pytest.raises(ConfigError, match="'test:test' returns no log probabilities"):
         Agent(ScriptedModel([]), pattern=pattern)
 
 

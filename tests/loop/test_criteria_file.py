@@ -60,9 +60,9 @@ def test_empty_entries_are_ignored(read):
         ("- a\n- name: b\n  evaluator: regx", 2, "unknown evaluator 'regx'; did you mean 'regex'?"),
         ("- a\n- name: b\n  evaluator: regex\n  config: {pattern: (}", 2, "does not compile"),
         ("- name: b\n  config: {}\n  evaluator_config: {}", 2, "are the same; give one"),
-        ("- a\n- a", 1, "'a' comes twice"),
+        ("- a\n- a", 1, "'a'; names must be unique"),
         ("- [a", 2, "did not find expected"),
-        ("a: 1\na: 2", 2, "comes twice"),
+        ("a: 1\na: 2", 2, "duplicate key"),
     ],
 )
 def test_a_mistake_is_reported_with_its_line(read, text, line, says):

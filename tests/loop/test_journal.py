@@ -388,7 +388,7 @@ def test_a_journal_serves_one_run():
     async def main():
         journal = Journalled(MemoryStore(), "r")
         await reflect("T", generate=lambda p: "x", evaluate=lambda o: True, step=journal)
-        with pytest.raises(ConfigError, match="has served"):
+        with pytest.raises(ConfigError, match="has already been used"):
             await reflect("T", generate=lambda p: "x", evaluate=lambda o: True, step=journal)
 
     asyncio.run(main())

@@ -154,7 +154,7 @@ def test_no_texts_no_call():
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([[1.0]], "1 vectors for 2 texts; expected one a text"),
+        ([[1.0]], "1 vectors for 2 texts; expected one per text"),
         ([[1.0], [1.0], [1.0]], "3 vectors for 2 texts"),
         ([[1.0], [1.0, 2.0]], "vectors of 1 and of 2 numbers; expected one length"),
         ([[1.0], [nan]], r"the vector \[nan\], which is not finite"),

@@ -101,7 +101,7 @@ def test_finish_reason(reason, told):
 
 def test_unsupported_logprobs_fail_before_the_call():
     model, told = function_model("yes")
-    with pytest.raises(ModelError, match="gives no log probabilities"):
+    with pytest.raises(ModelError, match="returns no log probabilities"):
         run_sync(model(asked(logprobs=5)))
     assert not told
 

@@ -612,7 +612,7 @@ def test_vectors_of_other_dimensions_are_refused(store):
             Record("note", "old", {"model": "a"}, vector=[1.0, 0.0]),
             Record("note", "new", {"model": "b"}, vector=[1.0, 0.0, 0.0]),
         )
-        with pytest.raises(StoreError, match=r"'old' has 2 dimensions.* 3.*embed the records anew"):
+        with pytest.raises(StoreError, match=r"'old' has 2 dimensions.* 3.*embed the records again"):
             await store.near("note", [1.0, 0.0, 0.0])
         found = await store.near("note", [1.0, 0.0, 0.0], where={"model": "b"})
         assert keys(record for record, _ in found) == ["new"]

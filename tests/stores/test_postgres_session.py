@@ -307,7 +307,7 @@ def test_an_idle_transaction_does_not_block_others(place, monkeypatch):
 READ = "SELECT space, key FROM redraft_agent_records ORDER BY space, key"
 WRITE = """
 INSERT INTO redraft_agent_records VALUES ('agent:other', 'note', 'x', '{}', '{}', 1, NULL, 1, 1, 1)"""
-PASSED_OVER = "passes over row-level security"
+PASSED_OVER = "bypasses row-level security"
 
 
 def drop_role(place):

@@ -394,19 +394,19 @@ asyncio.run(main())
 RIGHTS = {
     "file": """
     path.chmod(0o400)
-    await fails(put("x"), "can't be written: see who may write")
+    await fails(put("x"), "can't be written: check the permissions")
     assert await store.get("note", "a")
     await store.aclose()
     path.with_name(path.name + ".lock").chmod(0o400)
     await fails(put("x"), "Permission denied")
     path.with_name(path.name + ".lock").chmod(0o600)
     path.chmod(0)
-    await fails(put("x"), "can't be opened: see who may write")
-    await fails(store.get("note", "a"), "can't be opened: see who may write")
+    await fails(put("x"), "can't be opened: check the permissions")
+    await fails(store.get("note", "a"), "can't be opened: check the permissions")
     """,
     "folder": """
     path.parent.chmod(0o500)
-    await fails(put("x"), "can't be opened: see who may write", "can't be written")
+    await fails(put("x"), "can't be opened: check the permissions", "can't be written")
     path.parent.chmod(0)
     await fails(put("x"), "Permission denied")
     await fails(store.get("note", "a"), "Permission denied")

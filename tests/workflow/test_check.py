@@ -86,7 +86,7 @@ FILES = {
         nodes("- name: n\n  run: x\n  goto:\n  - if: '{{'\n    to: end"), 6, "n", "goto.0.if", "template is wrong",
     ),
     "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: x}", 2, None, "env.1", "'B C'"),
-    "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: the key 'name' comes twice"),
+    "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: duplicate key 'name'"),
     "broken YAML": ("name: [", 2, None, None, "line 2"),
     "an object of Python": ("name: !!python/object:os.system x", 1, None, None, "is not for plain data"),
     "nested brackets": ("name: " + "[" * 20_000, 1, None, None, "levels of nesting"),

@@ -71,7 +71,7 @@ class Agents:
         """Return a handle on one agent; raises `ConfigError` if there is no agent of that name."""
         handles = {handle.name: handle for handle in await self.handles()}
         if name not in handles:
-            hint = nearest(name, handles) if handles else "none has run here yet."
+            hint = nearest(name, handles) if handles else "no agent has run here yet."
             raise ConfigError(f"There is no agent {name!r} here; {hint}")
         return handles[name]
 
@@ -147,7 +147,7 @@ class AgentHandle:
         after = None
         if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
             raise ConfigError(
-                f"The agent {self.name!r} has no cycle {before} here, so there is none before it."
+                f"The agent {self.name!r} has no cycle {before} here, so there are no cycles before it."
             )
         found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
         return [self._as_shown(listed_cycle(record)) for record in found]

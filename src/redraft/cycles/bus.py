@@ -208,7 +208,9 @@ class AgentBus:
                 async with asyncio.timeout(self._write_behind.silence):
                     await self._send(topic, data, key)
             except (StoreError, TimeoutError) as error:
-                logger.info("The agent %r sends later what it can't now: %s", self._location.agent, error)
+                logger.info(
+                    "The agent %r queued an outgoing message to send later: %s", self._location.agent, error
+                )
             else:
                 return True
         queued = Record(OUTBOX, mail_id(self._mailbox.clock()), {"topic": topic, "data": data, "key": key})

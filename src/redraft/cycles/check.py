@@ -140,8 +140,8 @@ class _Checker:
                 of = "of any topic" if trigger.topic is None else f"of the topic {trigger.topic!r}"
                 self.fail(
                     ("triggers", at),
-                    f"it starts a cycle for each message {of}, and nothing takes these; add a source of the "
-                    "type 'agent-messages' to 'sense'",
+                    f"it starts a cycle for each message {of}, but nothing reads these messages; add a "
+                    "source of the type 'agent-messages' to 'sense'",
                 )
 
     def check_actions(self) -> None:
@@ -206,11 +206,11 @@ class _Checker:
         if substage.prompt is None and not rules and substage.config.function is None:
             self.fail(way, f"{substage.type!r} needs a 'prompt', or in its config '{kind}' or a 'function'")
         if substage.config.function is None and substage.config.timeout_ms is not None:
-            self.fail((*way, "config", "timeoutMs"), "it needs a 'function', and there is none")
+            self.fail((*way, "config", "timeoutMs"), "it needs a 'function', but none is given")
         if substage.prompt is None:
             for key, value in (("outputSchema", substage.output_schema), ("model", substage.model)):
                 if value is not None:
-                    self.fail((*way, key), f"{key!r} needs a 'prompt', and there is none")
+                    self.fail((*way, key), f"{key!r} needs a 'prompt', but none is given")
         elif substage.output_schema is None and not isinstance(substage, Plan):
             self.fail(way, "a 'prompt' needs an 'outputSchema', which the reply must follow")
 

@@ -515,7 +515,7 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
 
 def no_agents() -> Text:
     """Return a hint that there are no agents, and how to run one."""
-    return Text("No agent has run here yet: redraft cycle run FILE")
+    return Text("No agent has run here yet. Run one with: redraft cycle run FILE")
 
 
 def _actions_text(derived: Mapping[str, Any]) -> str:
@@ -565,7 +565,7 @@ def memory_view(memory: Memory) -> RenderableType:
     for key, items in memory.items.items():
         parts.append(Text(f"\n{key} ({len(items):,})", "bold"))
         if len(items) > MAX_ITEMS:
-            parts.append(Text(f"  ... {len(items) - MAX_ITEMS:,} older: --json has all", QUIET))
+            parts.append(Text(f"  ... {len(items) - MAX_ITEMS:,} older; --json shows all", QUIET))
         parts += [_item_lines(item) for item in items[-MAX_ITEMS:]]
     return Group(*parts)
 

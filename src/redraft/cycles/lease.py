@@ -139,7 +139,8 @@ class Lease:
                 return
             await self.acquire()  # raises with the holder's name, or recreates a record that was deleted
         raise LeaseError(
-            f"The lease of the agent {self._agent!r} changes during every write; something else writes it."
+            f"The lease of the agent {self._agent!r} changes during every write, so something else is "
+            "writing it."
         )
 
     async def release(self) -> None:
@@ -188,13 +189,13 @@ class Lease:
         if holder := live_holder(there.data):
             raise LeaseError(
                 f"The agent {self._agent!r} is run by {holder}; only one process at a time may run it. Wait "
-                "until that one ends, or end it."
+                "until that process ends, or end it."
             )
         if self.generation:
             raise LeaseError(
                 f"The agent {self._agent!r} was run by another process while this one did not renew its "
-                "lease, so what this one knows is stale, and it does nothing more. Its next cycle, or a "
-                "restart, reads the memory anew."
+                "lease. Its state is out of date, so it stopped. Its next cycle, or a restart, reads the "
+                "memory again."
             )
 
     async def _write_fenced(self, records: Sequence[Record], store: Store) -> bool:

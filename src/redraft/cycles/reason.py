@@ -272,7 +272,7 @@ def _apply_one(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle)
     unknown = sorted(changes.keys() - {key for own in of_each for key in own})
     if unknown:  # to run the planned ones instead is not what the person wanted
         cycle.failures.append(
-            f"A verdict modifies {unknown[0]!r}, which no planned action of its own takes: none is run."
+            f"A verdict modifies {unknown[0]!r}, which no planned action takes, so no action is run."
         )
         of_each = []
     if verdict.verdict == "reject" or (verdict.verdict == "modify" and not any(of_each)):

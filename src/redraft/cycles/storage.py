@@ -57,8 +57,8 @@ class LongTermStorage:
         self._dsn = dsn
         if (there := _registered.get(network)) is not None:
             raise ConfigError(
-                f"The network {network!r} has a long-term storage already, {there}; its agents share one. "
-                "Close that one first (aclose), or use another network."
+                f"The network {network!r} already has a long-term storage, {there}, which all its agents "
+                "share. Close that storage first (aclose), or use another network."
             )
         self._spool = None if spool is None else Path(spool)
         # The stores of all agents share its connections.

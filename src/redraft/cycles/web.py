@@ -659,7 +659,7 @@ async def _give_feedback(form: Form) -> str:
     summary = await handle.summary()
     last = summary.last
     if last is not None and last.status == "waiting" and number is None:
-        raise ConfigError(f"Cycle {last.number} waits for a decision: decide on that first.")
+        raise ConfigError(f"Cycle {last.number} is waiting for a decision; decide on that cycle first.")
     if number is not None:
         await handle.cycle(number)  # there must be one
     try:
@@ -668,7 +668,9 @@ async def _give_feedback(form: Form) -> str:
         form.project.shared(AgentList.of).expire()
     then = "its next cycle takes it into account"
     if last is not None and last.number == number and last.status in UNDER_WAY:
-        then = "it counts when the agent runs again" if summary.status == "killed" else "the cycle takes it"
+        then = (
+            "it takes effect when the agent runs again" if summary.status == "killed" else "the cycle uses it"
+        )
     about = f"{'' if action is None else f' of {action}'}{'' if number is None else f' in cycle {number}'}"
     return f"Sent to {handle.name}: {verdict}{about}; {then}."
 

@@ -49,7 +49,7 @@ CLOSE_TIMEOUT = 1.0
 """Seconds that closing waits for what is not written yet."""
 MIN_RETRY, MAX_RETRY = 0.05, 1.0
 """Seconds between two attempts, at first and at most."""
-ORPHANED = "its process ended, and the agent was restarted while its database was away"
+ORPHANED = "its process ended, and the agent was restarted while its database was unreachable"
 """The error of a cycle that nobody could resume."""
 
 Batch: TypeAlias = dict[tuple[str, str], Record]
@@ -186,7 +186,8 @@ class WriteBehind:
         if not self._is_away:
             self._is_away = True
             logger.warning(
-                "The agent %r continues without its store, which gets everything once it is back: %s",
+                "The agent %r continues without its store; records are written once it is reachable again: "
+                "%s",
                 self._agent,
                 reason,
             )
@@ -221,7 +222,9 @@ class WriteBehind:
         if self._pending and self._refused is None:
             where = "are lost" if self._spool is None else f"are in {self._spool.path} for the next start"
             logger.warning(
-                "The agent %r ends while its store is away: its unwritten records %s.", self._agent, where
+                "The agent %r is shutting down while its store is unreachable; its unsaved records %s.",
+                self._agent,
+                where,
             )
         await self._release()
 
@@ -334,7 +337,9 @@ class WriteBehind:
             self._spool.clear()
         if self._is_away and (wrote or not self._pending):
             self._is_away = False
-            logger.info("The store of the agent %r is back, and has everything now.", self._agent)
+            logger.info(
+                "The store of the agent %r is reachable again; all records were written.", self._agent
+            )
         self._wake_waiting()
 
     def _spool_records(self, records: Iterable[Record]) -> None:
@@ -548,7 +553,7 @@ class Spool:
                 generation = max(generation, saved["generation"])
             except (ValueError, TypeError, KeyError, IndexError):
                 logger.warning(
-                    "%s, line %d can't be read and is dropped: it was torn when its process ended.",
+                    "%s, line %d can't be read and is dropped: the line was cut off when its process ended.",
                     self.path,
                     number,
                 )

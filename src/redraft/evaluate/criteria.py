@@ -43,7 +43,7 @@ def criteria_of(
     names = [criterion.name for criterion in criteria]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"The criterion {name!r} comes twice; give each a name of its own.")
+            raise ConfigError(f"Duplicate criterion {name!r}; names must be unique.")
     if not any(criterion.weight for criterion in criteria):
         raise ConfigError("All criteria have a weight of 0; at least one must count.")
     return criteria

@@ -510,8 +510,8 @@ def _probability_judge(
     """
     if not getattr(model, "has_logprobs", True):
         raise ConfigError(
-            f"The model {getattr(model, 'name', model)!r} gives no log probabilities, which the judge "
-            "'probability' needs; use the judge 'score', a model of OpenAI's API, or a local one."
+            f"The model {getattr(model, 'name', model)!r} returns no log probabilities, which the judge "
+            "'probability' needs; use the judge 'score', an OpenAI API model, or a local model."
         )
     listing = ReplyForm(criteria).listing
 
@@ -556,7 +556,7 @@ async def _ask_yes_no(model: ChatModel, case: str, criterion: QualityCriterion) 
         return YesNo(None, 0.0, error.usage or NOTHING_USED, str(error))  # the other answers still count
     if not reply.logprobs:
         raise OutputError(
-            f"The model {reply.model or 'that judges'!r} tells no log probabilities, which the judge "
+            f"The model {reply.model or 'that judges'!r} returned no log probabilities, which the judge "
             "'probability' needs; use the judge 'score'.",
             usage=reply.usage,
         )

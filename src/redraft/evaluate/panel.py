@@ -77,7 +77,10 @@ def panel(
 
 def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
     if criterion.gate:
-        raise invalid(criterion, "gate=True is for criteria that no model judges; a gate spares the model.")
+        raise invalid(
+            criterion,
+            "gate=True works only for criteria that need no model, because gates run before any model call.",
+        )
     if model is None:
         raise invalid(criterion, f"{criterion.evaluator} needs a model; give one, or set REDRAFT_MODEL.")
     if criterion.evaluator == "llm":

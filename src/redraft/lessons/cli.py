@@ -160,7 +160,7 @@ async def search(
 ) -> None:
     """Find lessons for a task. Lists active ones, best first, each with the reason."""
     if agent is not None and all_agents:
-        raise ConfigError("Give one of --agent and --all-agents.")
+        raise ConfigError("Give either --agent or --all-agents, not both.")
     async with _library(path, agent) as library:
         found = _redacted(await library.search(query, k=k, task_type=task_type))
     if not found and not as_json:

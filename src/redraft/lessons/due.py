@@ -142,7 +142,7 @@ def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
         ids = sorted({one.run_id for one in found})
         raise ConfigError(f"{reference!r} could be any of the runs {', '.join(ids)}.")
     raise ConfigError(
-        f"No reflection is due for a run {reference!r}; `redraft lessons due` lists those that are."
+        f"No reflection is due for a run {reference!r}; `redraft lessons due` lists the runs that need one."
     )
 
 

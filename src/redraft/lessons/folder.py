@@ -153,7 +153,7 @@ class LessonFolder:
         for place in self._places(stem):
             if found := _state_of(file := f"{place}/{stem}{ENDING}"):
                 return Entry(lesson_id, file, found.st_mtime_ns, found.st_size, place != str(self.path))
-        raise LessonFileError("There is no such lesson (any more).", file=lesson_id)
+        raise LessonFileError("No such lesson; it may have been deleted.", file=lesson_id)
 
     def archive(self, keep: int = MOST_LESSONS) -> list[str]:
         """Move the oldest lessons to the archive of their year, and return their ids.

@@ -92,7 +92,7 @@ def sections_of(
     for number, line in enumerate(lines[start:], start + 1):
         heading = _heading(line, headings)
         if heading in found:
-            raise LessonFileError(f"The heading {line.strip()!r} is there twice.", file=file, line=number)
+            raise LessonFileError(f"Duplicate heading {line.strip()!r}.", file=file, line=number)
         if heading:
             current = found[heading] = []
         elif current is not None:

@@ -90,7 +90,8 @@ class Journalled:
         """Begin the run; raises `ConfigError` for a second one."""
         if self._has_begun:
             raise ConfigError(
-                f"The journal of the run {self.run_id!r} has served; make another for a new run."
+                f"The journal for the run {self.run_id!r} has already been used; create a new one for each "
+                "run."
             )
         self._has_begun = True
 
@@ -362,7 +363,7 @@ class StepRecords:
 
     def _warn(self, error: StoreError) -> None:
         if not self.trouble:
-            logger.warning("The run %s goes on, but its steps are not recorded: %s", self._run_id, error)
+            logger.warning("The run %s continues, but its steps are not recorded: %s", self._run_id, error)
         self.trouble = str(error)
 
 

@@ -368,7 +368,7 @@ def function_verbs(
     """
     if evaluate is not None and pattern.quality_criteria is not None:
         raise ConfigError(
-            "Pass either evaluate or quality_criteria, not both: each decides what is good enough."
+            "Pass either evaluate or quality_criteria, not both, because each decides what is good enough."
         )
     model: ChatModel | None = None
     generator: Generator | None = None
@@ -516,7 +516,7 @@ def pattern_or_default(
         return default or DEFAULT_PATTERN
     if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         other = isinstance(pattern, AgentPattern) and not isinstance(pattern, type)
-        hint = " To run a pattern of your own, call its execute(agent, query)." if other else ""
+        hint = " To run your own pattern, call its execute(agent, query)." if other else ""
         raise ConfigError(f"pattern must be a ReflectionPattern, got {pattern!r}.{hint}")
     return pattern
 

@@ -176,7 +176,7 @@ class Runs:
             raise ConfigError(
                 "No runs are stored here yet."
                 if run_id == LAST
-                else f"There is no run {run_id!r} here; `redraft runs` lists those there are."
+                else f"There is no run {run_id!r} here; `redraft runs` lists the runs."
             )
         return await self.read(record)
 

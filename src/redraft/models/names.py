@@ -48,7 +48,7 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
         )
     if not provider or not model.strip():
         raise ConfigError(
-            f"The model name {full!r} lacks what is {'after' if provider else 'before'} its colon."
+            f"{full!r} has no {'model name after' if provider else 'provider before'} the colon."
         )
     if provider == "local":
         return LocalModel(model)
@@ -132,6 +132,6 @@ def resolve_name(name: str, aliases: Mapping[str, str]) -> str:
     path = [name]
     while (target := aliases.get(path[-1])) is not None:
         if target in path:
-            raise ConfigError(f"The model aliases lead to themselves: {' -> '.join([*path, target])}.")
+            raise ConfigError(f"The model aliases form a cycle: {' -> '.join([*path, target])}.")
         path.append(target)
     return path[-1]

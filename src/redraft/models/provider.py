@@ -106,7 +106,7 @@ class ProviderModel:
         if request.logprobs:
             if not _is_a(model, *_WITH_LOGPROBS):
                 raise ModelError(
-                    f"{self.name} gives no log probabilities; models of OpenAI's API and local ones do."
+                    f"{self.name} returns no log probabilities; OpenAI API models and local models do."
                 )
             settings["openai_logprobs"] = True
             settings["openai_top_logprobs"] = request.logprobs

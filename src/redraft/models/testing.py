@@ -144,7 +144,7 @@ class Cassette:
         role = data.get("role", _PLAIN_REQUEST["role"])
         how = f"To record it: Cassette({str(self._path)!r}, record=model)."
         if times:
-            return f"{self._path} has {times} replies to this {role} call, which is asked once more. {how}"
+            return f"{self._path} has {times} replies to this {role} call, which was asked again. {how}"
         difference = _difference(data, [json.loads(key) for key in self._replies])
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
 

@@ -201,12 +201,12 @@ def _checked(task: Task, config: ReflectionConfig, notebook: Notebook) -> Reflec
         return config
     if task.criteria is None and task.pattern is None:
         raise ConfigError(
-            f"The trial of the task {task.title!r} needs criteria: without a score it shows nothing."
+            f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
         )
     if not notebook.keeps_revisions:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
-            "SqliteReflectionStore; one with two methods can't."
+            "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."
         )
     return config
 
@@ -288,7 +288,7 @@ class EnsembleResult:
         lines += [
             f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
         ]
-        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
+        lines += [f"{task.title}: not run, because a task it needs failed" for task in self.not_run]
         lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
         return "\n".join(lines)
 
@@ -509,7 +509,9 @@ def graph_of(tasks: Sequence[Task]) -> Graph:
         raise ConfigError("An ensemble needs at least one task.")
     for task, times in Counter(tasks).items():
         if times > 1:
-            raise ConfigError(f"The task {task.title!r} is in the ensemble {times} times; make a second one.")
+            raise ConfigError(
+                f"The task {task.title!r} is in the ensemble {times} times; make a second Task instead."
+            )
     needs = {task: _needed(task) for task in tasks}
     for task, needed in needs.items():
         for other in needed:
@@ -536,7 +538,7 @@ def _check_ends(needs: Mapping[Task, tuple[Task, ...]]) -> None:
             del left[task]
     if left:
         waiting = ", ".join(repr(task.title) for task in left)
-        raise ConfigError(f"These tasks need each other, so none of them can begin: {waiting}.")
+        raise ConfigError(f"These tasks depend on each other, so none of them can start: {waiting}.")
 
 
 class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):

@@ -300,7 +300,7 @@ async def find_revision(store: NoteStore, noted: NotedTask, wanted: str) -> Note
     """Read a revision by its name; raises `ConfigError` for one that does not exist."""
     note = await store.revision(noted.identity, find_version(noted, wanted))
     if note is None:
-        raise ConfigError(f"The version {wanted!r} of the notes on this task is not there any more.")
+        raise ConfigError(f"The version {wanted!r} of the notes on this task no longer exists.")
     return note
 
 

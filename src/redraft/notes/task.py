@@ -66,7 +66,7 @@ class Task(PlainTask):
 
     def __post_init__(self) -> None:
         if not self.description.strip():
-            raise ConfigError("A task needs a description; say what is asked.")
+            raise ConfigError("A task needs a description of what to do.")
         for name in ("tools", "input_guardrails", "guardrails"):
             check_list(name, getattr(self, name))
         if self.criteria is not None:
@@ -75,10 +75,14 @@ class Task(PlainTask):
         check_count("retries", self.retries, 0)
         if self.handler is not None and self.tools:
             raise ConfigError(
-                f"The task {self.title!r} has a handler, which calls what it likes: no `tools`."
+                f"The task {self.title!r} has a handler, so `tools` can't be used; call them from "
+                "the handler."
             )
         if self.criteria is not None and self.pattern and self.pattern.quality_criteria is not None:
-            raise ConfigError(f"The task {self.title!r} has criteria, and its pattern has others: give one.")
+            raise ConfigError(
+                f"The task {self.title!r} sets criteria both directly and in its pattern; set "
+                "them in one place only."
+            )
         if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
 

@@ -124,7 +124,7 @@ class ProcessJail:
         program = _validated(command)
         if os.name != "posix":
             raise SandboxForbiddenError(
-                f"Untrusted code runs on POSIX systems only, and this is {os.name!r}: use WSL."
+                f"Untrusted code runs only on POSIX systems, not on {os.name!r}; use WSL."
             )
         async with _slot():
             with _scratch_folder() as scratch:

@@ -111,7 +111,7 @@ async def listed(store: Store, kind: str, key: str) -> Record | None:
 def _warn(damage: str) -> None:
     from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
 
-    logger.warning("%s Until then it is left out.", damage)
+    logger.warning("%s Until then, the record is skipped.", damage)
 
 
 @runtime_checkable
@@ -385,13 +385,17 @@ def _fault(value: Any) -> str:
         return _fault_in(enumerate(cast("list[Any]", value)), int)
     if isinstance(value, float) and not isfinite(value):
         return f" is {value!r}, and JSON has no such number"
-    return "" if isinstance(value, str | int | float) else f" is a {type(value).__name__}, which JSON has not"
+    return (
+        ""
+        if isinstance(value, str | int | float)
+        else f" is a {type(value).__name__}, which JSON doesn't have"
+    )
 
 
 def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
     for key, item in items:
         if not isinstance(key, keys):
-            return f" has the key {key!r}, and keys of JSON are texts"
+            return f" has the key {key!r}, but JSON keys must be texts"
         if fault := _fault(item):
             return f"[{key!r}]{fault}"
     return ""
@@ -542,7 +546,7 @@ def nearest(
         if len(blob) != len(wanted):
             raise StoreError(
                 f"The vector of the record {key!r} has {len(blob) // 4} dimensions, the one asked for has "
-                f"{len(wanted) // 4}: they come from different embedders, so embed the records anew."
+                f"{len(wanted) // 4}: they come from different embedders, so embed the records again."
             )
     numpy = _numpy()
     blobs = [blob for _, blob in rows]

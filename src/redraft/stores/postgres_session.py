@@ -402,15 +402,16 @@ class IsolatedDatabase(Database):
             self._warn(" ".join(str(error).split()))
         else:
             if _scalar(connection, _BYPASSES_POLICIES):
-                self._warn(f"{ROLE} passes over it, too")
+                self._warn(f"{ROLE} bypasses it, too")
 
     def _warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "The user of the PostgreSQL database %s passes over row-level security, and can't take on a "
-                "role that does not (%s): agents are kept apart by what is asked alone. Give a user without "
-                "SUPERUSER and BYPASSRLS, or as an administrator: CREATE ROLE %s; GRANT %s TO that user.",
+                "The user of the PostgreSQL database %s bypasses row-level security and can't switch to a "
+                "role that doesn't (%s), so agents are isolated only by the queries that Redraft sends. Use "
+                "a user without SUPERUSER and BYPASSRLS, or run as an administrator: CREATE ROLE %s; GRANT "
+                "%s TO that user.",
                 self.name,
                 reason,
                 ROLE,
@@ -625,16 +626,16 @@ def register(connection: Connection) -> None:
 _EXPLANATIONS = {
     "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
     "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
-    "3D000": "does not exist: make it with `createdb`, or name another one in the URL",
+    "3D000": "does not exist: make it with `createdb`, or name another database in the URL",
     "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
     "3F000": "has no schema in which this user may create tables: see its search_path",
-    "25006": "can be read only (a standby server?): give the URL of the one that takes writes",
+    "25006": "can be read only (a standby server?): give the URL of the server that accepts writes",
     "53100": "can't grow, because the server's disk is full: free some space",
-    "53300": "has no connection to spare: raise max_connections, or use fewer processes",
+    "53300": "has no free connection: raise max_connections, or use fewer processes",
     "54000": "can't hold so much in one record",
     "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
-    "57P01": "is stopping: try again when it is back",
-    "57P02": "has crashed: try again when it is back",
+    "57P01": "is stopping: try again when it is available",
+    "57P02": "has crashed: try again when it is available",
     "57P03": "is starting or stopping: try again in a moment",
 }
 _SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})

@@ -661,10 +661,10 @@ _EXPLANATIONS = {
     "SQLITE_NOTADB": "is not a SQLite database, and was left unchanged: give the store another path",
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_FULL": "can't grow, because the disk is full: free some space",
-    "SQLITE_IOERR": "can't be read or written by the system: see if the disk is full or a quota reached",
-    "SQLITE_READONLY": "can't be written: see who may write to the file and to its folder",
-    "SQLITE_PERM": "can't be used: see who may write to the file and to its folder",
-    "SQLITE_CANTOPEN": "can't be opened: see who may write to the file and to its folder",
+    "SQLITE_IOERR": "can't be read or written: check whether the disk is full or a quota is reached",
+    "SQLITE_READONLY": "can't be written: check the permissions of the file and its folder",
+    "SQLITE_PERM": "can't be used: check the permissions of the file and its folder",
+    "SQLITE_CANTOPEN": "can't be opened: check the permissions of the file and its folder",
     "SQLITE_TOOBIG": "can't hold so much in one record (SQLite's limit is 1 GB)",
 }
 
@@ -682,9 +682,12 @@ def explained(error: Exception, path: Path, wait: float) -> StoreError:
         return StoreError(f"{path} is a folder: give the store the path of a file.")
     if isinstance(error, TimeoutError) or primary_name(error) == "SQLITE_BUSY":
         return StoreError(
-            f"{path} has been locked by another program for {wait:g} s: see if one hangs, or try again later."
+            f"{path} has been locked by another program for {wait:g} s: check whether that program "
+            "hangs, or try again later."
         )
     if isinstance(error, OSError):
-        return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
+        return StoreError(
+            f"{path} can't be used ({error}): check the permissions of the file and its folder."
+        )
     says = _EXPLANATIONS.get(primary_name(error), "can't be used")
     return StoreError(f"{path} {says} ({error}).")

@@ -104,7 +104,7 @@ class Worker:
         try:
             return _Thread(self._name, self._session)
         except RuntimeError as error:  # Python 3.12 starts none at exit
-            raise StoreError(f"There can be no thread for a store: {error}.") from error
+            raise StoreError(f"Could not start the store's thread: {error}.") from error
 
     async def stop(self) -> None:
         """Finish all jobs and release everything; another job starts a new thread."""

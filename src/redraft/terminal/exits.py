@@ -83,7 +83,7 @@ def surface(*, debug: bool) -> Generator[None]:
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        _report("Interrupted; nothing was made yet.")
+        _report("Interrupted before there was a result.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # the outermost layer: whatever went wrong is reported
         raise typer.Exit(report_error(error, debug=debug)) from error

@@ -70,7 +70,7 @@ def edited(text: str, name: str) -> str:
     Raises `ConfigError` if there is neither an editor nor a terminal, and if the editor fails.
     """
     if not can_edit():
-        raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file itself.")
+        raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file directly.")
     command = shlex.split(_editor() or DEFAULT_EDITOR)
     with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
         path = Path(folder) / name

@@ -215,10 +215,10 @@ class Reader:
                 self._merge(merged, value, event)
             elif isinstance(key, dict | list):
                 raise self._error(
-                    event, "a mapping or a list is no key; a text that begins with a brace needs quotes"
+                    event, "a mapping or a list can't be a key; a text that begins with a brace needs quotes"
                 )
             elif key in own:
-                raise self._error(event, f"the key {key!r} comes twice")
+                raise self._error(event, f"duplicate key {key!r}")
             else:
                 own[key] = value
         return merged | own
