@@ -72,7 +72,7 @@ def test_how_often_harm_is_found(effect, least, most):
     asyncio.run(main())
 
 
-def test_ten_runs_with_and_ten_without_are_the_least_and_it_looks_once():
+def test_impact_needs_ten_runs_each_way_and_is_evaluated_once():
     async def main():
         counting = Impact(MemoryStore(), "agent")
         runs = [scored(number, 0.8 + number / 100) for number in range(10)]

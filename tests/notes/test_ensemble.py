@@ -36,7 +36,7 @@ def ensemble(*tasks, model=MODEL, **more):
     return Ensemble(model, list(tasks), InMemoryReflectionStore(), **more)
 
 
-def test_a_task_is_itself_however_alike_another_is():
+def test_similar_tasks_are_distinct():
     assert Task("A") != Task("A")
     assert len({A, B, A}) == 2
 
@@ -288,7 +288,7 @@ def _saying(answers, feedbacks):
     return handler
 
 
-def test_an_output_that_is_refused_to_the_end_is_an_error_that_carries_it():
+def test_finally_refused_outputs_raise_an_error_with_the_output():
     call = TokenUsage(10, 5, requests=1, cost_usd=0.5)
     task = Task("A", handler=lambda ctx: Draft(f"no{len(ctx.feedback)}", call),
                 review=lambda output: (False, "still no"), retries=1, reflect=BETTER)  # fmt: skip

@@ -3,7 +3,7 @@ import asyncio
 from redraft.notes.fair_lock import FairLock, fair_lock
 
 
-def test_turns_come_in_order_and_pass_by_who_no_longer_waits():
+def test_waiters_run_in_order_and_cancelled_ones_are_skipped():
     async def main():
         turns, order = FairLock(), []
 
@@ -27,7 +27,7 @@ def test_turns_come_in_order_and_pass_by_who_no_longer_waits():
     asyncio.run(main())
 
 
-def test_a_waiter_whose_event_loop_is_gone_is_passed_by():
+def test_waiters_of_closed_event_loops_are_skipped():
     turns = FairLock()
     loop = asyncio.new_event_loop()
 

@@ -85,7 +85,7 @@ def test_a_store_that_can_not_keep_the_note_costs_one_warning(caplog):
     assert "'Say it.': the store is down" in warning
 
 
-def test_a_store_that_can_not_be_read_lets_the_run_go_without_its_note(caplog):
+def test_runs_go_without_a_note_if_the_store_can_not_be_read(caplog):
     model = thinking("said")
     result = Ensemble(model, [Task("Say it.", reflect=BETTER)], Broken("current")).run_sync()
     assert (result.output, asked(model)) == ("said", ["Say it."])

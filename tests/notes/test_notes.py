@@ -32,12 +32,12 @@ def test_a_version_is_named_by_number_or_role(wanted, version):
 
 
 @pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
-def test_a_version_that_there_is_not(wanted):
+def test_unknown_versions_are_refused(wanted):
     with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
         find_version(notes().noted, wanted)
 
 
-def test_now_where_none_is_in_force():
+def test_now_is_refused_if_no_note_is_in_force():
     with pytest.raises(ConfigError, match="No note on this task is in force"):
         find_version(notes(in_force=None).noted, "now")
     assert notes(in_force=None).in_force is None

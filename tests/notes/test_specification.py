@@ -90,7 +90,7 @@ def test_a_cheaper_model_reflects():
     assert (len(asked(cheaper)), len(reflections(cheaper))) == (0, 1)
 
 
-def test_a_strategy_of_ones_own():
+def test_custom_strategies():
     def my_strategy(given):
         improved = f"{given.task.description} ({len(given.task_output)} characters are enough)"
         return TaskReflection.of_first_run(
@@ -106,7 +106,7 @@ def test_a_strategy_of_ones_own():
     assert "Say it. (4 characters are enough)" in asked(model)[1]
 
 
-def test_a_store_of_ones_own():
+def test_custom_stores():
     class DictReflectionStore:
         def __init__(self):
             self.kept = {}

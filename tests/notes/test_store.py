@@ -428,7 +428,7 @@ class Awaited(Plain):
         return Async.retrieve(self, identity)
 
 
-def test_a_store_of_ours_is_its_own_notebook():
+def test_built_in_stores_are_used_directly():
     store = InMemoryReflectionStore()
     assert notebook_of(store) is store
     assert store.keeps_revisions
@@ -569,7 +569,7 @@ def test_a_rollback_begins_a_line_and_the_next_revision_ends_its_reason():
     assert (nothing.in_force, nothing.off, nothing.since, nothing.why_off) == (None, True, 8, "it hurt")
 
 
-def test_switched_off_and_on_as_it_was():
+def test_switching_notes_off_and_on_restores_them():
     off = switched(stands(7, 3), off=True)
     assert (off.off, off.why_off) == (True, "switched off")
     assert switched(off, off=False) == stands(7, 3)
@@ -577,7 +577,7 @@ def test_switched_off_and_on_as_it_was():
     assert switched(stands(0, None, off=True), off=False).in_force is None
 
 
-def test_a_version_that_there_is_not():
+def test_unknown_versions_are_refused():
     assert checked_version(stands(1, 1), 1) == 1
     with pytest.raises(ConfigError, match=r"no version 2 .* there is version 1\."):
         checked_version(stands(1, 1), 2)

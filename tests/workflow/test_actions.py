@@ -66,7 +66,7 @@ def text(action, params=""):
         ("reflection.correct", "data: x, corrector_action: shop.slowly", None),
     ],
 )
-def test_an_action_of_a_package_is_there_without_a_word(installed, action, params, value):
+def test_package_actions_need_no_registration(installed, action, params, value):
     state = Workflow.from_text(text(action, params), keep=False).run_sync({"wanted": "lamp"}).state
     assert state.get("look", state.get("corrected_output")) == (value or "LAMP")
 
@@ -89,26 +89,24 @@ def test_an_action_of_a_package_is_there_without_a_word(installed, action, param
         ),
     ],
 )  # fmt: skip
-def test_one_that_is_broken_is_named_with_its_place_before_anything_runs(
-    installed, action, params, key, says
-):
+def test_broken_package_actions_are_reported_before_anything_runs(installed, action, params, key, says):
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text(action, params), keep=False)
     assert says in str(caught.value)
     assert (caught.value.node, caught.value.key) == ("look", key)
 
 
-def test_a_broken_one_is_no_matter_to_files_that_do_not_name_it(installed):
+def test_broken_package_actions_do_not_affect_other_files(installed):
     Workflow.from_text(text("shop.price", "name: lamp"), keep=False)
     assert "shop_that_breaks" not in sys.modules
 
 
-def test_what_is_built_in_is_not_to_be_taken_by_a_package(installed):
+def test_packages_can_not_override_built_in_actions(installed):
     with pytest.raises(WorkflowError, match="either 'prompt' or 'messages'"):
         Workflow.from_text(text("llm.call"), keep=False)
 
 
-def test_one_that_is_given_goes_before_one_of_a_package(installed):
+def test_given_actions_override_package_actions(installed):
     given = {"shop.price": lambda state, name: 1.0}
     workflow = Workflow.from_text(text("shop.price", "name: lamp"), actions=given, keep=False)
     assert workflow.run_sync().state["look"] == 1.0

@@ -146,7 +146,7 @@ def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state)
         (["--events", "no/such"], "The events can't be written to 'no/such'"),
     ],
 )
-def test_what_is_given_wrongly_is_said_before_anything_runs(project, words, says):
+def test_invalid_values_are_reported_before_anything_runs(project, words, says):
     (project / "bytes").write_bytes(b"\xff")
     (project / "w.yaml").write_text(ECHO)
     result = redraft("run", "w.yaml", *words)
@@ -254,9 +254,7 @@ LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
         (LOOP.replace("SEES", "state.reflection_errors"), False),
     ],
 )  # fmt: skip
-def test_a_value_that_nothing_gives_is_known_beforehand_where_it_is_sure(
-    project, monkeypatch, second, missing
-):
+def test_check_reports_values_that_are_never_set(project, monkeypatch, second, missing):
     script_workflows(monkeypatch)
     (project / "w.yaml").write_text(READS.replace("SECOND", second))
     result = redraft("run", "w.yaml", "--check")
@@ -265,7 +263,7 @@ def test_a_value_that_nothing_gives_is_known_beforehand_where_it_is_sure(
     assert redraft("run", "w.yaml", "--check", "-v", "x=1").exit_code == 0
 
 
-def test_a_check_says_what_would_be_used_and_spends_nothing(project, monkeypatch):
+def test_check_reports_what_would_be_used_and_spends_nothing(project, monkeypatch):
     text = (
         PROFILE.replace("FAILURE", "raise")
         + """\
@@ -347,7 +345,7 @@ def test_nothing_of_a_file_acts_on_the_terminal(project):
     assert r"away \x1b[31m" in result.stderr
 
 
-def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
+def test_the_model_option_replaces_every_model_of_a_file(project, monkeypatch):
     asked = []
     monkeypatch.setattr("redraft.workflow.runtime.model_of", asked.append)
     monkeypatch.setattr("redraft.workflow.runtime.model_of", lambda name, _settings=None: asked.append(name))
@@ -440,7 +438,7 @@ def test_a_failed_call_can_be_resumed_and_is_said_with_its_place(ran, monkeypatc
         assert document(redraft("resume", name, "--json"))["state"]["two"] == "hello"
 
 
-def test_what_an_action_of_ones_own_raises_is_no_defect_of_redraft(ran):
+def test_errors_of_custom_actions_are_not_reported_as_defects(ran):
     @action("breaks")
     def breaks(state):
         raise KeyError("nothing")
@@ -450,7 +448,7 @@ def test_what_an_action_of_ones_own_raises_is_no_defect_of_redraft(ran):
     assert "Error: w.yaml, line 3, node 'a': KeyError: 'nothing'. Most likely an action" in result.stderr
 
 
-def test_an_error_that_a_node_answers_is_told_once(ran):
+def test_handled_node_errors_are_reported_once(ran):
     failing = NODE.format("run: 'return state[\"no\"]'\n    on_error: continue")
     result = ran(text=failing + "  - {name: b, run: return 2}\n", words=())
     assert (result.exit_code, result.stdout) == (0, "2\n")
@@ -467,7 +465,7 @@ def test_events_are_lines_of_json(ran, project):
     assert names[-3:] == ["node_started", "node_finished", "workflow_finished"]
 
 
-def test_what_is_not_to_be_kept_is_not(ran):
+def test_no_keep_stores_nothing(ran):
     result = ran(GOOD, words=("-v", "request=x", "--no-keep"))
     assert result.exit_code == 0
     assert "Kept" not in result.stderr
@@ -527,7 +525,7 @@ nodes:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_workflow_goes_on_where_it_was(project, how):
+def test_interrupted_workflows_resume_where_they_stopped(project, how):
     (project / "w.yaml").write_text(SLOW.replace("FIRST", "1").replace("SECOND", "'while True: pass'"))
     command = (sys.executable, "-m", "redraft")
     env = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {
@@ -644,7 +642,7 @@ def test_the_document_has_everything(workflow):
     assert "KeyError" in told["nodes"][1]["error"]
 
 
-def test_one_that_failed_says_why_and_in_which_node(workflow):
+def test_failed_workflows_show_the_error_and_its_node(workflow):
     run_id = workflow("state['nothing']", code=2)
     (row,) = rows("--status", "failed", kind="workflow")
     assert (row["run_id"], row["nodes"]) == (run_id, 3)

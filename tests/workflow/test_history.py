@@ -71,7 +71,7 @@ def kept(store, fails=(), replies=("{}", '{"a": 1}'), text=TEXT):
     return Workflow.from_text(text, actions={"work": work}, models={"gpt-4": model}, keep=store), done, model
 
 
-def test_one_that_failed_goes_on_after_its_last_finished_node():
+def test_failed_workflows_resume_after_the_last_finished_node():
     store = MemoryStore()
     made, done, model = kept(store, ["two"])
     with pytest.raises(RuntimeError, match="two failed"):
@@ -124,7 +124,7 @@ def test_a_workflow_whose_nodes_are_others_is_another_program():
         kept(store, text=TEXT.replace("- name: one", "- name: uno"))[0].run_sync(run_id="w")
 
 
-def test_a_mended_file_goes_on_where_it_failed():
+def test_corrected_files_resume_where_they_failed():
     store = MemoryStore()
     text = TEXT.replace("{name: two}", "{name: '{{ state.nothing }}'}")
     with pytest.raises(WorkflowError, match="nothing"):
@@ -148,7 +148,7 @@ def test_an_error_that_was_passed_over_is_the_same_when_it_is_resumed():
     assert len(model.requests) == 3
 
 
-def test_one_that_is_not_kept_leaves_nothing_and_can_t_be_resumed():
+def test_unstored_workflows_leave_nothing_and_can_not_be_resumed():
     made, _, _ = kept(False)
     assert made.run_sync().state["second"] == "TWO"
     with pytest.raises(ConfigError, match="is not stored"):

@@ -109,7 +109,7 @@ def test_a_judges_reply_is_read(reply, valid, score, errors):
         "The output is not valid, since it lacks a name.",
     ],
 )
-def test_a_reply_that_is_no_verdict_is_asked_for_again_and_never_valid(reply):
+def test_replies_without_a_verdict_are_requested_again_and_never_valid(reply):
     value, asked = judged(reply, reply)
     assert len(asked) == 2
     assert (value["success"], value["valid"], value["score"]) == (False, False, None)

@@ -92,7 +92,7 @@ def test_the_document_is_what_the_command_prints():
     assert [len(node["runs"]) for node in document["nodes"]] == [1, 0, 0]
 
 
-def test_one_that_failed_says_with_what():
+def test_failed_workflows_show_the_error():
     words = Seen(pages(kept("w", failing=2)).get("/workflows/w").text).words
     assert "RuntimeError: the disk is full" in words
 
@@ -106,7 +106,7 @@ def test_one_that_failed_says_with_what():
         ("/runs?before=unknown", 404, "here to page from"),
     ],
 )
-def test_what_is_not_there_is_told(path, status, told):
+def test_missing_workflows_are_reported(path, status, told):
     store = MemoryStore()
     put(store, described("a-run"))
     answer = pages(store).get(path)

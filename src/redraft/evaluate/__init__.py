@@ -1,1 +1,1 @@
-"""Evaluators: criteria to one evaluation."""
+"""Evaluators: combine criteria into one evaluation."""

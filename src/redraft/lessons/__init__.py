@@ -1,1 +1,1 @@
-"""Lessons: what went wrong once is known ever after, as plain files that a person can read and edit."""
+"""Lessons: what agents learned from failures, stored as plain files you can read and edit."""

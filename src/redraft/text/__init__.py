@@ -1,1 +1,1 @@
-"""Text: regular expressions and YAML without bombs, and diffs."""
+"""Text utilities: safe regular expressions and YAML, and diffs."""

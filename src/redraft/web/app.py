@@ -37,7 +37,7 @@ BUSY_SHARE = 0.1
 """The share of time that an open page may keep the server busy: slow pages are looked at less often."""
 LONGEST_INTERVAL = 10.0
 KEEPALIVE = 15
-"""Looks without a change after which a comment keeps the connection of an open page alive."""
+"""Number of unchanged polls before a keep-alive comment is sent."""
 
 
 def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]) -> Starlette:

@@ -95,9 +95,9 @@ class ScoreCurve:
 
 CURVE = Frame(640.0, 250.0, left=46.0, right=616.0, top=30.0, bottom=216.0)
 LABELLED = 16
-"""Up to so many points, each has a label; of more, the first, the best and the last."""
+"""Label every point up to this many; beyond that, label the first, the best and the last."""
 MOST_DOTS = 48
-"""Up to so many points, each has a dot; of more, the first, the best, the last, and extremes between."""
+"""Draw a dot for every point up to this many; beyond that, for the first, the best, the last and extremes."""
 
 
 def score_curve(scored: Sequence[Scored], threshold: float | None = None) -> ScoreCurve:
