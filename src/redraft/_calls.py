@@ -97,8 +97,7 @@ def evaluator(
 
 def sees_run(fn: Callable[..., Any]) -> bool:
     """Return whether an evaluation function also takes the run, so that its verdict may depend on it."""
-    signature = signature_of(fn, "evaluate", 1)
-    return bool(signature.positional or signature.keywords)
+    return signature_of(fn, "evaluate", 1).sees_run
 
 
 OUTPUTS = (str, dict, list, int, float)
@@ -261,21 +260,29 @@ class Signature:
     keywords: tuple[tuple[str, str], ...] = ()
     is_async: bool = False
 
+    @property
+    def sees_run(self) -> bool:
+        """Whether the callable learns anything of the run."""
+        return bool(self.positional or self.keywords)
+
 
 def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
     """Return an async function of the run and `arity` arguments, and whether `fn` sees the run."""
     signature = signature_of(fn, verb, arity)
     call = fn if signature.is_async else partial(_in_thread, fn)
 
+    if not signature.sees_run:
+
+        def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
+            return call(*args)
+
+        return plain, False
+
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
         extra = (value_of(kind, run) for kind in signature.positional)
         return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
 
-    def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
-        return call(*args)
-
-    sees_run = bool(signature.positional or signature.keywords)
-    return filled if sees_run else plain, sees_run
+    return filled, True
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -319,6 +319,8 @@ class ReflectionEvaluation:
     @property
     def judged(self) -> frozenset[str]:
         """The names of the criteria that have a score; the overall score is their weighted mean."""
+        if not self.criteria_scores:
+            return frozenset()
         return frozenset(name for name, score in self.criteria_scores.items() if score is not None)
 
     @property

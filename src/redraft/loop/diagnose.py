@@ -76,6 +76,8 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
         evaluation = version.evaluation
         if not (evaluation.is_fully_judged or evaluation.satisfactory or evaluation.gates_passed is False):
             missing.setdefault(evaluation.unjudged, []).append(str(version.iteration))
+    if not missing:
+        return ""
     return ", ".join(
         f"{'version' if len(numbers) == 1 else 'versions'} {listed(numbers)}"
         + (f" ({listed(names)})" if names else "")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import get_ident
 from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from redraft.types import ReflectionResult
+if TYPE_CHECKING:
+    from redraft.types import ReflectionResult
 
 REMEMBERED = 64
 """For how many patterns a context remembers the last run."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRun:
+class EndedRun(NamedTuple):
     """How a run ended: with a result or with an error. Times are monotonic seconds."""
 
     result: ReflectionResult | None
