@@ -163,7 +163,7 @@ def made_workflow(rng: random.Random, number: int) -> Record:
         "run_id": f"flow-{number:06}",
         "name": f"workflow {rng.randrange(9)}",
         "file": "orders.yaml",
-        "given": {"subject": f"subject {rng.randrange(SUBJECTS)}"},
+        "inputs": {"subject": f"subject {rng.randrange(SUBJECTS)}"},
         "started_at": "2026-11-22T03:45:00+00:00",
         "finished_at": "2026-11-22T03:45:22+00:00",
         "status": "failed" if rng.random() < 0.01 else "finished",
