@@ -72,7 +72,8 @@ def panel(
         group = paid if is_paid else immediate if criterion.evaluator in IMMEDIATE else waiting
         group[criterion.name] = _evaluator(criterion, model, run_command)
     evaluate = judge(for_judge, model, judge_options) if for_judge and model else None
-    return Panel(chosen, threshold, immediate, waiting, paid, evaluate)
+    output_alone = not any(map(_depends_on_run, chosen))
+    return Panel(chosen, threshold, immediate, waiting, paid, evaluate, output_alone)
 
 
 def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
@@ -109,6 +110,7 @@ class Panel:
 
     Evaluators go by the name of their criterion: `immediate` checks run one after the other, `waiting` ones
     at once, then those that are `paid`, together with the `judge` of all criteria without one of their own.
+    With `output_alone`, a judgement depends on the output alone, and not on the run so far.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -117,6 +119,7 @@ class Panel:
     waiting: Mapping[str, Evaluator]
     paid: Mapping[str, Evaluator]
     judge: Evaluator | None
+    output_alone: bool
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -127,11 +130,6 @@ class Panel:
     def judged(self) -> tuple[str, ...]:
         """The names of the criteria that a model judges."""
         return tuple(criterion.name for criterion in self.criteria if needs_model(criterion))
-
-    @property
-    def output_alone(self) -> bool:
-        """Whether a judgement depends on the output alone, and not on the run so far."""
-        return not any(_depends_on_run(criterion) for criterion in self.criteria)
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge `output`; raises `ModelError` when the judge's provider failed.
