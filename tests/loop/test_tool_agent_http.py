@@ -1,30 +1,21 @@
 """An agent that acts, over the loopback, through a provider's real client."""
 
 import asyncio
-import threading
 
 import pydantic_ai
 import pytest
 from pydantic import BaseModel
 
 from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, Retry
-from support.openai_server import Server, asking, completion
+from support.openai_server import asking, completion, serving
 
 NAME = "openai-chat:gpt-4o-mini"
 
 
 @pytest.fixture
 def server(monkeypatch):
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(monkeypatch) as server:
+        yield server
 
 
 def looking_for(word):

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 import time
 from functools import partial
 from math import fsum, hypot, inf, nan
@@ -29,7 +28,7 @@ from redraft.models.embed import (
 )
 from redraft.settings import Settings
 from support import requirements as needs
-from support.openai_server import Server
+from support.openai_server import serving
 
 
 def ones(texts):
@@ -201,15 +200,8 @@ SMALL = "openai:text-embedding-3-small"
 
 @pytest.fixture
 def server(monkeypatch):
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(monkeypatch) as server:
+        yield server
 
 
 def embeddings(*rows):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,7 +16,7 @@ from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatRequest, Message
-from support.openai_server import Server, completion
+from support.openai_server import completion, serving
 
 SCHEMA = {
     "type": "object",
@@ -150,16 +149,8 @@ def test_missing_client_names_the_extra(missing, name, error, says, monkeypatch)
 
 @pytest.fixture
 def server(monkeypatch):
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(monkeypatch) as server:
+        yield server
 
 
 def test_call_over_http(server):

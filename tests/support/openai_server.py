@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -15,6 +16,21 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers, self.asked, self.released = [], [], threading.Event()
+
+
+@contextmanager
+def serving(monkeypatch):
+    """Start a server, and send the calls of OpenAI's client to it."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):
