@@ -71,12 +71,12 @@ def demo(
         stdout.show(opening(model, len(TASKS)))
         load(chosen, stderr)
         runner = Runner("demo", model, keep=not no_keep)
-        finished: list[Outcome] = []
+        finished: list[DemoRun] = []
         interrupted = False
         try:
-            for outcome in outcomes(chosen, stderr, events, runner):
-                finished.append(outcome)
-                stdout.show(task_report(len(finished), outcome, coloured=stdout.is_coloured))
+            for run in runs(chosen, stderr, events, runner):
+                finished.append(run)
+                stdout.show(task_report(len(finished), run, coloured=stdout.is_coloured))
         except KeyboardInterrupt:
             if not finished:
                 raise
@@ -85,7 +85,7 @@ def demo(
             emit_json(demo_document(model, finished))
         stdout.show(summary(finished))
         stderr.say(runner.hint(finished[-1].result))
-        codes = {code_of(outcome.result) for outcome in finished}
+        codes = {code_of(run.result) for run in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
         # An unsolved task is part of the demo; only a failing model is an error.
@@ -277,7 +277,7 @@ TOKENS = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoRun:
     """A task of the demo with the result of its run."""
 
     task: DemoTask
@@ -325,7 +325,7 @@ def load(model: ChatModel, stderr: CalmConsole) -> None:
         asyncio.run(ask_one_token(model))
 
 
-def outcomes(model: ChatModel, stderr: CalmConsole, events: str | None, runner: Runner) -> Iterator[Outcome]:
+def runs(model: ChatModel, stderr: CalmConsole, events: str | None, runner: Runner) -> Iterator[DemoRun]:
     """Run the tasks one by one, with progress on `stderr`; an interrupted run is the last.
 
     When a run is resumed, it is the only one. Raises `KeyboardInterrupt` if a run is interrupted before its
@@ -345,7 +345,7 @@ def outcomes(model: ChatModel, stderr: CalmConsole, events: str | None, runner: 
                 on_event=listener,
             )
             result = runner.revise(task.task, model, pattern, progress)
-        yield Outcome(task, result)
+        yield DemoRun(task, result)
         if result.convergence_reason is ConvergenceReason.CANCELLED:
             return
 
@@ -363,27 +363,27 @@ def opening(model: str, tasks: int) -> Text:
     )
 
 
-def task_report(number: int, outcome: Outcome, *, coloured: bool) -> RenderableType:
+def task_report(number: int, run: DemoRun, *, coloured: bool) -> RenderableType:
     """Render a task, its versions, what changed from the first to the best, and why it stopped."""
-    history = outcome.result.history
+    history = run.result.history
     best = history.best_version
     rows = [version_row(version, best=best.iteration, indent=2) for version in history.versions]
     return Group(
         Text(),
-        Text(f"{number}. {outcome.task.title}", "bold"),
-        Padding(Text(outcome.task.task.description, QUIET), INDENT, expand=False),
+        Text(f"{number}. {run.task.title}", "bold"),
+        Padding(Text(run.task.task.description, QUIET), INDENT, expand=False),
         Text(),
         *rows,
-        *_changes(outcome, coloured=coloured),
+        *_changes(run, coloured=coloured),
         Text(),
-        Padding(_ending(outcome.result), INDENT, expand=False),
+        Padding(_ending(run.result), INDENT, expand=False),
     )
 
 
-def _changes(outcome: Outcome, *, coloured: bool) -> tuple[RenderableType, ...]:
-    if not outcome.improved:
+def _changes(run: DemoRun, *, coloured: bool) -> tuple[RenderableType, ...]:
+    if not run.improved:
         return ()
-    history = outcome.result.history
+    history = run.result.history
     before, after = as_text(history.versions[0].output), as_text(history.best_version.output)
     title = Text(f"From version 1 to version {history.best_version.iteration}:")
     return (
@@ -402,7 +402,7 @@ def _ending(result: ReflectionResult) -> Text:
     return text.append_text(error_line(result))
 
 
-def summary(outcomes: Sequence[Outcome]) -> RenderableType:
+def summary(runs: Sequence[DemoRun]) -> RenderableType:
     """Render all tasks as a table, and how many improved."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     table.add_column("task")
@@ -410,24 +410,24 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
         table.add_column(column, justify="right")
     table.add_column("stopped because of")
     table.add_column("seconds", justify="right")
-    for outcome in outcomes:
-        result = outcome.result
+    for run in runs:
+        result = run.result
         table.add_row(
-            outcome.task.title,
-            render_score(outcome.first_score),
-            Text(render_score(outcome.best_score), GOOD if result.success else BAD),
+            run.task.title,
+            render_score(run.first_score),
+            Text(render_score(run.best_score), GOOD if result.success else BAD),
             str(len(result.history.versions)),
             result.convergence_reason.value,
             f"{result.execution_time:.1f}",
         )
-    return Group(Text(), table, Text(), Text(_sentence(outcomes)))
+    return Group(Text(), table, Text(), Text(_sentence(runs)))
 
 
-def _sentence(outcomes: Sequence[Outcome]) -> str:
-    total = len(outcomes)
-    improved = sum(outcome.improved for outcome in outcomes)
-    met = sum(outcome.result.success for outcome in outcomes)
-    at_once = sum(outcome.result.success and not outcome.improved for outcome in outcomes)
+def _sentence(runs: Sequence[DemoRun]) -> str:
+    total = len(runs)
+    improved = sum(run.improved for run in runs)
+    met = sum(run.result.success for run in runs)
+    at_once = sum(run.result.success and not run.improved for run in runs)
     drafts = f" ({at_once} at the first draft)" if at_once else ""
     return (
         f"Better than the first draft: {improved} of {total}. All criteria met: {met} of {total}{drafts}. "
@@ -435,21 +435,21 @@ def _sentence(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def demo_document(model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def demo_document(model: str, runs: Sequence[DemoRun]) -> dict[str, Any]:
     """Return the demo as JSON data."""
     return {
         "model": model,
-        "improved": sum(outcome.improved for outcome in outcomes),
-        "met": sum(outcome.result.success for outcome in outcomes),
+        "improved": sum(run.improved for run in runs),
+        "met": sum(run.result.success for run in runs),
         "tasks": [
             {
-                "name": outcome.task.name,
-                "title": outcome.task.title,
-                "task": outcome.task.task.description,
-                "first_score": outcome.first_score,
-                "best_score": outcome.best_score,
-                **result_document(outcome.result),
+                "name": run.task.name,
+                "title": run.task.title,
+                "task": run.task.task.description,
+                "first_score": run.first_score,
+                "best_score": run.best_score,
+                **result_document(run.result),
             }
-            for outcome in outcomes
+            for run in runs
         ],
     }

@@ -106,7 +106,7 @@ class Advisor(Protocol):
 
 
 @runtime_checkable
-class Learner(Advisor, Protocol):
+class LearningAdvisor(Advisor, Protocol):
     """An advisor that needs a model to learn, and uses the agent's if it has none of its own."""
 
     def with_model(self, model: ChatModel, /) -> Advisor: ...

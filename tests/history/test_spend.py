@@ -8,7 +8,7 @@ from redraft import ChatReply, ReflectionPattern, ScriptedModel, Task, TokenUsag
 from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.cycles.web import AgentList
-from redraft.history.spend import MOST, OtherSpend, Tally, _day_rows
+from redraft.history.spend import MOST, OtherSpend, SpendTally, _day_rows
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin, task_digest
@@ -127,7 +127,11 @@ def test_rows_beyond_the_limit_are_summed():
 
 
 def test_many_days_are_shown_by_month():
-    days = {date(2026, 1, 31): Tally(1), date(2026, 1, 1): Tally(2), date(2025, 6, 1): Tally(4)}
+    days = {
+        date(2026, 1, 31): SpendTally(1),
+        date(2026, 1, 1): SpendTally(2),
+        date(2025, 6, 1): SpendTally(4),
+    }
     assert [(row.name, row.used.runs) for row in _day_rows(days, by_month=True)] == [
         ("2026-01", 3),
         ("2025-06", 4),

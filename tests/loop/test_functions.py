@@ -13,7 +13,7 @@ from redraft import (
     ScriptedModel,
     reflected,
 )
-from redraft.loop.functions import Reflected
+from redraft.loop.functions import ReflectedFunction
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 
@@ -306,7 +306,7 @@ def test_partials_and_callable_objects_get_feedback():
             return "again" if feedback else question
 
     for fn in (Callable(), functools.partial(required._fn, feedback="")):
-        assert Reflected(fn, ReflectionPattern(), good).run_sync("Why?").success
+        assert ReflectedFunction(fn, ReflectionPattern(), good).run_sync("Why?").success
 
 
 def test_arguments_need_no_json_form():

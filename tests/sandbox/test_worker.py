@@ -32,7 +32,7 @@ os.execv("/bin/echo", ["echo", json.dumps(refused)])
 def walled():
     try:
         walls.check()
-    except walls.RefusedError:
+    except walls.MissingWallError:
         return False
     return True
 

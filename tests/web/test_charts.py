@@ -8,8 +8,8 @@ from redraft.web.charts import (
     MOST_SAMPLES,
     TREND,
     Period,
-    Sample,
     Scored,
+    SeriesSample,
     period_bars,
     score_curve,
     series,
@@ -86,7 +86,7 @@ def test_a_short_curve_has_a_dot_for_each_score(count):
 
 def samples(*rows):
     """Samples of (group, score); those of the group "x" count in no mean."""
-    return [Sample(score, "kind", "title", None if group == "x" else group) for group, score in rows]
+    return [SeriesSample(score, "kind", "title", None if group == "x" else group) for group, score in rows]
 
 
 @pytest.mark.parametrize(

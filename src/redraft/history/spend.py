@@ -70,12 +70,12 @@ async def spend(request: PageRequest) -> SpendView:
     await other_spend.read()
     for spent, used in other_spend.spent.items():
         if since is None or spent.day >= since:
-            days.setdefault(spent.day, Tally()).add(used)
+            days.setdefault(spent.day, SpendTally()).add(used)
             for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
-                tallies.setdefault(key, Tally()).add(used)
+                tallies.setdefault(key, SpendTally()).add(used)
             if spent.task:
-                tasks.setdefault(spent.task, Tally()).add(used)
-    total = Tally()
+                tasks.setdefault(spent.task, SpendTally()).add(used)
+    total = SpendTally()
     for used in days.values():
         total.add(used)
     by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
@@ -103,12 +103,12 @@ class SpendView:
 
     period: str
     inner: bool
-    total: Tally
-    roles: Rows
-    models: Rows
-    names: Rows
-    tasks: Rows
-    days: tuple[Row, ...]
+    total: SpendTally
+    roles: SpendRows
+    models: SpendRows
+    names: SpendRows
+    tasks: SpendRows
+    days: tuple[SpendRow, ...]
     is_by_month: bool
     inner_runs: int
     at_work: int
@@ -134,59 +134,61 @@ class SpendView:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SpendRows:
     """A table, most expensive first; `rest` is the sum of the `others` that did not fit."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SpendRow, ...]
     others: int = 0
-    rest: Tally | None = None
+    rest: SpendTally | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SpendRow:
     """A row of a table; `key` identifies it in the runs, `name` is the key with secrets withheld."""
 
     key: str
     name: str
-    used: Tally
+    used: SpendTally
 
 
-def _tallies(sums: Mapping[K, Totals]) -> dict[K, Tally]:
-    return {key: Tally.of_runs(totals) for key, totals in sums.items()}
+def _tallies(sums: Mapping[K, Totals]) -> dict[K, SpendTally]:
+    return {key: SpendTally.of_runs(totals) for key, totals in sums.items()}
 
 
-def _most_expensive(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
+def _most_expensive(
+    tallies: Mapping[str, SpendTally],
+) -> tuple[list[tuple[str, SpendTally]], int, SpendTally | None]:
     """Return the most expensive tallies (the largest, if no cost is known), and the sum of the others."""
     first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
     if len(tallies) == len(first):
         return first, 0, None
-    rest, shown = Tally(), {key for key, _ in first}
+    rest, shown = SpendTally(), {key for key, _ in first}
     for key, used in tallies.items():
         if key not in shown:
             rest.add(used)
     return first, len(tallies) - len(first), rest
 
 
-async def _named_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+async def _named_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> SpendRows:
     first, others, rest = _most_expensive(tallies)
     names = await request.project.redacted([key for key, _ in first])
-    rows = tuple(Row(key, name, used) for (key, used), name in zip(first, names, strict=True))
-    return Rows(rows, others, rest)
+    rows = tuple(SpendRow(key, name, used) for (key, used), name in zip(first, names, strict=True))
+    return SpendRows(rows, others, rest)
 
 
-async def _task_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+async def _task_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> SpendRows:
     first, others, rest = _most_expensive(tallies)
     newest = await Runs(request.project.store).newest_of_tasks([key for key, _ in first])
     words = await task_words(request.project, newest.values())
-    rows = tuple(Row(key, words.get(newest.get(key, "")) or key, used) for key, used in first)
-    return Rows(rows, others, rest)
+    rows = tuple(SpendRow(key, words.get(newest.get(key, "")) or key, used) for key, used in first)
+    return SpendRows(rows, others, rest)
 
 
-def _day_rows(by_day: Mapping[date, Tally], *, by_month: bool) -> tuple[Row, ...]:
-    found: dict[str, Tally] = {}
+def _day_rows(by_day: Mapping[date, SpendTally], *, by_month: bool) -> tuple[SpendRow, ...]:
+    found: dict[str, SpendTally] = {}
     for day, used in by_day.items():
-        found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", Tally()).add(used)
-    return tuple(Row(key, key, found[key]) for key in sorted(found, reverse=True))
+        found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", SpendTally()).add(used)
+    return tuple(SpendRow(key, key, found[key]) for key in sorted(found, reverse=True))
 
 
 def _document(view: SpendView) -> dict[str, Any]:
@@ -203,19 +205,19 @@ def _document(view: SpendView) -> dict[str, Any]:
     }
 
 
-def _table_document(rows: Rows) -> dict[str, Any]:
+def _table_document(rows: SpendRows) -> dict[str, Any]:
     shown = [{"name": row.name, **_tally_document(row.used)} for row in rows.rows]
     others = None if rows.rest is None else {"count": rows.others, **_tally_document(rows.rest)}
     return {"rows": shown, "others": others}
 
 
-def _tally_document(used: Tally) -> dict[str, Any]:
+def _tally_document(used: SpendTally) -> dict[str, Any]:
     """Describe a tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
     return {field.name: getattr(used, field.name) for field in fields(used)}
 
 
 @dataclass(slots=True)
-class Tally(Totals):
+class SpendTally(Totals):
     """Sums over runs, the cycles of agents and the notes made after runs.
 
     `cycles_and_notes` counts the latter two.
@@ -246,7 +248,7 @@ class Tally(Totals):
     def add(self, other: Totals) -> None:
         """Add other sums to these."""
         Totals.add(self, other)
-        self.cycles_and_notes += other.cycles_and_notes if isinstance(other, Tally) else 0
+        self.cycles_and_notes += other.cycles_and_notes if isinstance(other, SpendTally) else 0
 
 
 class Spent(NamedTuple):
@@ -299,7 +301,7 @@ class OtherSpend:
     """Spend outside of runs: that of cycles and notes, read incrementally. `spent` has the sums."""
 
     def __init__(self, store: Store, agents: AgentList) -> None:
-        self.spent: dict[Spent, Tally] = {}
+        self.spent: dict[Spent, SpendTally] = {}
         self._store = store
         self._agents = agents
         self._notes = _Backlog[Record](attrgetter("key"), self._count_note)
@@ -369,7 +371,7 @@ class OtherSpend:
         return True
 
     def _count_one(self, on: Spent, used: TokenUsage) -> None:
-        self.spent.setdefault(on, Tally()).add(Tally.of_one(used))
+        self.spent.setdefault(on, SpendTally()).add(SpendTally.of_one(used))
 
 
 async def _cycles_after(view: AgentHandle, last: CycleRecord | None) -> list[CycleRecord]:

@@ -22,7 +22,7 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
 from redraft.models.names import model_of
-from redraft.protocols import Learner
+from redraft.protocols import LearningAdvisor
 from redraft.settings import load_settings
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Agent:
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:
             check_advisor("lessons", lessons)
-        if isinstance(lessons, Learner) and self._model is not None:
+        if isinstance(lessons, LearningAdvisor) and self._model is not None:
             lessons = lessons.with_model(self._model)
         self._lessons = lessons
         self._pattern = pattern_or_default(pattern)

@@ -43,7 +43,7 @@ def reflected(
     budget_usd: float | None = None,
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
-) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
+) -> Callable[[Callable[P, Awaitable[R] | R]], ReflectedFunction[P, R]]:
     """Decorate a function to judge what it returns, and to call it again with the critique if it falls short.
 
     The function gets the critique in a parameter `feedback: str` (empty at first), as a structure in
@@ -65,13 +65,13 @@ def reflected(
         budget_usd=base.budget_usd if budget_usd is None else budget_usd,
     )
 
-    def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
-        return Reflected(fn, changed, evaluate, keep)
+    def decorate(fn: Callable[P, Awaitable[R] | R]) -> ReflectedFunction[P, R]:
+        return ReflectedFunction(fn, changed, evaluate, keep)
 
     return decorate
 
 
-class Reflected(Generic[P, R]):
+class ReflectedFunction(Generic[P, R]):
     """A decorated function: call it for the best output, or `run` it for the whole result.
 
     Both are async, even if the function is not.
@@ -102,11 +102,11 @@ class Reflected(Generic[P, R]):
         self._keep: bool | Store = keep
         self._verbs(str)  # raises the errors of the pattern now; any generator will do
 
-    def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
+    def __get__(self, instance: object, owner: type | None = None) -> ReflectedFunction[..., R]:
         """Bind a method to its object, as functions do."""
         if instance is None:
-            return cast("Reflected[..., R]", self)
-        return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
+            return cast("ReflectedFunction[..., R]", self)
+        return ReflectedFunction(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the best output; log a warning if it could not be judged."""

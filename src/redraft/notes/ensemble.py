@@ -81,7 +81,7 @@ class Ensemble:
         self._name = name
         notebook = _notebook(reflection_store)
         listeners = _listeners(on_task_reflected)
-        self._plan = Plan(
+        self._plan = EnsemblePlan(
             graph_of(tasks),
             {task: runner_of(task, model, settings) for task in tasks},
             {
@@ -355,7 +355,7 @@ EnsembleEvent: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class EnsemblePlan:
     """What all runs of an ensemble share: the order of tasks, what runs each, and what learns from it."""
 
     graph: Graph
@@ -371,7 +371,7 @@ class EnsembleRun:
     reflections are part of the run.
     """
 
-    plan: Plan
+    plan: EnsemblePlan
     inputs: Mapping[str, Any]
     key: RunKey
     listener: Callable[[EnsembleEvent], None] | None = None

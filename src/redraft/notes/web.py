@@ -21,7 +21,7 @@ from redraft.notes.notes import (
 )
 from redraft.notes.store import NoteStore
 from redraft.stats import Effect
-from redraft.web.charts import Sample, Series, Sparkline, series, sparkline
+from redraft.web.charts import Series, SeriesSample, Sparkline, series, sparkline
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
 
@@ -211,12 +211,12 @@ def task_page(view: TaskView) -> TaskPage:
     )
 
 
-def samples_of(uses: Sequence[NoteUse]) -> list[Sample]:
+def samples_of(uses: Sequence[NoteUse]) -> list[SeriesSample]:
     """Return the scored runs of a task for a chart, grouped by the note that was in force.
 
     A run that a trial left without its note says nothing about which one was in force.
     """
-    samples: list[Sample] = []
+    samples: list[SeriesSample] = []
     for use in uses:
         if use.score is None:
             continue
@@ -224,7 +224,7 @@ def samples_of(uses: Sequence[NoteUse]) -> list[Sample]:
         why = ", for a trial" if use.arm == "control" else ""
         label = "no note" if use.version is None else f"v{use.version}"
         group = None if use.arm == "control" else label
-        samples.append(Sample(use.score, use.arm, f"{given}{why}: {use.score:.2f}", group))
+        samples.append(SeriesSample(use.score, use.arm, f"{given}{why}: {use.score:.2f}", group))
     return samples
 
 

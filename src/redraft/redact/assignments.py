@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.redact.engine import match_at, match_bounded, spans
-from redraft.redact.kinds import Found, Kind
+from redraft.redact.kinds import Finding, Kind
 from redraft.redact.values import (
     is_code,
     is_identifier,
@@ -292,7 +292,7 @@ class Value(NamedTuple):
     """Whether it follows without a space, or is alone on its line: then even a plain word is a value."""
 
 
-def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
+def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Yield the secret values beside secret-like names; `names` are the spans of `find_names`."""
     done = 0
     for name_start, name_end in names:
@@ -306,7 +306,7 @@ def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Foun
         for value in _values(view, name_start, name_end):
             if is_secret_value(value, strength) or (is_key and is_long_hex(value.text)):
                 done = _whole(view, value)
-                yield Found(value.start, done, kind_of(name))
+                yield Finding(value.start, done, kind_of(name))
                 break
 
 

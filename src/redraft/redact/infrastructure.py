@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, matches, spans
-from redraft.redact.kinds import Found, Kind
+from redraft.redact.kinds import Finding, Kind
 from redraft.redact.values import is_identifier, is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redraft.redact.canonical import View
 
 
-def find_infrastructure(view: View) -> Iterator[Found]:
+def find_infrastructure(view: View) -> Iterator[Finding]:
     """Yield addresses, hosts, cloud resources and the user names in folders, prompts and commands."""
     if not has_any(_ANY, view.data):
         return
@@ -24,10 +24,10 @@ def find_infrastructure(view: View) -> Iterator[Found]:
         for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
             start, end = match.span(group)
             if view.text[start:end].lower() not in anybody:
-                yield Found(start, end, kind)
+                yield Finding(start, end, kind)
     for start, end in spans(_SSH_USER, view.data):
         if view.text[start:end].lower() not in _ANYBODY:
-            yield Found(start, end, Kind.USER)
+            yield Finding(start, end, Kind.USER)
     for pattern, is_sure in (
         (_SYSLOG, True),
         (_ROUTER, True),
@@ -42,15 +42,15 @@ def find_infrastructure(view: View) -> Iterator[Found]:
             name = view.text[start:end]
             is_host = is_sure or any(map(str.isdigit, name))
             if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
-                yield Found(start, end, Kind.HOST)
+                yield Finding(start, end, Kind.HOST)
     yield from _addresses(view)
     yield from _hosts(view)
     for span in spans(_RESOURCE, view.data):
-        yield Found(*span, Kind.RESOURCE)
+        yield Finding(*span, Kind.RESOURCE)
     for start, end in spans(_FOLDER, view.data):
         name = view.text[start:end].rstrip(".")
         if name.lower() not in _ANYBODY and not is_placeholder(name) and name.strip(".*${}"):
-            yield Found(start, start + len(name), Kind.USER)
+            yield Finding(start, start + len(name), Kind.USER)
 
 
 _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
@@ -252,11 +252,11 @@ _LOCAL = word_set(
 )
 
 
-def _addresses(view: View) -> Iterator[Found]:
+def _addresses(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_V4, view.data):
         if _is_own(text[start:end], text[max(0, start - _NEAR) : start], text[end : end + 2]):
-            yield Found(start, end, Kind.ADDRESS)
+            yield Finding(start, end, Kind.ADDRESS)
     for start, end in spans(_V6, view.data):
         value = text[start:end]
         if (any(char.isdigit() for char in value) or value[:2].lower() in ("fe", "fd", "fc")) and value.count(
@@ -264,10 +264,10 @@ def _addresses(view: View) -> Iterator[Found]:
         ) > 1:
             own = _is_own(value, "//", "") and text[start - 1 : start] != ":"
             if own and (value.count(":") == _COLONS or "::" in value):
-                yield Found(start, end, Kind.ADDRESS)
+                yield Finding(start, end, Kind.ADDRESS)
     for start, end in spans(_MAC, view.data):
         if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff... and 00:00... are no device's)
-            yield Found(start, end, Kind.ADDRESS)
+            yield Finding(start, end, Kind.ADDRESS)
 
 
 def _is_own(value: str, before: str, behind: str) -> bool:
@@ -290,7 +290,7 @@ def _is_own(value: str, before: str, behind: str) -> bool:
     )
 
 
-def _hosts(view: View) -> Iterator[Found]:
+def _hosts(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_HOST, view.data):
         name = text[start:end]
@@ -300,7 +300,7 @@ def _hosts(view: View) -> Iterator[Found]:
             continue
         is_shown = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
         if not is_shown and text[end : end + 1] != "(":
-            yield Found(start, end, Kind.HOST)
+            yield Finding(start, end, Kind.HOST)
     for start, end in spans(_SINGLE, view.data):
         name = text[start:end]
         if (
@@ -309,7 +309,7 @@ def _hosts(view: View) -> Iterator[Found]:
             and not is_placeholder(name)
             and not is_identifier(name)
         ):
-            yield Found(start, end, Kind.HOST)
+            yield Finding(start, end, Kind.HOST)
 
 
 def _is_host(name: str, before: str, behind: str) -> bool:

@@ -56,8 +56,8 @@ def mark(kind: Kind) -> str:
 MARK = re.compile(r"\[withheld: (?:" + "|".join(re.escape(kind) for kind in Kind) + r")\]")
 
 
-class Found(NamedTuple):
-    """A finding: what a text holds from `start` up to `end`."""
+class Finding(NamedTuple):
+    """What a text holds from `start` up to `end`."""
 
     start: int
     end: int

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from redraft.redact.assignments import is_secret_name
 from redraft.redact.canonical import View, canonical, joined
 from redraft.redact.engine import spans
-from redraft.redact.kinds import Found, Kind, mark
+from redraft.redact.kinds import Finding, Kind, mark
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -61,16 +61,16 @@ class Known:
         longest_first = sorted(self._forms, key=len, reverse=True)
         self._source = "|".join(_quoted(form) for form in longest_first)
 
-    def find(self, view: View) -> Iterator[Found]:
+    def find(self, view: View) -> Iterator[Finding]:
         """Yield the known values of a text."""
         if not self._forms:
             return
         yield from self._in(view)
         if "\n" in view.text and (flat := joined(view)) is not view:
             for start, end, kind in self._in(flat):
-                yield Found(*flat.up(start, end), kind)
+                yield Finding(*flat.up(start, end), kind)
 
-    def _in(self, view: View) -> Iterator[Found]:
+    def _in(self, view: View) -> Iterator[Finding]:
         text, done = view.text, 0
         for start, end in spans(self._source, view.data):
             form = self._forms.get(text[start:end])
@@ -80,7 +80,7 @@ class Known:
             kind, alphabet = form
             # The characters beside the core of an encoding hold a few bits of the value as well.
             first, done = _widened(text, start, end, alphabet)
-            yield Found(first, done, kind)
+            yield Finding(first, done, kind)
 
 
 def _widened(text: str, start: int, end: int, alphabet: frozenset[str]) -> tuple[int, int]:
@@ -131,11 +131,11 @@ class MachineNames:
         words = "|".join(re.escape(name) for name in longest_first)
         self._pattern = re.compile(rf"(?i)(?<![A-Za-z0-9_])(?:{words})(?![A-Za-z0-9_])") if words else None
 
-    def find(self, view: View) -> Iterator[Found]:
+    def find(self, view: View) -> Iterator[Finding]:
         """Yield the names in a text."""
         if self._pattern is not None:
             for match in self._pattern.finditer(view.text):
-                yield Found(match.start(), match.end(), self._kinds[match.group().lower()])
+                yield Finding(match.start(), match.end(), self._kinds[match.group().lower()])
 
 
 # --- the environment ---

@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
-from redraft.redact.kinds import Found, Kind
+from redraft.redact.kinds import Finding, Kind
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redraft.redact.canonical import View
 
 
-def find_personal(view: View) -> Iterator[Found]:
+def find_personal(view: View) -> Iterator[Finding]:
     """Yield names, addresses and logins of people, and the numbers of their phones, cards and records."""
     yield from _names(view)
     if not has_any(_ANY, view.data):
@@ -27,19 +27,19 @@ def find_personal(view: View) -> Iterator[Found]:
     text = view.text
     for start, end in spans(_EMAIL, view.data):
         if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":
-            yield Found(start, end, Kind.EMAIL)
+            yield Finding(start, end, Kind.EMAIL)
     for start, end in spans(_CALLER, view.data):
         for match in _ADDRESS.finditer(text, start, end):
             if _is_callers(match.group()):
-                yield Found(*match.span(), Kind.ADDRESS)
+                yield Finding(*match.span(), Kind.ADDRESS)
     for pattern, kind in _SIMPLE:
         for start, end in spans(pattern, view.data):
             value = text[start:end]
             if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
-                yield Found(start, end, kind)
+                yield Finding(start, end, kind)
     for start, end in spans(_ON_FILE, view.data):
         if _is_on_file(text[start:end], text[max(0, start - _NEAR) : start]):
-            yield Found(start, end, Kind.RECORD)
+            yield Finding(start, end, Kind.RECORD)
 
 
 _EMAIL = r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}\b"
@@ -386,14 +386,14 @@ _IBAN_LENGTHS = range(15, 35)
 _NEAR = 60
 
 
-def _names(view: View) -> Iterator[Found]:
+def _names(view: View) -> Iterator[Finding]:
     data, text = view.data, view.text
     if has_any(_NAMED, data):
         for pattern in (_NAME, _TITLED):
             for start, end in spans(pattern, data):
                 name = text[start:end]
                 if not is_placeholder(name) and _NO_NAMES.isdisjoint(name.lower().split()):
-                    yield Found(start, end, Kind.NAME)
+                    yield Finding(start, end, Kind.NAME)
         for pattern in (_GREETED, _SIGNED):
             for start, end in spans(pattern, data):
                 yield from _name(text, start, end, surely=True)
@@ -410,10 +410,10 @@ def _names(view: View) -> Iterator[Found]:
             yield from _name(text, start, end, surely=surely, full=True)
     for start, end in spans(_BY_GIVEN_NAME, data):
         if is_given_name(text[start:end]):
-            yield Found(start, end, Kind.NAME)
+            yield Finding(start, end, Kind.NAME)
 
 
-def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Found]:
+def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Finding]:
     """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
     words = text[start:end].split(" ")
     for word in words[:-1]:
@@ -425,10 +425,10 @@ def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) 
     if (not full or sum(len(word.strip(".")) > 1 for word in words) > 1) and names_person(
         text[start:end], surely=surely
     ):
-        yield Found(start, end, Kind.NAME)
+        yield Finding(start, end, Kind.NAME)
 
 
-def _logins(view: View) -> Iterator[Found]:
+def _logins(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_DOMAIN_USER, view.data):
         domain, _, user = (
@@ -436,7 +436,7 @@ def _logins(view: View) -> Iterator[Found]:
         )
         is_nobodys = domain.lower() in _SYSTEM_DOMAINS or user.lower() in _NOT_LOGINS or is_placeholder(user)
         if not is_nobodys and not _FILE.search(user) and not is_placeholder(domain or "x1"):
-            yield Found(start, end, Kind.USER)
+            yield Finding(start, end, Kind.USER)
     if not _IN_DIRECTORY.search(view.data):
         return
     for start, end in spans(_ENTRY, view.data):
@@ -455,7 +455,7 @@ def _logins(view: View) -> Iterator[Found]:
         is_named = " " in value and names_person(value.replace("\\,", ""), surely=True)
         if not is_known and (is_named or _LOGIN_NAME.fullmatch(value) is not None):
             first = start + len(text[start:end]) - len(text[start:end].lstrip())
-            yield Found(first, first + len(value), Kind.NAME if is_named else Kind.USER)
+            yield Finding(first, first + len(value), Kind.NAME if is_named else Kind.USER)
 
 
 def _is_on_file(value: str, before: str) -> bool:
@@ -475,14 +475,14 @@ def _is_callers(value: str) -> bool:
     return not (address.is_loopback or address.is_unspecified)
 
 
-def _numbered(view: View) -> Iterator[Found]:
+def _numbered(view: View) -> Iterator[Finding]:
     """Yield card and account numbers whose check digits are right."""
     for start, end in spans(_CARD, view.data):
         if is_card(view.text[start:end]):
-            yield Found(start, end, Kind.CARD)
+            yield Finding(start, end, Kind.CARD)
     for start, end in spans(_SAID_CARD, view.data):
         if is_card(view.text[start:end], shortest=_SHORTEST_CARD):
-            yield Found(start, end, Kind.CARD)
+            yield Finding(start, end, Kind.CARD)
     for span in spans(_IBAN, view.data):
         if found := _iban(view.text, *span):
             yield found
@@ -505,11 +505,11 @@ def is_iban(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in code[4:] + code[:4])) % 97 == 1
 
 
-def _iban(text: str, start: int, end: int) -> Found | None:
+def _iban(text: str, start: int, end: int) -> Finding | None:
     """Return the longest IBAN in a span: a word in capitals may follow it."""
     for last in range(end, start + _IBAN_LENGTHS.start - 1, -1):
         if is_iban(text[start:last]):
-            return Found(start, last, Kind.ACCOUNT)
+            return Finding(start, last, Kind.ACCOUNT)
     return None
 
 

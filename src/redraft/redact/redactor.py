@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
 from redraft.redact.data import cached, redact_object, redact_plain
 from redraft.redact.infrastructure import find_infrastructure
-from redraft.redact.kinds import Category, Found, Kind, Redacted, mark
+from redraft.redact.kinds import Category, Finding, Kind, Redacted, mark
 from redraft.redact.known import MIN_LENGTH, Known, MachineNames, machine_names_of, secrets_of
 from redraft.redact.personal import find_personal
 from redraft.redact.secrets import find_secrets
@@ -108,19 +108,19 @@ class Redactor:
     def _text(self, text: str) -> str:
         return self.redact(text).text
 
-    def _found(self, text: str) -> list[Found]:
+    def _found(self, text: str) -> list[Finding]:
         """Return the findings from left to right, without overlaps."""
         view = canonical(text)
-        found: list[Found] = []
+        found: list[Finding] = []
         for layer in (view, *unescaped(view)):
             found += [
-                Found(*layer.origin(one.start, one.end), one.kind)
+                Finding(*layer.origin(one.start, one.end), one.kind)
                 for one in self._found_in(layer)
                 if layer.text[one.start : one.end].strip(WITHHELD + " \t\n\"'`")
             ]
         return _merged(found)
 
-    def _found_in(self, view: View) -> Iterator[Found]:
+    def _found_in(self, view: View) -> Iterator[Finding]:
         yield from find_secrets(view, self._known)
         yield from self._machine_names.find(view)
         if Category.PERSONAL in self._also:
@@ -129,9 +129,9 @@ class Redactor:
             yield from find_infrastructure(view)
 
 
-def _merged(found: list[Found]) -> list[Found]:
+def _merged(found: list[Finding]) -> list[Finding]:
     """Return the findings in order; those that overlap become one, of the kind that was found first."""
-    merged: list[Found] = []
+    merged: list[Finding] = []
     rank = {one: place for place, one in reversed(list(enumerate(found)))}
     best = 0
     for one in sorted(set(found)):
@@ -139,14 +139,14 @@ def _merged(found: list[Found]) -> list[Found]:
             last = merged[-1]
             kind = one.kind if rank[one] < best else last.kind
             best = min(best, rank[one])
-            merged[-1] = Found(last.start, max(last.end, one.end), kind)
+            merged[-1] = Finding(last.start, max(last.end, one.end), kind)
         else:
             merged.append(one)
             best = rank[one]
     return merged
 
 
-def _marked(text: str, found: list[Found]) -> str:
+def _marked(text: str, found: list[Finding]) -> str:
     pieces: list[str] = []
     done = 0
     for one in found:

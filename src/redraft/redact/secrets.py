@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from redraft.redact.assignments import Strength, find_assigned, find_names, strength_of
 from redraft.redact.canonical import canonical, unescaped
 from redraft.redact.engine import has_any, match_at, matches, spans
-from redraft.redact.kinds import Found, Kind
+from redraft.redact.kinds import Finding, Kind
 from redraft.redact.values import (
     is_code,
     is_path,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LAYERS = 3
 
 
-def find_secrets(view: View, known: Known, *, layers: int = _LAYERS) -> Iterator[Found]:
+def find_secrets(view: View, known: Known, *, layers: int = _LAYERS) -> Iterator[Finding]:
     """Yield the secrets of a text: `known` values and what looks like one, also inside layers of encoding."""
     yield from known.find(view)
     yield from _tokens(view)
@@ -143,24 +143,24 @@ _KEY_ENDS = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 
 _ANY_TOKEN = (_API_KEY, _JWT, _HASH, _KEY_BEGINS, _KEY_BARE)
 
 
-def _tokens(view: View) -> Iterator[Found]:
+def _tokens(view: View) -> Iterator[Finding]:
     """Yield tokens that are recognised by their shape."""
     if not has_any(_ANY_TOKEN, view.data):
         return
     for start, end in spans(_API_KEY, view.data):
         text = view.text[start:end]
         if any(char.isdigit() for char in text) or (not text.islower() and "_" not in text[8:]):
-            yield Found(start, end, Kind.API_KEY)
+            yield Finding(start, end, Kind.API_KEY)
     for span in spans(_JWT, view.data):
-        yield Found(*span, Kind.TOKEN)
+        yield Finding(*span, Kind.TOKEN)
     for span in spans(_HASH, view.data):
-        yield Found(*span, Kind.PASSWORD)
+        yield Finding(*span, Kind.PASSWORD)
     for start, end in spans(_KEY_BARE, view.data):
-        yield Found(start, start + len(view.text[start:end].rstrip()), Kind.PRIVATE_KEY)
+        yield Finding(start, start + len(view.text[start:end].rstrip()), Kind.PRIVATE_KEY)
     yield from _private_keys(view)
 
 
-def _private_keys(view: View) -> Iterator[Found]:
+def _private_keys(view: View) -> Iterator[Finding]:
     ends = [end for _, end in spans(_KEY_ENDS, view.data)]
     done = 0
     for start, end in spans(_KEY_BEGINS, view.data):
@@ -171,7 +171,7 @@ def _private_keys(view: View) -> Iterator[Found]:
         # One that is cut off ends where the lines no longer look like a key.
         cut_off = match_at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
         done = ends[0] if ends else end + cut_off.end()
-        yield Found(start, done, Kind.PRIVATE_KEY)
+        yield Finding(start, done, Kind.PRIVATE_KEY)
 
 
 # --- passwords in addresses, headers, command lines and calls ---
@@ -243,7 +243,7 @@ _COOKIE = r"(?i:\b(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([^\s=;\"']
 _ANY_LOGIN = (_ADDRESS, _AUTH_SCHEME, _HEADER, _LINK, _LOGIN, _LOGIN_IN_PROSE, _COOKIE)
 
 
-def _logins(view: View) -> Iterator[Found]:
+def _logins(view: View) -> Iterator[Finding]:
     """Yield passwords and tokens that are used to log in."""
     if not has_any(_ANY_LOGIN, view.data):
         return
@@ -252,28 +252,28 @@ def _logins(view: View) -> Iterator[Found]:
     for start, end in spans(_LOGIN, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
         if text and not is_placeholder(text) and not text.isdigit() and not is_code(text):
-            yield Found(start, start + len(text), Kind.PASSWORD)
+            yield Finding(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_LOGIN_IN_PROSE, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
         if looks_made_up(text) and not is_placeholder(text):
-            yield Found(start, start + len(text), Kind.PASSWORD)
+            yield Finding(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_COOKIE, view.data):
         if any(looks_made_up(pair.partition("=")[2].strip()) for pair in view.text[start:end].split(";")):
-            yield Found(start, end, Kind.COOKIE)
+            yield Finding(start, end, Kind.COOKIE)
 
 
-def _in_headers_and_links(view: View) -> Iterator[Found]:
+def _in_headers_and_links(view: View) -> Iterator[Finding]:
     for pattern in (_AUTH_SCHEME, _HEADER):
         for start, end in spans(pattern, view.data):
             text = view.text[start:end].rstrip(".")
             if _is_credential(text):
-                yield Found(start, start + len(text), Kind.TOKEN)
+                yield Finding(start, start + len(text), Kind.TOKEN)
     for start, end in spans(_LINK, view.data):
         if looks_random(view.text[start:end]):
-            yield Found(start, end, Kind.TOKEN)
+            yield Finding(start, end, Kind.TOKEN)
 
 
-def _in_addresses(view: View) -> Iterator[Found]:
+def _in_addresses(view: View) -> Iterator[Finding]:
     data, text = view.data, view.text
     for match in matches(_ADDRESS, data):
         user_start, user_end = match.span(1)
@@ -283,12 +283,12 @@ def _in_addresses(view: View) -> Iterator[Found]:
             continue
         if not match[2]:
             if text[start] == "@" and looks_random(text[user_start:user_end]):
-                yield Found(user_start, user_end, Kind.TOKEN)
+                yield Finding(user_start, user_end, Kind.TOKEN)
             continue
         last = text.rfind("@", start, rest.end())
         password = text[start:last]
         if last > start and not match_at(_PORT, data[start:last], 0) and not is_placeholder(password):
-            yield Found(start, last, Kind.PASSWORD)
+            yield Finding(start, last, Kind.PASSWORD)
 
 
 def _is_credential(text: str) -> bool:
@@ -340,28 +340,28 @@ _PREFIX = re.compile(r"(?<![\w/+.~%@-])(?!sha\d)[A-Za-z][A-Za-z0-9]{0,11}(?:[_-]
 _LONGEST_PREFIX = 40
 
 
-def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
+def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Yield random-looking text near one of `names`, and where it can be nothing else."""
     for start, end in _regions(view, names):
         for match in _TOKEN.finditer(view.data, start, end):
             first = match.start()
             text = view.text[first : match.end()].rstrip(".,;:!?=")
             if looks_random(text) and not is_code(text) and "/" not in text.strip("/")[:8]:
-                yield Found(first, first + len(text), Kind.SECRET)
+                yield Finding(first, first + len(text), Kind.SECRET)
     for match in _ALONE.finditer(view.data):
         start, end = match.span()
         text = view.text[start:end]
         beside = view.text[max(0, start - 1) : start] + view.text[end : end + 1].replace(".", "")
         is_joined = any(char in _JOINS for char in beside) or _is_data(view.text, start, end)
         if not is_joined and len(text) <= _LONGEST_ALONE and looks_random(text) and _is_mixed(text):
-            yield Found(start, end, Kind.SECRET)
+            yield Finding(start, end, Kind.SECRET)
         elif len(text) >= _KEY_LENGTH and (prefix := _prefix(view.text, start, end)):
-            yield Found(start - len(prefix), end, Kind.API_KEY)
+            yield Finding(start - len(prefix), end, Kind.API_KEY)
     for pattern in (_AS, _AS_BARE) if has_any((_AS, _AS_BARE), view.data) else ():
         for start, end in spans(pattern, view.data):
             text = view.text[start:end]
             if not is_placeholder(text) and looks_made_up(text) and not is_code(text):
-                yield Found(start, end, Kind.PASSWORD)
+                yield Finding(start, end, Kind.PASSWORD)
 
 
 def _is_data(text: str, start: int, end: int) -> bool:
@@ -509,7 +509,7 @@ _CALL_LENGTH = 300
 _HEX_KEY = re.compile(r"[0-9a-f]{20,}|[0-9A-F]{20,}")
 
 
-def _likely(view: View) -> Iterator[Found]:
+def _likely(view: View) -> Iterator[Finding]:
     """Yield made-up values where a secret is likely, lists of codes, and seed phrases."""
     if not has_any((_LIKELY, _HANDED, _CODES, _SENT, _PHRASE), view.data):
         return
@@ -518,16 +518,16 @@ def _likely(view: View) -> Iterator[Found]:
         is_other = is_placeholder(text) or is_code(text) or is_path(text)
         is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
         if looks_made_up(text) and not is_other and not is_phrase:
-            yield Found(start, start + len(text), Kind.PASSWORD)
+            yield Finding(start, start + len(text), Kind.PASSWORD)
     for start, end in spans(_HANDED, view.data):
         if _is_handed_key(view.text, start, end):
-            yield Found(start, end, Kind.API_KEY)
+            yield Finding(start, end, Kind.API_KEY)
     for pattern in (_CODES, _SENT):
         for span in spans(pattern, view.data):
-            yield Found(*span, Kind.CODE)
+            yield Finding(*span, Kind.CODE)
     for start, end in spans(_PHRASE, view.data):
         if not _OF_SENTENCES.intersection(view.text[start:end].lower().split()):
-            yield Found(start, end, Kind.SECRET)
+            yield Finding(start, end, Kind.SECRET)
 
 
 def _is_handed_key(text: str, start: int, end: int) -> bool:
@@ -563,14 +563,14 @@ _NO_HEX = re.compile(r"0x|\\x|[^0-9a-fA-F]")
 _READABLE = bytes([0, 9, 10, 13, 27, *range(32, 127)])
 
 
-def _encoded(view: View, holds_secret: Callable[[str], bool]) -> Iterator[Found]:
+def _encoded(view: View, holds_secret: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield what decodes to a text for which `holds_secret` is true."""
     for start, end in spans(_BASE64, view.data):
         if any(holds_secret(text) for text in _from_base64(view.text[start:end])):
-            yield Found(start, end, Kind.ENCODED)
+            yield Finding(start, end, Kind.ENCODED)
     for start, end in spans(_HEX, view.data):
         if any(holds_secret(text) for text in _from_hex(view.text[start:end])):
-            yield Found(start, end, Kind.ENCODED)
+            yield Finding(start, end, Kind.ENCODED)
 
 
 def _from_base64(blob: str) -> Iterator[str]:

@@ -40,7 +40,7 @@ def main() -> NoReturn:
         if order["argv"]:
             _run_program(order, report)
         _enter_python(order)
-    except walls.RefusedError as error:
+    except walls.MissingWallError as error:
         if not order["allow_unsandboxed"]:
             report({"refused": str(error)})
             os._exit(1)
@@ -148,14 +148,14 @@ def _run_program(order: Order, report: Send) -> NoReturn:
     """Run the program in a process namespace, report how it ended, and exit.
 
     This process waits for the first process of the namespace, which starts the program and watches it. When
-    that exits, the kernel kills all others. Raises `RefusedError` on a machine without namespaces, where
+    that exits, the kernel kills all others. Raises `MissingWallError` on a machine without namespaces, where
     nothing would end what a program leaves behind.
     """
     # The limit on processes does not bind root, so the watch counts them; among the thousands of a fork bomb
     # it would come too late if they did not yield to it.
     niceness = 0 if os.getuid() else _NICENESS_OF_ROOT
     if not walls.enter_namespaces(order["scratch"], scratch_bytes=order["scratch_bytes"], processes=True):
-        raise walls.RefusedError("user namespaces, without which what a program starts could outlive it")
+        raise walls.MissingWallError("user namespaces, without which what a program starts could outlive it")
     walls.die_with_parent(order["parent"])
     _write_files(order["files"])
     if first := os.fork():
@@ -205,7 +205,7 @@ def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
             walls.limit(memory=order["memory"], seconds=order["seconds"])
         report({"ready": "program"})
         os.execv(order["argv"][0], order["argv"])  # noqa: S606 (no shell is what we want)
-    except walls.RefusedError as error:
+    except walls.MissingWallError as error:
         report({"refused": str(error)})
     except OSError as error:
         sys.stderr.write(f"{order['argv'][0]}: {error.strerror}\n")

@@ -66,7 +66,7 @@ def _monty_program(options: dict[str, Any]) -> str:
     program: str = options["program"]
     try:
         walls.check()
-    except walls.RefusedError:
+    except walls.MissingWallError:
         return program
     import shlex  # noqa: PLC0415
 

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class RefusedError(Exception):
+class MissingWallError(Exception):
     """This machine lacks a part of the jail, which the message names."""
 
 
 def check() -> None:
-    """Raise `RefusedError` if this machine has no jail."""
+    """Raise `MissingWallError` if this machine has no jail."""
     if sys.platform != "linux":
-        raise RefusedError(f"a Linux kernel (this is {sys.platform})")
+        raise MissingWallError(f"a Linux kernel (this is {sys.platform})")
     if _machine() not in _MACHINES:
-        raise RefusedError(f"a table of system calls for the machine {_machine()!r}")
+        raise MissingWallError(f"a table of system calls for the machine {_machine()!r}")
     if not _landlock_version():
-        raise RefusedError("Landlock (Linux 5.13 or later, with 'landlock' in the kernel's `lsm=`)")
+        raise MissingWallError("Landlock (Linux 5.13 or later, with 'landlock' in the kernel's `lsm=`)")
 
 
 def die_with_parent(parent: int) -> None:
@@ -54,7 +54,7 @@ def shut_in(
     becomes: bool = False,
     jailed_child: bool = False,
 ) -> None:
-    """Raise every wall around this process and its children; raises `RefusedError` if one can't be raised.
+    """Raise every wall around this process and its children, or `MissingWallError` if one can't be raised.
 
     `readable`, `executable` and `writable` are the paths that can be opened; `memory` is in bytes, `seconds`
     of CPU time. `processes` (threads included) and `writable` need namespaces of their own: elsewhere,
@@ -72,7 +72,7 @@ def shut_in(
         _restrict_files(readable, executable, writable, jailed_child=jailed_child)
         _filter_calls(programs=programs, becomes=becomes, metadata=bool(writable))
     except OSError as error:
-        raise RefusedError(f"a kernel that lets a process shut itself in ({error})") from error
+        raise MissingWallError(f"a kernel that lets a process shut itself in ({error})") from error
 
 
 # --- limits ---

@@ -82,7 +82,7 @@ def shut_in(
             becomes=becomes is not None,
             jailed_child=jailed_child,
         )
-    except walls.RefusedError:
+    except walls.MissingWallError:
         return
 
 

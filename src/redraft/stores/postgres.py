@@ -221,19 +221,19 @@ class _Server:
             from redraft.stores.postgres_session import (  # noqa: PLC0415 (likewise)
                 Database,
                 IsolatedDatabase,
-                Reader,
-                Writer,
+                PostgresReader,
+                PostgresWriter,
             )
         except ImportError as error:
             raise MissingExtraError("A PostgreSQL database", "postgres") from error
         self.isolated = IsolatedDatabase(url, wait) if isolated else None
         database = self.isolated or Database(url, wait)
         self.name = database.name
-        self.reader = Worker("redraft-postgres-reader", partial(Reader, database))
-        self.writer = Worker("redraft-postgres-writer", partial(Writer, database, wait))
+        self.reader = Worker("redraft-postgres-reader", partial(PostgresReader, database))
+        self.writer = Worker("redraft-postgres-writer", partial(PostgresWriter, database, wait))
         hasty = copy(database)
         hasty.is_hasty = True
-        self.hasty_writer = Worker("redraft-postgres-hasty-writer", partial(Writer, hasty, wait))
+        self.hasty_writer = Worker("redraft-postgres-hasty-writer", partial(PostgresWriter, hasty, wait))
 
 
 _servers: WeakValueDictionary[tuple[str, float, bool], _Server] = WeakValueDictionary()

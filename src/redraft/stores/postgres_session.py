@@ -37,7 +37,7 @@ _STALE = frozenset({"25006", "3F000", "42P01", "42703"})
 """States that a new connection may fix: the server is read-only now, or the tables are gone."""
 
 
-class Reader:
+class PostgresReader:
     """Answers the queries of many tasks in one exchange with the server.
 
     A connection that was lost since its last use is reopened once.
@@ -105,7 +105,7 @@ class Reader:
             run_together([(job, job.do(connection)) for job in jobs])
 
 
-class Writer(Reader):
+class PostgresWriter(PostgresReader):
     """Writes the jobs of many tasks in one transaction, so that they share the wait for the disk."""
 
     def __init__(self, database: Database, wait: float) -> None:

@@ -56,8 +56,8 @@ class SqliteStore:
         self._path = Path(path).absolute()
         self._space = space
         self._wait = wait
-        self._reader = Worker("redraft-reader", partial(Reader, self._path, wait))
-        self._writer = Worker("redraft-writer", partial(Writer, self._path, wait))
+        self._reader = Worker("redraft-reader", partial(SqliteReader, self._path, wait))
+        self._writer = Worker("redraft-writer", partial(SqliteWriter, self._path, wait))
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
@@ -330,7 +330,7 @@ def _now() -> int:
     return time_ns() // 1000
 
 
-class Reader:
+class SqliteReader:
     """Answers queries one by one; without a database it finds nothing and creates nothing."""
 
     def __init__(self, path: Path, wait: float) -> None:
@@ -359,7 +359,7 @@ class Reader:
         self._file.close()
 
 
-class Writer:
+class SqliteWriter:
     """Writes the jobs of many tasks in one transaction, so that they share the wait for the disk."""
 
     def __init__(self, path: Path, wait: float) -> None:

@@ -52,7 +52,7 @@ class Job(Generic[T]):
             self.error = error
 
 
-class Session(Protocol):
+class DatabaseSession(Protocol):
     """What a worker's thread works with; opened, used and closed in that thread."""
 
     def turn(self) -> AbstractContextManager[None]:
@@ -76,7 +76,7 @@ class Worker:
     release what they hold; the next job starts a new thread, also in a forked child.
     """
 
-    def __init__(self, name: str, session: Callable[[], Session]) -> None:
+    def __init__(self, name: str, session: Callable[[], DatabaseSession]) -> None:
         self._name = name
         self._session = session
         self._thread: _Thread | None = None
@@ -123,7 +123,7 @@ class Worker:
 class _Thread(Thread):
     """The thread of a worker. It holds no reference to it, so that a dropped worker can end it."""
 
-    def __init__(self, name: str, session: Callable[[], Session]) -> None:
+    def __init__(self, name: str, session: Callable[[], DatabaseSession]) -> None:
         super().__init__(name=name, daemon=True)
         self._make = session
         self._inbox: deque[Job[Any]] = deque()
@@ -162,7 +162,7 @@ class _Thread(Thread):
         session.close()
         _threads.discard(self)
 
-    def _serve(self, session: Session) -> None:
+    def _serve(self, session: DatabaseSession) -> None:
         """Run the waiting jobs, and keep no reference to them afterwards."""
         jobs: list[Job[Any]] = []
         try:

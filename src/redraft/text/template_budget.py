@@ -45,7 +45,7 @@ class TemplateLimits:
     seconds: float = 1.0
 
 
-class Budget:
+class RenderingBudget:
     """What is left of the limits during a rendering.
 
     `room` is how many characters and items may still be made on the way, at first eight times the output:
@@ -63,7 +63,7 @@ class Budget:
         self.depth = 0
 
 
-BUDGET: ContextVar[Budget] = ContextVar("budget of the template that is being rendered")
+BUDGET: ContextVar[RenderingBudget] = ContextVar("budget of the template that is being rendered")
 
 
 def take_step() -> None:

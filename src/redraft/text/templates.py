@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from redraft.text.template_budget import BUDGET, Budget, TemplateError, TemplateLimitError, TemplateLimits
+from redraft.text.template_budget import (
+    BUDGET,
+    RenderingBudget,
+    TemplateError,
+    TemplateLimitError,
+    TemplateLimits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -66,7 +72,7 @@ class Template:
         """
         if self._tree is None:
             return self.source
-        token = BUDGET.set(Budget(limits, scopes))
+        token = BUDGET.set(RenderingBudget(limits, scopes))
         try:
             return self._run(scopes, limits)
         except TemplateError as error:

@@ -30,7 +30,7 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
         raise ConfigError(f"{source}: {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     try:
         # Events come one by one, so a document that is too large is never built.
-        return Reader(yaml.parse(text, Loader=yaml.CSafeLoader), source).document()
+        return YamlReader(yaml.parse(text, Loader=yaml.CSafeLoader), source).document()
     except UnicodeEncodeError as error:  # a lone surrogate
         raise ConfigError(f"{source}: {error}.") from error
     except yaml.YAMLError as error:
@@ -153,7 +153,7 @@ _TAGGED: dict[str | None, Callable[[str], Any]] = {
 _SEQUENCE, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
 
 
-class Reader:
+class YamlReader:
     """Builds plain data from the events of a YAML text, and stops at the first that exceeds a limit."""
 
     def __init__(self, stream: Iterator[Any], source: str) -> None:

@@ -161,7 +161,7 @@ def _best_so_far(judged: list[tuple[float, float]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SeriesSample:
     """A score of a series: its `kind`, what it is in words, and the `group` whose mean it counts in.
 
     A sample without a group (None) is drawn and counts in no mean.
@@ -213,7 +213,7 @@ LABEL_WIDTH = 56.0
 """The room that the label of a stretch takes."""
 
 
-def series(samples: Sequence[Sample]) -> Series:
+def series(samples: Sequence[SeriesSample]) -> Series:
     """Lay out scores in their order, at most the latest 120."""
     drawn = samples[-MOST_SAMPLES:]
     step = SERIES.inner_width / max(1, len(drawn))
