@@ -1,0 +1,162 @@
+"""Every block of the pages on workflows and the sandbox runs."""
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import pytest
+
+from redraft.text.yaml import load_yaml
+from redraft.workflow import Workflow, run_action
+from support.commands import redraft
+from support.pages import Page
+from support.scripted_workflows import script_workflows
+
+GUIDE, REFERENCE, SANDBOX = (
+    Page(f"docs/{name}.md") for name in ("workflows", "workflow-reference", "sandbox")
+)
+PAGES = (GUIDE, REFERENCE, SANDBOX)
+YAML = [block for page in PAGES for block in page.blocks("yaml")]
+FILES = {name: text for page in PAGES for name, text in page.files("yaml").items()}
+PYTHON = [block for page in PAGES for block in page.blocks("python")]
+COMMANDS = [command for page in PAGES for command in page.commands()]
+
+GOOD = {"name": "Ada", "email": "ada@example.com"}
+BAD = {"name": "", "email": "ada"}
+TEA = "Tea is a warm drink."
+
+
+def parts(kind):
+    """Return the blocks that are a generator, an evaluator or a corrector, as data."""
+    return [load_yaml(text)[kind] for text in YAML if text.startswith(f"{kind}:")]
+
+
+(SCHEMA,) = (evaluator for evaluator in parts("evaluator") if evaluator["type"] == "schema")
+
+
+def answer(request):
+    """Answer as a model that judges by the email, sorts messages, writes profiles, and talks otherwise."""
+    asked = request.messages[-1].content
+    if request.role == "evaluation":
+        return {"valid": "@" in asked, "score": 0.9 if "@" in asked else 0.1, "errors": []}
+    if "complaint" in asked:
+        return {"kind": "question" if asked.endswith("?") else "rant"}
+    return GOOD if "profile" in asked or "JSON" in asked else TEA
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A project with all files of the pages, and a model that answers whatever they ask."""
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    Path("person.txt").write_text("Ada")
+    return script_workflows(monkeypatch, answer)
+
+
+STATES = {
+    "profile.yaml": {"message": "Created the profile of Ada"},
+    "inbox.yaml": {"reply": TEA},
+    "countdown.yaml": {"tell": "[3, 2, 1], and risky failed", "left": 0},
+    "templates.yaml": {"answer": TEA},
+    "once.yaml": {"mended": {"corrected_output": {**GOOD, "phone": "unknown"}, "success": True}},
+    "mapped.yaml": {"ask": TEA},
+    "bounded.yaml": {"tell": "The Python script ran longer than its limit of 0.5 s."},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_runs_to_its_end(model, name):
+    state = Workflow.from_file(name, keep=False).run_sync({"person": "Ada", "message": "What is tea?"}).state
+    assert {key: state[key] for key in STATES[name]} == STATES[name]
+
+
+def test_the_inbox_leaves_to_a_person_what_the_model_can_not_sort(model):
+    result = Workflow.from_file("inbox.yaml", keep=False).run_sync({"message": "I want my money back!"})
+    assert result.nodes == ("sort", "person")
+    assert "A person will answer" in result.state["reply"]["reply"]
+
+
+def test_the_node_in_a_jailed_process_runs():
+    (node,) = (text for text in YAML if text.startswith("- name:"))
+    indented = "".join(f"  {line}\n" for line in node.splitlines())
+    assert Workflow.from_text(f"nodes:\n{indented}", keep=False).run_sync().state == {"median": 2}
+
+
+def attempts_of(generator, evaluator, corrector=None):
+    """Run a loop of two attempts, in which the action `write` makes first a bad and then a good profile."""
+    params = {"generator": generator, "evaluator": evaluator, "max_iterations": 2}
+    if corrector is not None:
+        params["corrector"] = corrector
+    made = iter([BAD, GOOD])
+    actions = {"write": lambda state: next(made)}
+    return asyncio.run(run_action("reflection.loop", with_=params, actions=actions, keep=False))
+
+
+@pytest.mark.parametrize("evaluator", parts("evaluator"), ids=lambda one: one.get("language", one["type"]))
+def test_each_evaluator_tells_good_from_bad(model, evaluator):
+    value = attempts_of({"action": "write"}, evaluator)
+    first, second = value["reflection_history"]
+    assert (first["valid"], second["valid"]) == (False, True)
+    assert first["score"] < second["score"]
+    if evaluator["type"] != "llm":
+        assert len(first["errors"]) == 2
+        assert value["reflection_best_score"] == 1.0
+
+
+@pytest.mark.parametrize("generator", parts("generator"), ids=["action", "code"])
+def test_each_generator_writes_a_profile(model, generator):
+    if "action" in generator:
+        generator = generator | {"model": "any"}
+    value = attempts_of(generator, SCHEMA)
+    assert (value["success"], value["reflection_output"]["email"]) == (True, GOOD["email"])
+
+
+@pytest.mark.parametrize("corrector", parts("corrector"), ids=["model", "code", "feedback"])
+def test_each_corrector_is_followed_by_a_valid_attempt(model, corrector):
+    if "action" in corrector:
+        corrector = corrector | {"model": "any"}
+    value = attempts_of({"action": "write"}, SCHEMA, corrector)
+    assert (value["success"], value["reflection_iteration"]) == (True, 2)
+    if "action" in corrector:
+        assert "- email: " in model.requests[0].messages[-1].content
+    if corrector.get("apply") == "replace":
+        assert value["email"] == "info@example.com"
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=lambda code: code.strip().splitlines()[-1][:40])
+def test_the_python_runs(model, code):
+    _, printed = GUIDE.run(code)
+    if "profile.yaml" in code:
+        assert printed.startswith("Created the profile of Ada ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_run(model, command):
+    redraft("run", "profile.yaml", "-v", "person=Ada")
+    words = shlex.split(command, comments=True)
+    assert words.pop(0) == "redraft"
+    if ">" in words:
+        words = words[: words.index(">")]
+    result = redraft(*words)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout
+
+
+def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
+    checked, progress, prompt, error = GUIDE.blocks("text")
+    run = ("run", "profile.yaml", "-v", "person=Ada Lovelace")
+    assert redraft(*run, "--check").stdout == checked
+
+    monkeypatch.setenv("COLUMNS", "120")
+    lovelace = {"name": "Ada Lovelace", "email": "ada@example.com"}
+    drafts = script_workflows(monkeypatch, lovelace | {"email": "ada"}, lovelace)
+    result = redraft(*run)
+    assert result.stderr.startswith(progress)
+    assert f"`{result.stdout.strip()}`" in GUIDE.text
+    assert drafts.requests[1].messages[-1].content == prompt.rstrip()
+
+    text = "name: wrong\nnodes:\n  - {name: write, uses: llm.call,\n     with: {promt: What is tea?}}\n"
+    Path("wrong.yaml").write_text(text)
+    assert redraft("run", "wrong.yaml").stderr == error
