@@ -52,7 +52,7 @@ def test_untaken_messages_are_dropped_eventually(storage):
                 await view.send_message("weather", number)
             for _ in range(99):
                 await agent.run_cycle()
-            await (await agent.open())._sweep()
+            await agent.aclose()  # after the deletion under way
             assert len(await waiting(view.location.store)) == MOST
             await view.send_message("weather", "last")
             assert (await view.prune(1_000))["mail"] == 1

@@ -124,7 +124,7 @@ class CycleAgent:
         self._redact = data_redactor()
         self._keys = memory_keys(spec)
         self._metrics = metrics_config(spec)
-        self._sessions = SessionManager(spec.name, self._open_session)
+        self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
         self._noting: asyncio.Task[None] | None = None
 
@@ -291,8 +291,8 @@ class CycleAgent:
     ) -> None:
         await self.aclose()
 
-    async def _open_session(self) -> Session:
-        session = Session(
+    def _new_session(self) -> Session:
+        return Session(
             self._location,
             AgentCard.of(self.spec, self.file),
             network=self.network,
@@ -301,8 +301,6 @@ class CycleAgent:
             clock=self._clock,
             on_wait=self._note_wait,
         )
-        await session.open()
-        return session
 
     async def _run_cycle(self, session: Session, trigger: str) -> CycleResult:
         resumed = session.unfinished is not None
@@ -328,7 +326,6 @@ class CycleAgent:
         record.sense_errors = tuple(cycle.state.environmental_data["errors"])
         record.stages, record.usage, record.changes = stages.milliseconds, cycle.usage, cycle.changes
         record.metrics = metrics_of(cycle, self._metrics, record.finished_at)
-        session.bus.remove(cycle.pending if cycle.next_memory is not None else ())
         await session.end_cycle(cycle, record)
         result = self._result(session, cycle, record)
         self._emit(CycleFinished(self.name, record.number, result))
@@ -489,7 +486,7 @@ class Stages:
         except ChangedRunError:
             raise
         except Exception as error:  # a cycle ends with Reflect, whatever a substage raises
-            self.session.raise_if_lost()
+            self.session.write_behind.raise_if_lost()
             problem = error_line(error)
             failure = f"{_path(stage, name)}: {problem}"
             self.cycle.failures.append(failure)

@@ -1,20 +1,15 @@
-"""Session: what a running agent has open: its lease, memory, journal and mail."""
+"""Session: what a running agent has open (lease, memory, journal, mail), from its first use to its close."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
 from redraft.cycles.journal import CycleSteps, unjournalled
-from redraft.cycles.mail import (
-    TAKEN,
-    Mailbox,
-    drop_excess_mail,
-    mail_record,
-)
+from redraft.cycles.mail import TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
     CYCLE,
@@ -32,7 +27,7 @@ from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from datetime import datetime
 
     from redraft.cycles.bus import WaitListener
@@ -47,21 +42,24 @@ DELETE_BATCH = 100
 
 
 class SessionManager:
-    """Opens an agent's session on first use, and closes it on request or before its event loop ends.
+    """Opens an agent's session on first use, and closes it on request or when its event loop ends.
 
-    `current` is the open session; `latest` may be closed. Connections and locks belong to one event loop.
-    Using another loop while the session is open raises `ConfigError`: if the first loop waited for the
-    second, neither would ever end.
+    `current` is the open session, `latest` the last one, which may be closed. A cycle holds the session, so
+    that cycles run one after another and the session closes after the current one; anything else, such as
+    feedback, may use it meanwhile.
+
+    Connections and locks belong to one event loop. Using another loop while the session is open raises
+    `ConfigError`: if the first loop waited for the second, neither would ever end.
     """
 
-    def __init__(self, agent: str, open_session: Callable[[], Awaitable[Session]]) -> None:
+    def __init__(self, agent: str, new_session: Callable[[], Session]) -> None:
         self.current: Session | None = None
         self.latest: Session | None = None
         self._agent = agent
-        self._open_session = open_session
+        self._new_session = new_session
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._cycle_lock = self._open_lock = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
+        self._cycle_lock = self._lifetime_lock = asyncio.Lock()
+        self._life: AsyncGenerator[Session] | None = None
 
     @asynccontextmanager
     async def for_cycle(self) -> AsyncGenerator[Session]:
@@ -73,57 +71,63 @@ class SessionManager:
         async with self._cycle_lock:
             session = await self.open()
             if await session.is_lost():
-                async with self._open_lock:
-                    self.current = None
-                    await session.aclose()
+                await self._end_life()
                 session = await self.open()
             yield session
 
     async def open(self) -> Session:
         """Return the session, opened if need be; raises `LeaseError` if another process runs the agent."""
         self._enter_loop()
-        async with self._open_lock:
-            if self.current is None:
-                self.current = self.latest = await self._open_session()
-                if self._closing is None or self._closing.done():
-                    self._closing = asyncio.create_task(
-                        self._close_with_loop(), name=f"redraft-session-{self._agent}"
-                    )
-            return self.current
+        async with self._lifetime_lock:
+            if self.current is not None:
+                return self.current
+            self._life = self._live()
+            return await anext(self._life)
 
     async def close(self) -> None:
         """Close the session after the current cycle; the next use opens another one."""
-        if (session := self.current) is None:
-            return
-        self._enter_loop()
-        async with self._cycle_lock:
-            if self.current is session:
-                self.current = None
-                await session.aclose()
-        if self._closing is not None and self._closing is not asyncio.current_task():
-            self._closing.cancel()
-            await asyncio.wait([self._closing])
+        if self.current is not None:
+            self._enter_loop()
+            async with self._cycle_lock:
+                await self._end_life()
+
+    async def _live(self) -> AsyncGenerator[Session]:
+        """Open a session, yield it, and close it.
+
+        As a generator, it also ends when its event loop does: after the last task, a loop closes the
+        generators that are still open in it.
+        """
+        session = self._new_session()
+        try:
+            await session.open()
+            self.current = self.latest = session
+            yield session
+        finally:
+            self.current = None
+            await session.aclose()
+
+    async def _end_life(self) -> None:
+        async with self._lifetime_lock:
+            if self._life is not None:
+                await self._life.aclose()
 
     def _enter_loop(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
-        if self.current is not None or self._cycle_lock.locked() or self._open_lock.locked():
+        if self.current is not None or self._cycle_lock.locked() or self._lifetime_lock.locked():
             raise ConfigError(
                 f"The agent {self._agent!r} is open in another event loop. Close it there first "
                 "(`await agent.aclose()`), or continue there."
             )
-        self._loop, self._cycle_lock, self._open_lock = loop, asyncio.Lock(), asyncio.Lock()
-
-    async def _close_with_loop(self) -> None:
-        """Close the session when the event loop ends, which cancels its remaining tasks."""
-        with suppress(asyncio.CancelledError):
-            await asyncio.get_running_loop().create_future()
-        await self.close()
+        self._loop, self._cycle_lock, self._lifetime_lock = loop, asyncio.Lock(), asyncio.Lock()
 
 
 class Session:
     """A running agent's lease, memory, journal and mail; it stores the agent's cycles.
+
+    `open` comes first and `aclose` last. Each cycle in between calls `begin_cycle`, `step`, and one of
+    `end_cycle`, `give_up` and `abandon`.
 
     `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed. `redact` withholds
     the secrets in plain data.
@@ -154,29 +158,20 @@ class Session:
         self._may_resume = True
         self._is_registered = False
         self._obsolete: list[tuple[str, str]] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._deleting: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Acquire the lease, and read the memory and the last cycle.
+        """Acquire the lease, read the memory and the last cycle, and start to exchange mail.
 
         Raises `LeaseError` if another process runs the agent, `ConfigError` for an unusable database, and
-        `StoreError` if something can't be read for another reason than an outage.
+        `StoreError` if something can't be read for another reason than an outage. Call `aclose` even then:
+        the lease would block the next attempt.
         """
-        try:
-            await self._read()
-        except BaseException:
-            await self.write_behind.aclose()  # else the lease would block the next attempt
-            raise
-        await self.bus.open()
-
-    async def _read(self) -> None:
-        memory = await self.write_behind.load()
-        self.memory = self.location.memory if memory is None else memory
+        self.memory = await self.write_behind.load() or self.location.memory
         if self.write_behind.is_away:
             self.number = self.write_behind.last_provisional_number
             return
-        newest = await self.location.store.find(CYCLE, newest_first=True, limit=1)
-        if newest:
+        if newest := await self.location.store.find(CYCLE, newest_first=True, limit=1):
             last = listed_cycle(newest[0])
             is_unfinished = self.location.is_durable and last.status in UNFINISHED
             self.unfinished = last if is_unfinished else None
@@ -184,39 +179,7 @@ class Session:
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
-
-    async def _register(self) -> None:
-        """Store the agent's card, and let others find the agent."""
-        stored = await card_of(self.location.store)
-        self.card = replace(self.card, id=stored.id or self.card.id)
-        if self.write_behind.lease is not None:
-            await self.write_behind.lease.write([self.card.record])
-        else:
-            await self.location.store.put(self.card.record)
-        await register(self.location)
-        self._is_registered = True
-
-    async def aclose(self) -> None:
-        """Write everything, release the lease, and close the store if it is the agent's own."""
-        await self.bus.aclose()
-        if self._steps is not None:
-            self._steps.close()
-        await self._sweep()
-        await self.write_behind.aclose()
-        if self.location.kind == "project":
-            await self.location.store.aclose()
-
-    async def is_lost(self) -> bool:
-        """Return whether another process has run the agent since, which makes what is known here stale."""
-        try:
-            await self.write_behind.check_lease()
-        except LeaseError:
-            return True
-        return False
-
-    def raise_if_lost(self) -> None:
-        """Raise `LeaseError` if another process is known to have run the agent since."""
-        self.write_behind.raise_if_lost()
+        await self.bus.open()
 
     async def begin_cycle(self) -> None:
         """Get ready for a cycle: after an outage, continue from what is stored."""
@@ -258,21 +221,22 @@ class Session:
         taken = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
+            self.bus.remove(cycle.pending)
         self.memory = cycle.next_memory or replace(self.memory, cycle=record.number)
         if self.location.is_durable:
-            await self._end(record, [memory_record(self.memory), self._stored(record), *taken], taken)
+            await self._end(record, taken, memory_record(self.memory))
         else:
             self.location.memory = self.memory
-            await self._end(record, [self._stored(record), *taken], taken)
+            await self._end(record, taken)
 
     async def give_up(self, record: CycleRecord) -> None:
         """Store a cycle that will not be resumed."""
-        await self._end(record, [self._stored(record)], [])
+        await self._end(record, [])
 
     async def abandon(self, record: CycleRecord) -> None:
         """Store a cycle that is to be resumed as the next one, with all its steps.
 
-        An agent of the process keeps no steps, so its next cycle is another one.
+        Without a durable store there are no steps, so the next cycle is another one.
         """
         if not self.location.is_durable:
             await self.give_up(record)
@@ -282,37 +246,64 @@ class Session:
         self.unfinished, self._may_resume = record, True
         await self.note(record)
 
+    async def is_lost(self) -> bool:
+        """Return whether another process has run the agent since, which makes what is known here stale."""
+        try:
+            await self.write_behind.check_lease()
+        except LeaseError:
+            return True
+        return False
+
+    async def aclose(self) -> None:
+        """Write everything, release the lease, and close the store if it is the agent's own."""
+        await self.bus.aclose()
+        if self._steps is not None:
+            self._steps.close()
+        if self._deleting is not None:
+            await asyncio.wait([self._deleting])
+        await self._delete_obsolete()
+        await self.write_behind.aclose()
+        if self.location.kind == "project":
+            await self.location.store.aclose()
+
+    async def _register(self) -> None:
+        """Store the agent's card, and let others find the agent."""
+        stored = await card_of(self.location.store)
+        self.card = replace(self.card, id=stored.id or self.card.id)
+        if self.write_behind.lease is not None:
+            await self.write_behind.lease.write([self.card.record])
+        else:
+            await self.location.store.put(self.card.record)
+        await register(self.location)
+        self._is_registered = True
+
     def _stored(self, record: CycleRecord) -> Record:
         return stored_cycle(redacted_cycle(record, self._redact) if self.location.is_durable else record)
 
-    async def _end(self, record: CycleRecord, records: list[Record], taken: list[Record]) -> None:
+    async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
         self.number, self.unfinished = record.number, None
-        await self.write_behind.save(records)
-        steps, self._steps = self._steps, None
-        if steps is not None:
-            steps.close()
+        await self.write_behind.save([*memory, self._stored(record), *taken])
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
         self._obsolete += [(mail.kind, mail.key) for mail in taken]
         if record.number > self._cycles:
             self._obsolete.append((CYCLE, cycle_key(record.number - self._cycles)))
         is_time = record.number % DELETE_BATCH == 0
         is_much = len(self._obsolete) >= (DELETE_BATCH if self.location.is_durable else 1)
-        if (is_much or is_time) and (self._sweeping is None or self._sweeping.done()):
-            self._sweeping = asyncio.ensure_future(self._delete_obsolete(mail=is_time))
+        if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
+            self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
 
-    async def _sweep(self) -> None:
-        """Delete what is obsolete, after the deletion under way."""
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
-        await self._delete_obsolete()
-
-    async def _delete_obsolete(self, *, mail: bool = False) -> None:
+    async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
+        if not self._obsolete and not excess_mail:
+            return
         await self.write_behind.flush()  # mail must be stored as taken before it is deleted
         if self.write_behind.is_away or await self.is_lost():
             return
         obsolete, self._obsolete = self._obsolete, []
         try:
             await asyncio.gather(*(self.location.store.delete(kind, key) for kind, key in obsolete))
-            if mail:
+            if excess_mail:
                 await drop_excess_mail(self.location.store)
         except StoreError as error:  # the next start deletes them
             logger.info("Old records of %r are not deleted yet: %s", self.location.agent, error)
