@@ -310,14 +310,14 @@ def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     within = allowance.get()
     if within is not None and within.bounds_time:
-        result = await _in_daemon_thread(partial(_called, fn, *args, **kwargs))
+        result = await in_daemon_thread(fn, *args, **kwargs)
     else:
         result = await asyncio.to_thread(_called, fn, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
 
 
-async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
-    """Call in a daemon thread, which can be abandoned if it hangs.
+async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a daemon thread, which can be abandoned if it hangs.
 
     The threads of the event loop's executor can't: they are joined before the loop closes.
     """
@@ -335,7 +335,7 @@ async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
     def work() -> None:
         result, failure = None, None
         try:
-            result = context.run(call)
+            result = context.run(_called, fn, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
             failure = error
         # If the loop has been closed, nobody is waiting any more.

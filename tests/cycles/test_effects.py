@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from redraft._calls import in_daemon_thread
 from redraft._steps import direct
 from redraft._texts import estimate_tokens
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
-from redraft.cycles.effects import HttpRequest, ask_model, call_function, fetch, in_thread, prompt_scopes
+from redraft.cycles.effects import HttpRequest, ask_model, call_function, fetch, prompt_scopes
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.loop.journal import Journalled
@@ -301,17 +302,17 @@ def ends():
 )
 def test_errors_in_a_thread_are_raised(function, error):
     with pytest.raises(error):
-        asyncio.run(in_thread(function))
+        asyncio.run(in_daemon_thread(function))
 
 
 def test_nothing_waits_for_a_function_that_hangs():
     program = """
 import asyncio, time
-from redraft.cycles.effects import in_thread
+from redraft._calls import in_daemon_thread
 
 async def main():
     try:
-        await asyncio.wait_for(in_thread(lambda: time.sleep(600)), 0.05)
+        await asyncio.wait_for(in_daemon_thread(time.sleep, 600), 0.05)
     except TimeoutError:
         print("over")
 

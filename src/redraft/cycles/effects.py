@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import zlib
 from asyncio import CancelledError, current_task, timeout, to_thread
 from collections.abc import Mapping
-from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from math import isfinite
-from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._calls import awaited
+from redraft._calls import awaited, in_daemon_thread
 from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens, shortened
 from redraft._validation import nearest
@@ -58,7 +54,6 @@ GZIP = zlib.MAX_WBITS | 16
 SEE_OTHER = 303
 FIRST_ERROR_STATUS = 400
 
-T = TypeVar("T")
 Ranked: TypeAlias = tuple[float, str, int, str]
 """What makes a memory item worth showing (confidence, timestamp, position), and its key."""
 
@@ -265,36 +260,8 @@ async def call_function(
 async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
     if awaited(function) is function:
         return await function(**keywords)
-    value = await in_thread(partial(function, **keywords))
+    value = await in_daemon_thread(function, **keywords)
     return await value if inspect.isawaitable(value) else value  # a lambda around an async function
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Run a function in a daemon thread; return what it returns, or raise what it raises.
-
-    The process waits for the threads of `asyncio.to_thread` before it exits, so there a function that hangs
-    could be stopped by nothing but SIGKILL. When the caller is cancelled, the thread is left to itself.
-    """
-    loop, context = asyncio.get_running_loop(), copy_context()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(setter: Callable[[Any], None], outcome: object) -> None:
-        if not future.done():
-            setter(outcome)
-
-    def work() -> None:
-        result: tuple[Callable[[Any], None], object]
-        try:
-            result = future.set_result, context.run(function)
-        except StopIteration as error:  # no future can hold one
-            result = future.set_exception, RuntimeError(f"{function!r} raised {error!r}")
-        except BaseException as error:  # noqa: BLE001 (raised again in the caller's task)
-            result = future.set_exception, error
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, *result)
-
-    Thread(target=work, name="redraft-function", daemon=True).start()
-    return await future
 
 
 # An agent calls the same functions in every cycle, and inspecting one takes longer than many a call. Keyed by
