@@ -100,7 +100,7 @@ class WriteBehind:
         self._spool_generation = 0
         self._refused: LeaseError | None = None
         self._writer: asyncio.Task[None] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._news = asyncio.Event()
         self._retry_now = asyncio.Event()
 
     @property
@@ -191,7 +191,7 @@ class WriteBehind:
                 self._agent,
                 reason,
             )
-            self._wake_waiting()
+            self._tell_waiting()
             self._start_writer()
 
     def reconciliation(self) -> Reconciliation | None:
@@ -283,7 +283,7 @@ class WriteBehind:
             else:
                 wait, wrote, self._writing = MIN_RETRY, bool(self._writing), {}
                 self._mark_written(through, wrote=wrote)
-        self._wake_waiting()
+        self._tell_waiting()
 
     async def _write(self, batch: Batch) -> None:
         if self._is_away and self.lease is not None:
@@ -340,7 +340,7 @@ class WriteBehind:
             logger.info(
                 "The store of the agent %r is reachable again; all records were written.", self._agent
             )
-        self._wake_waiting()
+        self._tell_waiting()
 
     def _spool_records(self, records: Iterable[Record]) -> None:
         if self._spool is not None:
@@ -361,25 +361,14 @@ class WriteBehind:
 
     async def _wait_until(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Wait until a condition holds, or `seconds` are over."""
-        loop = asyncio.get_running_loop()
-        end = None if seconds is None else loop.time() + seconds
-        while not condition():
-            left = None if end is None else end - loop.time()
-            if left is not None and left <= 0:
-                return
-            news = loop.create_future()
-            self._waiting.append(news)
-            timer = None if left is None else loop.call_later(left, _wake, news)
-            try:
-                await news
-            finally:
-                if timer is not None:
-                    timer.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await self._news.wait()
 
-    def _wake_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for news in waiting:
-            _wake(news)
+    def _tell_waiting(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     # After an outage during which the agent started
 
@@ -427,11 +416,6 @@ class WriteBehind:
     async def _is_stored(self, cycle: CycleRecord) -> bool:
         there = await self._store.get(CYCLE, cycle.key)
         return there is not None and cycle_from(there).started_at == cycle.started_at
-
-
-def _wake(news: asyncio.Future[None]) -> None:
-    if not news.done():
-        news.set_result(None)
 
 
 def _cycles_in(batch: Batch) -> list[Record]:
