@@ -8,7 +8,7 @@ import pytest
 
 from redraft.cycles import memory
 from redraft.cycles.mail import Feedback
-from redraft.cycles.memory import MAX_ITEMS, KeyDraft, MemoryChange, stamp_of, truncated
+from redraft.cycles.memory import MAX_ITEMS, KeyDraft, Memory, MemoryChange, differences, stamp_of, truncated
 from redraft.cycles.records import CycleMetrics
 from redraft.cycles.reflect import (
     MAX_DESCRIPTION,
@@ -488,11 +488,12 @@ LEARNINGS = some.sampled_from(
 
 
 def taken(learned, known=KNOWN, rendered=(), redact=lambda value: value):
-    drafted = KeyDraft("patterns", known)
+    drafted = KeyDraft(known)
     patterns = Patterns(drafted, 7, LATER, count(1), redact)
     patterns.update(learned, set(rendered))
-    items, changes = drafted.finish()
-    return items, patterns.refusals, changes
+    items = list(drafted.finish())
+    changes = differences(Memory({"patterns": known}), Memory({"patterns": items}))
+    return items, patterns.refusals, list(changes)
 
 
 def confidences(items):

@@ -10,6 +10,7 @@ from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
+from redraft.cycles.memory import differences
 from redraft.cycles.records import (
     CYCLE,
     AgentCard,
@@ -18,7 +19,6 @@ from redraft.cycles.records import (
     cycle_from,
     cycle_key,
     data_redactor,
-    differences,
     listed_cycle,
     memory_at,
     redacted_cycle,

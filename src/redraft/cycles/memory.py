@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import isfinite
+from operator import is_
 from typing import Any, TypeAlias, cast
 
 from redraft.text.characters import without_invisible
@@ -114,80 +115,57 @@ def _newest(items: Sequence[Item], limit: int) -> list[Item]:
 
 
 class KeyDraft:
-    """The items under one key while they are added to, replaced and removed, and the changes that makes.
+    """The items under one key while they are added to, replaced and removed.
 
-    The position of an item stays the same whatever is removed.
+    Iterating yields each item with its position, which stays the same whatever is removed.
     """
 
-    def __init__(self, key: str, before: Sequence[Item]) -> None:
-        self.key = key
-        self._before = before
-        self._items = list(before)
-        self._replaced: set[int] = set()
-        self._removed: set[int] = set()
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items: list[Item | None] = list(items)
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
-        every = enumerate(self._items)
-        return (one for one in every if one[0] not in self._removed) if self._removed else every
-
-    def __getitem__(self, position: int) -> Item:
-        return self._items[position]
+        return ((position, item) for position, item in enumerate(self._items) if item is not None)
 
     def append(self, item: Item) -> None:
         """Add an item; its timestamp is never before that of the last one, even if the clock was set back."""
-        last = str(self._items[-1].get("timestamp", "")) if self._items else ""
+        last = next((str(one.get("timestamp", "")) for one in reversed(self._items) if one is not None), "")
         self._items.append(item if item["timestamp"] >= last else {**item, "timestamp": last})
 
     def replace(self, position: int, item: Item) -> None:
         """Replace an item by one with the same id."""
         self._items[position] = item
-        self._replaced.add(position)
 
     def remove(self, position: int) -> None:
         """Remove an item."""
-        self._removed.add(position)
+        self._items[position] = None
 
-    def finish(
-        self, max_items: int | None = None, oldest: datetime | None = None
-    ) -> tuple[list[Item], list[MemoryChange]]:
-        """Return the items that are `retained`, and what differs from those before."""
-        drafted = [item for _, item in self] if self._removed else self._items
-        kept = retained(drafted, max_items, oldest)
-        gone = self._removed | self._dropped(drafted, kept)
-        return list(kept), [*self._changes(gone)]
-
-    def _dropped(self, drafted: Sequence[Item], kept: Sequence[Item]) -> set[int]:
-        """Return the positions of the items that retention dropped, mostly the first few."""
-        dropped: set[int] = set()
-        position_of = self._position_of()
-        at = 0
-        while len(drafted) - at > len(kept) - (at - len(dropped)):
-            if at - len(dropped) < len(kept) and drafted[at] is kept[at - len(dropped)]:
-                at += 1
-                continue
-            dropped.add(position_of(at))
-            at += 1
-        return dropped
-
-    def _position_of(self) -> Callable[[int], int]:
-        if not self._removed:
-            return int
-        return [position for position, _ in self].__getitem__
-
-    def _changes(self, gone: set[int]) -> Iterator[MemoryChange]:
-        known = len(self._before)
-        for at in sorted(position for position in gone if position < known):
-            yield MemoryChange(self.key, _id(self._before[at]), self._before[at], None, at)
-        for at in sorted(self._replaced - gone):
-            if at < known and self._items[at] != self._before[at]:
-                yield MemoryChange(self.key, _id(self._items[at]), self._before[at], self._items[at])
-        for at in range(known, len(self._items)):
-            if at not in gone:
-                yield MemoryChange(self.key, _id(self._items[at]), None, self._items[at])
+    def finish(self, max_items: int | None = None, oldest: datetime | None = None) -> Sequence[Item]:
+        """Return the items that are `retained`."""
+        return retained([item for _, item in self], max_items, oldest)
 
 
-def _id(item: Item) -> str:
-    return str(item.get("id", ""))
+def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
+    """Return the differences between two memories, key by key: items gone, changed, and new."""
+    changes: list[MemoryChange] = []
+    for key in dict.fromkeys([*before.items, *after.items]):
+        old, new = before.of(key), after.of(key)
+        if len(old) == len(new) and all(map(is_, old, new)):
+            continue
+        old_by_id, new_by_id = ({str(item.get("id")): item for item in items} for items in (old, new))
+        changes += [
+            MemoryChange(key, name, item, None, at)
+            for at, (name, item) in enumerate(old_by_id.items())
+            if name not in new_by_id
+        ]
+        changes += [
+            MemoryChange(key, name, old_by_id[name], item)
+            for name, item in new_by_id.items()
+            if name in old_by_id and item is not old_by_id[name] and item != old_by_id[name]
+        ]
+        changes += [
+            MemoryChange(key, name, None, item) for name, item in new_by_id.items() if name not in old_by_id
+        ]
+    return tuple(changes)
 
 
 MAX_DEPTH = 8

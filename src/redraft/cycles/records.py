@@ -220,39 +220,11 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
                 f"The memory after cycle {cycle!r} is no longer known: the changes of cycle {number} were "
                 f"deleted. Ask for {number} or a later one."
             )
-        _undo(items, by_number[number].changes)
+        by_key: dict[str, list[MemoryChange]] = {}
+        for change in by_number[number].changes:
+            by_key.setdefault(change.key, []).append(change)
+        items |= {key: _undone(items.get(key, ()), changes) for key, changes in by_key.items()}
     return Memory(items, cycle)
-
-
-def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
-    """Return the differences between two memories, key by key: items gone, changed, and new."""
-    changes: list[MemoryChange] = []
-    for key in dict.fromkeys([*before.items, *after.items]):
-        old, new = _by_id(before.of(key)), _by_id(after.of(key))
-        changes += [
-            MemoryChange(key, name, item, None, at)
-            for at, (name, item) in enumerate(old.items())
-            if name not in new
-        ]
-        changes += [
-            MemoryChange(key, name, old[name], item)
-            for name, item in new.items()
-            if name in old and item != old[name]
-        ]
-        changes += [MemoryChange(key, name, None, item) for name, item in new.items() if name not in old]
-    return tuple(changes)
-
-
-def _undo(items: dict[str, Sequence[Item]], changes: Sequence[MemoryChange]) -> None:
-    for key, own in _by_key(changes).items():
-        items[key] = _undone(items.get(key, ()), own)
-
-
-def _by_key(changes: Sequence[MemoryChange]) -> dict[str, list[MemoryChange]]:
-    by_key: dict[str, list[MemoryChange]] = {}
-    for change in changes:
-        by_key.setdefault(change.key, []).append(change)
-    return by_key
 
 
 def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:
@@ -266,10 +238,6 @@ def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item
     for at, item in sorted(gone, key=lambda one: one[0] or 0):
         left.insert(at or 0, item)
     return left
-
-
-def _by_id(items: Sequence[Item]) -> Mapping[str, Item]:
-    return {str(item.get("id")): item for item in items}
 
 
 MEMORY = ("memory", "memory")

@@ -25,6 +25,7 @@ from redraft.cycles.memory import (
     MemoryChange,
     clamped,
     confidence_of,
+    differences,
     moment_of,
     redacted_and_truncated,
     stamp_of,
@@ -138,7 +139,7 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     """
     named = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
     keys = dict.fromkeys([*cycle.memory.items, *sorted(named | {key for key, _ in cycle.learnings})])
-    drafts = {key: KeyDraft(key, cycle.memory.of(key)) for key in keys}
+    drafts = {key: KeyDraft(cycle.memory.of(key)) for key in keys}
     redact, derived = cycle.runtime.redact, cycle.state.derived_data
     for item in action_items(cycle.number, derived, redact, now):
         drafts[RECENT_ACTIONS].append(item)
@@ -147,12 +148,9 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     for feedback in cycle.pending:
         drafts[FEEDBACK].append(feedback_item(feedback, redact, now))
     refusals = _merge_learnings(cycle, drafts, now)
-    items: dict[str, Any] = {}
-    changes: list[MemoryChange] = []
-    for key, draft in drafts.items():
-        items[key], changed = draft.finish(*_bounds(retention.get(key), now))
-        changes += changed
-    return NextMemory(Memory(items, cycle.number), tuple(changes), tuple(refusals))
+    items = {key: draft.finish(*_bounds(retention.get(key), now)) for key, draft in drafts.items()}
+    memory = Memory(items, cycle.number)
+    return NextMemory(memory, differences(cycle.memory, memory), tuple(refusals))
 
 
 def _merge_learnings(cycle: Cycle, drafts: Mapping[str, KeyDraft], now: datetime) -> list[str]:
@@ -307,8 +305,8 @@ class Patterns:
         existing patterns are named by id or exact description.
         """
         self._adjust(learned.get("confidenceAdjustment"), rendered)
-        for position, _ in self._named(learned.get("reinforcedPatterns")):
-            self._reinforce(position)
+        for position, item in self._named(learned.get("reinforcedPatterns")):
+            self._reinforce(position, item)
         for position, _ in self._named(learned.get("deprecatedPatterns")):
             self.items.remove(position)
         self.add(learned.get("newPatterns"))
@@ -350,9 +348,8 @@ class Patterns:
             described = short_repr(pattern["description"])
             self.refusals.append(f"the pattern {described} was not taken: it holds {why}")
             return
-        position = self._find_similar(pattern)
-        if position is not None:
-            self._reinforce(position, pattern.get("confidence"))
+        if (similar := self._find_similar(pattern)) is not None:
+            self._reinforce(*similar, pattern.get("confidence"))
             return
         ours = {"id": f"p{self.cycle}-{next(self.ids)}", "timestamp": self.now, "cycle": self.cycle}
         self.items.append({**ours, **pattern, "confidence": confidence_of(pattern), "count": 1})
@@ -367,8 +364,8 @@ class Patterns:
         pattern = redacted_and_truncated({"description": described.strip(), **others}, self.redact, MAX_ITEM)
         return {**pattern, "description": truncated(pattern["description"], MAX_DESCRIPTION)}
 
-    def _find_similar(self, pattern: Mapping[str, Any]) -> int | None:
-        """Return the position of a pattern that says the same."""
+    def _find_similar(self, pattern: Mapping[str, Any]) -> tuple[int, Item] | None:
+        """Return a pattern that says the same, with its position."""
         essence, kind = essence_of(pattern["description"]), pattern.get("type")
         size = len(essence.words)
         for position, item in self.items:
@@ -376,12 +373,11 @@ class Patterns:
             # The lengths alone rule most of them out, at a fraction of the cost.
             is_near = len(other.words) - size in (-1, 0, 1) and alike(essence, other)
             if is_near and item.get("type") == kind:
-                return position
+                return position, item
         return None
 
-    def _reinforce(self, position: int, stated: Any = None) -> None:
+    def _reinforce(self, position: int, item: Item, stated: Any = None) -> None:
         """Raise the count and the confidence, and renew the timestamp: what is still seen is not old."""
-        item = self.items[position]
         sure = max(confidence_of(item) + CONFIDENCE_STEP, 0.0 if stated is None else clamped(stated))
         known_since = item.get("since", item["timestamp"])
         self.items.replace(
