@@ -22,10 +22,9 @@ from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.export import FILES, ExportFile
 from redraft.lessons.files import replace_file, reporting
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, LessonKind, headings_of, lesson_document
-from redraft.lessons.lessons import reflection_of
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
-from redraft.lessons.safety import lesson_redactor
+from redraft.lessons.safety import checked_content, lesson_redactor
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
@@ -295,7 +294,7 @@ def _written_in_editor(kind: str | None, agent: str) -> Lesson:
         raise ConfigError("Nothing was written, so no lesson was added.")
     try:
         lesson = parse_draft(text, "the lesson", agent)
-        reflection_of(lesson.content)
+        checked_content(lesson.content)
     except (ConfigError, LessonFileError) as error:
         path, number = Path("lesson.md"), 1
         while path.exists():

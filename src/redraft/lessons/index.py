@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from array import array
 from collections.abc import Collection
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
@@ -424,3 +426,56 @@ class _ActiveLessons:
         if vector is None or not self._embedded:
             return {}
         return dict(zip(self._embedded, cosines(self._matrix, vector), strict=True))
+
+
+# --- embedding in the background ---------------------------------------------------------------------------
+
+EMBEDDED_LATER = 32
+"""Lessons embedded in the background after something was learned."""
+EMBEDDED_FIRST = 8
+"""Lessons embedded before a search, if an event loop ended too soon."""
+
+
+class Backlog:
+    """Embed the newest lessons that have no vector, in the background.
+
+    If the event loop ends too soon, the next search catches up, in this process or another. A failure is
+    logged, and those lessons are found by full text until something else is learned.
+    """
+
+    def __init__(self, index: LessonIndex) -> None:
+        self._index = index
+        self._task: asyncio.Task[None] | None = None
+        self._is_behind = True  # an earlier process may have ended too soon
+
+    def begin(self) -> None:
+        """Start embedding, or have the running task look once more."""
+        self._is_behind = True
+        if not self._is_running():
+            # A fresh context: this is part of no run, and of no step of one.
+            self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
+
+    async def catch_up(self, agent: str | None) -> None:
+        """Embed a few lessons of an agent, or of all agents, unless the task is running."""
+        if not self._is_running():
+            await self._work_off(EMBEDDED_FIRST, agent)
+
+    async def wait(self) -> None:
+        """Wait for the task, if it was started in this event loop."""
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([self._task])
+
+    def _is_running(self) -> bool:
+        task = self._task
+        return task is not None and not task.done() and not task.get_loop().is_closed()
+
+    async def _work_off(self, most: int, agent: str | None = None) -> None:
+        while self._is_behind:
+            self._is_behind = False
+            try:
+                await self._index.fill(most, agent)
+            except asyncio.CancelledError:
+                self._is_behind = True
+                raise
+            except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and nobody awaits this)
+                logger.warning("New lessons are found by full text only for now: %s", error)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import Context
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import from_record, to_record
 from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
@@ -22,23 +19,22 @@ from redraft.lessons.advice import advice_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
+from redraft.lessons.guidance import Guidance
 from redraft.lessons.impact import Impact, ScoredRun
-from redraft.lessons.index import Found, LessonIndex, Query
+from redraft.lessons.index import Backlog, Found, LessonIndex, Query
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.overview import Overview, Problem
-from redraft.lessons.playbooks import Playbook, Playbooks
-from redraft.lessons.rules import Rules
-from redraft.lessons.safety import LONGEST, Cleaner, violation_in
+from redraft.lessons.safety import LONGEST, Cleaner, checked_content, checked_lesson, violation_in
 from redraft.lessons.vectors import shared_store
-from redraft.lessons.writer import Reflection, Replay, write_reflection
+from redraft.lessons.writer import Reflection, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder
 from redraft.redact.log import logger
 from redraft.settings import load_settings, project_folder
-from redraft.stores.base import Record, Store, intact
+from redraft.stores.base import Store
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
 from redraft.text.characters import without_middle
@@ -50,7 +46,6 @@ if TYPE_CHECKING:
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.outcome import Ended
-    from redraft.lessons.rules import Rule
 
 RECALLED = 3
 MAX_TOKENS = 800
@@ -111,13 +106,11 @@ class Lessons:
         self._path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
         self._files = LessonFolder(self._path, self.agent)
         self._folder = self._files.name
-        self._rules = Rules(self._path, self.agent, now=self._today)
-        self._playbooks = Playbooks(self._path, self.agent, now=self._today)
         self._index = LessonIndex(self._path, embedder, shared=shared_store(store))
         self._backlog = Backlog(self._index)
         self._due = DueReflections(store, self._folder, self.clock)
         self._impact = Impact(store, self._folder)
-        self._quarantine = Quarantine(store, self._folder)
+        self._guidance = Guidance(self._path, self.agent, store, self._impact, self._today)
         self._raised = Raised()
 
     def with_model(self, model: ChatModel) -> Lessons:
@@ -147,8 +140,8 @@ class Lessons:
             self._folder,
             self.max_tokens,
             lessons=lessons,
-            rules=await asyncio.to_thread(self._active_rules),
-            playbooks=await asyncio.to_thread(self._playbooks.for_task, task.task_type),
+            rules=await asyncio.to_thread(self._guidance.rules),
+            playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
         )
 
     async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
@@ -178,8 +171,7 @@ class Lessons:
                 await self._reflect_once(outcome, model)
             elif self.successes and result.iterations_used:
                 await self._reflect(outcome, model, only_replicable=True)
-        await self._expire_rules()
-        await asyncio.to_thread(self._playbooks.archive)
+        await self._guidance.expire()
         self._backlog.begin()  # people may have added files
 
     async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
@@ -223,7 +215,7 @@ class Lessons:
                     f"A task that ended as {outcome.status!r} takes a {expected.__name__}, "
                     f"got a {type(content).__name__}."
                 )
-            lesson = await self._file(outcome, await asyncio.to_thread(reflection_of, content), by_hand=True)
+            lesson = await self._file(outcome, await asyncio.to_thread(_reflection_of, content), by_hand=True)
         elif run_id and (known := await self._due.lesson_of(run_id, expected.kind)):
             with suppress(LessonFileError):
                 return await self.get(known)
@@ -247,13 +239,14 @@ class Lessons:
         Secrets in it are withheld. Raises `ConfigError` for content that no lesson may contain: an
         instruction to ignore rules or skip a check, a command, an address.
         """
-        status: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
-        if type(content) not in status:
+        statuses: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
+        status = statuses.get(type(content))
+        if status is None:
             raise ConfigError(
                 f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
             )
-        outcome = Outcome(_as_task(task), status[type(content)], error=error, run_id=run_id, trusted=True)
-        reflection = await asyncio.to_thread(reflection_of, content)
+        outcome = Outcome(_as_task(task), status, error=error, run_id=run_id, trusted=True)
+        reflection = await asyncio.to_thread(_reflection_of, content)
         if confidence is not None:
             check_share("confidence", confidence)
             reflection = replace(reflection, confidence=confidence)
@@ -288,20 +281,20 @@ class Lessons:
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Start using a quarantined, retired or superseded lesson, with its rule and playbook."""
-        return await self._change_status(lesson_id, status="active", why=why, superseded_by="")
+        return await self._set_status_and_wait(lesson_id, status="active", why=why, superseded_by="")
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
         """Stop using a lesson, its rule and its playbook; the file stays, with the reason."""
         if not why.strip():
             raise ConfigError(f"To retire the lesson {lesson_id!r}, say why.")
-        return await self._change_status(lesson_id, status="retired", why=why)
+        return await self._set_status_and_wait(lesson_id, status="retired", why=why)
 
     async def supersede(self, lesson_id: str, by: str) -> Lesson:
         """Replace a lesson with another one; the file stays and names its successor."""
         if lesson_id == by:
             raise ConfigError(f"The lesson {lesson_id!r} can't supersede itself.")
         await self.get(by)
-        return await self._change_status(lesson_id, status="superseded", superseded_by=by)
+        return await self._set_status_and_wait(lesson_id, status="superseded", superseded_by=by)
 
     async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
         """Merge lessons that say the same: `keep`, or else the most confident one, supersedes the others.
@@ -330,8 +323,8 @@ class Lessons:
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
         """Replace the content of a lesson; raises `ConfigError` for content that no lesson may contain."""
-        reflection = await asyncio.to_thread(reflection_of, content)
-        lesson = await self._change(lesson_id, content=reflection.content)
+        checked = await asyncio.to_thread(checked_content, content)
+        lesson = await self._change(lesson_id, content=checked)
         self._backlog.begin()
         await self._backlog.wait()
         return lesson
@@ -347,14 +340,14 @@ class Lessons:
 
         def write() -> Lesson:
             entry = folder.entry_of(lesson_id)
-            lesson = _cleaned(parse(text, lesson_id, folder.agent, entry.day))
+            lesson = checked_lesson(parse(text, lesson_id, folder.agent, entry.day))
             with locked(folder.path):
                 if folder.text_of(entry) != before:
                     raise ConfigError(f"{lesson_id}: the file has been changed in the meantime.")
                 return folder.write(lesson)
 
         lesson = await asyncio.to_thread(write)
-        await self._follow_status(lesson)
+        await self._follow(lesson)
         await self._backlog.wait()
         return lesson
 
@@ -376,117 +369,7 @@ class Lessons:
         await self._backlog.wait()
         await self._index.aclose()
 
-    # --- writing a lesson ----------------------------------------------------------------------------------
-
-    async def _reflect(
-        self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
-    ) -> Lesson | None:
-        """Have a model write the lesson that an outcome teaches.
-
-        With `only_replicable`, only a lesson that other tasks can use, according to the model.
-        """
-        reflection = await write_reflection(outcome, model)
-        if reflection.problem:
-            about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
-            logger.warning(
-                "The reflection on %s was completed without the model: %s", about, reflection.problem
-            )
-        if only_replicable and not reflection.principle and reflection.replay is None:
-            return None
-        return await self._file(outcome, reflection)
-
-    async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
-        """Store the lesson that an outcome teaches; it is active if written by hand, or if trusted."""
-        lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
-        lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
-        is_same = lesson.content == reflection.content and lesson.status == "active"
-        if is_new and lesson.status == "active":
-            await self._add_rule_and_playbook(lesson, reflection.principle, reflection.replay)
-        elif is_new:
-            await self._quarantine.add(lesson.id, outcome.task, reflection.principle, reflection.replay)
-        elif by_hand and lesson.source == outcome.run_id and not is_same:
-            # A person's words replace a model's, and overrule an earlier status.
-            changed = {"status": "active", "why": "", "superseded_by": ""}
-            lesson = await self._change(lesson.id, content=reflection.content, **changed)
-            await self._release(lesson)
-        if outcome.run_id:
-            await self._due.complete(outcome.run_id, lesson.kind, lesson.id)
-        self._backlog.begin()
-        return lesson
-
-    def _lesson(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool) -> Lesson:
-        cleaner, task = Cleaner(), outcome.task
-        description = cleaner.redact(task.description)
-        summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
-        return Lesson(
-            reflection.content,
-            self.agent,
-            self._today(),
-            shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
-            task=without_middle(description, LONGEST_EXCERPT),
-            task_type=cleaner.redact(task.task_type),
-            tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
-            error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
-            confidence=reflection.confidence,
-            status="active" if by_hand or outcome.trusted else "quarantined",
-            source=outcome.run_id,
-        )
-
-    async def _add_rule_and_playbook(self, lesson: Lesson, principle: str, replay: Replay | None) -> None:
-        if principle:
-            await self._add_rule(principle, lesson.id)
-        if replay is not None:
-            playbook = Playbook(
-                lesson.summary,
-                replay.steps,
-                replay.strategy,
-                replay.outcome,
-                lesson.agent,
-                lesson.day,
-                lesson.task_type,
-                lesson.tools,
-                lesson.id,
-                lesson.source,
-            )
-            try:
-                await asyncio.to_thread(self._playbooks.add, playbook)
-            except LessonFileError as error:
-                logger.warning("The playbook of the lesson %s was not saved: %s", lesson.id, error)
-
-    async def _add_rule(self, principle: str, lesson_id: str) -> None:
-        helpful = await self._helpful()
-        try:
-            added = await asyncio.to_thread(
-                self._rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in helpful
-            )
-        except LessonFileError as error:
-            logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
-            return
-        if added.rule is None:
-            logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
-
-    async def _expire_rules(self) -> None:
-        """Remove expired rules, and propose those of helpful lessons as permanent."""
-        try:
-            if await asyncio.to_thread(self._rules.due):
-                helpful = await self._helpful()
-                await asyncio.to_thread(self._rules.expire, lambda rule: rule.source in helpful)
-        except LessonFileError as error:
-            logger.warning("The rules stay as they are: %s", error)
-
-    async def _helpful(self) -> frozenset[str]:
-        """Return the ids of the lessons that helped more often than they hurt."""
-        counters = await self._impact.all_counters()
-        return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
-
-    def _active_rules(self) -> list[Rule]:
-        try:
-            return self._rules.active()
-        except LessonFileError as error:
-            logger.warning("The agent runs without its rules: %s", error)
-            return []
-
-    # --- reflections that are due --------------------------------------------------------------------------
+    # --- what a run is given, besides what it finds ---------------------------------------------------------
 
     async def _still_due(self) -> list[DueReflection]:
         """Write the due reflections if there is a model, and return those that remain."""
@@ -513,6 +396,75 @@ class Lessons:
         except BaseException:
             await self._due.release(outcome)
             raise
+
+    async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
+        """Return the quarantined lessons that this very task taught, for an attempt at it again."""
+        found: list[Found] = []
+        for lesson_id in await self._guidance.quarantined(task):
+            try:
+                lesson = await self.get(lesson_id)
+            except LessonFileError:  # a person deleted it
+                continue
+            if lesson.status != "quarantined":  # a person has edited the file
+                await self._follow(lesson)
+            elif len(found) < k and not violation_in(lesson):
+                reason = "learned in an earlier attempt at this very task, and not approved yet"
+                found.append(Found(lesson, 1.0, reason))
+        return found
+
+    # --- writing a lesson ----------------------------------------------------------------------------------
+
+    async def _reflect(
+        self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
+    ) -> Lesson | None:
+        """Have a model write the lesson that an outcome teaches.
+
+        With `only_replicable`, only a lesson that other tasks can use, according to the model.
+        """
+        reflection = await write_reflection(outcome, model)
+        if reflection.problem:
+            about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
+            logger.warning(
+                "The reflection on %s was completed without the model: %s", about, reflection.problem
+            )
+        if only_replicable and not reflection.principle and reflection.replay is None:
+            return None
+        return await self._file(outcome, reflection)
+
+    async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
+        """Store the lesson that an outcome teaches; it is active if written by hand, or if trusted."""
+        lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
+        lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
+        is_same = lesson.content == reflection.content and lesson.status == "active"
+        if is_new:
+            await self._guidance.add(lesson, outcome.task, reflection)
+        elif by_hand and lesson.source == outcome.run_id and not is_same:
+            # A person's words replace a model's, and overrule an earlier status.
+            changed = {"status": "active", "why": "", "superseded_by": ""}
+            lesson = await self._change(lesson.id, content=reflection.content, **changed)
+            await self._guidance.follow(lesson)
+        if outcome.run_id:
+            await self._due.complete(outcome.run_id, lesson.kind, lesson.id)
+        self._backlog.begin()
+        return lesson
+
+    def _lesson(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool) -> Lesson:
+        cleaner, task = Cleaner(), outcome.task
+        description = cleaner.redact(task.description)
+        summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
+        return Lesson(
+            reflection.content,
+            self.agent,
+            self._today(),
+            shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
+            task=without_middle(description, LONGEST_EXCERPT),
+            task_type=cleaner.redact(task.task_type),
+            tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
+            error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
+            confidence=reflection.confidence,
+            status="active" if by_hand or outcome.trusted else "quarantined",
+            source=outcome.run_id,
+        )
 
     # --- what lessons did for runs -------------------------------------------------------------------------
 
@@ -549,56 +501,26 @@ class Lessons:
                 found[advice.source] = self._folder_of(advice.source).read(advice.source)
         return list(found.values())
 
-    async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
-        """Return the quarantined lessons that this very task taught, for an attempt at it again."""
-        found: list[Found] = []
-        for lesson_id in await self._quarantine.of_task(task):
-            try:
-                lesson = await self.get(lesson_id)
-            except LessonFileError:  # a person deleted it
-                continue
-            if lesson.status != "quarantined":  # a person has edited the file
-                await self._follow_status(lesson)
-            elif len(found) < k and not violation_in(lesson):
-                reason = "learned in an earlier attempt at this very task, and not approved yet"
-                found.append(Found(lesson, 1.0, reason))
-        return found
-
     # --- changing a lesson ---------------------------------------------------------------------------------
 
-    async def _change_status(self, lesson_id: str, **changed: Any) -> Lesson:
+    async def _set_status_and_wait(self, lesson_id: str, **changed: Any) -> Lesson:
+        """Set the status of a lesson; return when it is found by meaning."""
         lesson = await self._set_status(lesson_id, **changed)
         await self._backlog.wait()
         return lesson
 
     async def _set_status(self, lesson_id: str, **changed: Any) -> Lesson:
         lesson = await self._change(lesson_id, **changed)
-        await self._follow_status(lesson)
+        await self._follow(lesson)
         return lesson
+
+    async def _follow(self, lesson: Lesson) -> None:
+        """Let the rule, the playbook and the index follow a new status."""
+        await self._guidance.follow(lesson)
+        self._backlog.begin()
 
     async def _change(self, lesson_id: str, **changed: Any) -> Lesson:
         return await asyncio.to_thread(lambda: self._folder_of(lesson_id).change(lesson_id, **changed))
-
-    async def _follow_status(self, lesson: Lesson) -> None:
-        """Use the rule and the playbook of a lesson while the lesson is active, and only then."""
-        if lesson.status == "active":
-            await self._release(lesson)
-        elif lesson.status != "quarantined":
-            await self._withdraw(lesson.id)
-        self._backlog.begin()
-
-    async def _release(self, lesson: Lesson) -> None:
-        if released := await self._quarantine.remove(lesson.id):
-            await self._add_rule_and_playbook(lesson, released.principle, released.replay)
-
-    async def _withdraw(self, lesson_id: str) -> None:
-        await self._quarantine.remove(lesson_id)
-        folder = lesson_id.partition("/")[0]
-        try:
-            await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
-        except LessonFileError as error:
-            logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
-        await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
 
     # --- helpers -------------------------------------------------------------------------------------------
 
@@ -640,125 +562,7 @@ def _as_task(task: str | Task) -> Task:
     return Task(task) if isinstance(task, str) else task.plain()
 
 
-def reflection_of(content: Content) -> Reflection:
-    """Return content that a person or a program wrote as a reflection, with its secrets withheld.
-
-    Raises `ConfigError` with the field and the reason for content that no lesson may contain.
-    """
-    cleaner = Cleaner()
-    texts: dict[str, Any] = {}
-    for one in fields(content):
-        texts[one.name] = cleaner.redact(getattr(content, one.name))
-        if why := cleaner.refusal(texts[one.name]):
-            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
-    clean = replace(content, **texts)
-    return Reflection(clean, principle=clean.rule if isinstance(clean, Failure) else "")
-
-
-def _cleaned(lesson: Lesson) -> Lesson:
-    """Return a lesson that a person wrote, with its secrets withheld; raises as `reflection_of` does."""
-    cleaner = Cleaner()
-    names = ("summary", "task", "task_type", "error", "why")
-    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
-    if why := cleaner.refusal(texts["summary"]):
-        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
-    tools = tuple(map(cleaner.redact, lesson.tools))
-    return replace(lesson, content=reflection_of(lesson.content).content, tools=tools, **texts)
-
-
-# --- quarantine --------------------------------------------------------------------------------------------
-
-QUARANTINED = "lesson_quarantined"
-"""The kind of the records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """The rule and the playbook of a quarantined lesson, which are added once it is approved."""
-
-    lesson: str
-    principle: str = ""
-    replay: Replay | None = None
-
-
-class Quarantine:
-    """The quarantined lessons of one agent in a store, by the task that taught them."""
-
-    def __init__(self, store: Store, agent: str) -> None:
-        self._store = store
-        self._agent = agent
-
-    async def add(self, lesson: str, task: Task, principle: str, replay: Replay | None) -> None:
-        """Add a lesson with its rule and playbook."""
-        data = to_record(Quarantined(lesson, principle, replay)) | {"lesson": lesson}  # `remove` searches it
-        await self._store.put(Record(QUARANTINED, f"{self._prefix(task)}{lesson.rpartition('/')[2]}", data))
-
-    async def of_task(self, task: Task) -> list[str]:
-        """Return the ids of the lessons that this very task taught, newest first."""
-        found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
-        return [from_record(Quarantined, one.data).lesson for one in intact(found)]
-
-    async def remove(self, lesson: str) -> Quarantined | None:
-        """Remove a lesson and return it to one caller only; None if it is not in quarantine."""
-        found = intact(await self._store.find(QUARANTINED, where={"lesson": lesson}))
-        if not found or not await self._store.delete(QUARANTINED, found[0].key):
-            return None
-        return from_record(Quarantined, found[0].data)
-
-    def _prefix(self, task: Task) -> str:
-        # Hashed, because a task may contain secrets.
-        words = " ".join(task.description.split())
-        return f"{self._agent}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
-
-
-# --- embedding in the background ---------------------------------------------------------------------------
-
-EMBEDDED_LATER = 32
-"""Lessons embedded in the background after something was learned."""
-EMBEDDED_FIRST = 8
-"""Lessons embedded before a search, if an event loop ended too soon."""
-
-
-class Backlog:
-    """Embed the newest lessons that have no vector, in the background.
-
-    If the event loop ends too soon, the next search catches up, in this process or another. A failure is
-    logged, and those lessons are found by full text until something else is learned.
-    """
-
-    def __init__(self, index: LessonIndex) -> None:
-        self._index = index
-        self._task: asyncio.Task[None] | None = None
-        self._is_behind = True  # an earlier process may have ended too soon
-
-    def begin(self) -> None:
-        """Start embedding, or have the running task look once more."""
-        self._is_behind = True
-        if not self._is_running():
-            # A fresh context: this is part of no run, and of no step of one.
-            self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
-
-    async def catch_up(self, agent: str | None) -> None:
-        """Embed a few lessons of an agent, or of all agents, unless the task is running."""
-        if not self._is_running():
-            await self._work_off(EMBEDDED_FIRST, agent)
-
-    async def wait(self) -> None:
-        """Wait for the task, if it was started in this event loop."""
-        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([self._task])
-
-    def _is_running(self) -> bool:
-        task = self._task
-        return task is not None and not task.done() and not task.get_loop().is_closed()
-
-    async def _work_off(self, most: int, agent: str | None = None) -> None:
-        while self._is_behind:
-            self._is_behind = False
-            try:
-                await self._index.fill(most, agent)
-            except asyncio.CancelledError:
-                self._is_behind = True
-                raise
-            except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and nobody awaits this)
-                logger.warning("New lessons are found by full text only for now: %s", error)
+def _reflection_of(content: Content) -> Reflection:
+    """Return content that a person or a program wrote as a reflection."""
+    checked = checked_content(content)
+    return Reflection(checked, principle=checked.rule if isinstance(checked, Failure) else "")

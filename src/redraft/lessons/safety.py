@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from redraft.errors import ConfigError
 from redraft.redact.engine import has_any
 from redraft.redact.redactor import EVERY_CATEGORY, Redactor, redactor_of_environment
 from redraft.text.characters import without_invisible, without_middle
@@ -77,6 +78,31 @@ class Cleaner:
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
         bounded = without_middle(allowed, LONGEST - _CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
+
+
+def checked_content(content: Content) -> Content:
+    """Withhold the secrets in content that a person or a program wrote.
+
+    Raises `ConfigError` with the field and the reason for content that no lesson may contain.
+    """
+    cleaner = Cleaner()
+    texts: dict[str, Any] = {}
+    for one in fields(content):
+        texts[one.name] = cleaner.redact(getattr(content, one.name))
+        if why := cleaner.refusal(texts[one.name]):
+            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
+    return replace(content, **texts)
+
+
+def checked_lesson(lesson: Lesson) -> Lesson:
+    """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
+    cleaner = Cleaner()
+    names = ("summary", "task", "task_type", "error", "why")
+    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
+    if why := cleaner.refusal(texts["summary"]):
+        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
+    tools = tuple(map(cleaner.redact, lesson.tools))
+    return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)
 
 
 # What published attacks on agents' memories do, or what a person has to vouch for.

@@ -1,0 +1,162 @@
+"""Guidance: the rules and playbooks that lessons teach, used as long as the lesson itself is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from redraft._codec import from_record, to_record
+from redraft.errors import LessonFileError
+from redraft.lessons.folder import folder_name
+from redraft.lessons.playbooks import Playbook, Playbooks
+from redraft.lessons.rules import Rule, Rules
+from redraft.lessons.writer import Replay
+from redraft.redact.log import logger
+from redraft.stores.base import Record, Store, intact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import date
+    from pathlib import Path
+
+    from redraft.lessons.impact import Impact
+    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.writer import Reflection
+    from redraft.types import Task
+
+QUARANTINED = "lesson_quarantined"
+"""The kind of the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A quarantined lesson, and the rule and playbook that it brings once it is approved."""
+
+    lesson: str
+    principle: str = ""
+    replay: Replay | None = None
+
+
+class Guidance:
+    """The rules and playbooks of one agent, each of which follows the status of its lesson.
+
+    They are files beside the lessons while the lesson is active. Those of a quarantined lesson wait in the
+    store, by the task that taught it. A file that can't be read or written is logged, and left out.
+    """
+
+    def __init__(
+        self, path: Path, agent: str, store: Store, impact: Impact, today: Callable[[], date]
+    ) -> None:
+        self._path = path
+        self._folder = folder_name(agent)
+        self._store = store
+        self._impact = impact
+        self._rules = Rules(path, agent, now=today)
+        self._playbooks = Playbooks(path, agent, now=today)
+
+    def rules(self) -> list[Rule]:
+        """Return the rules in force."""
+        try:
+            return self._rules.active()
+        except LessonFileError as error:
+            logger.warning("The agent runs without its rules: %s", error)
+            return []
+
+    def playbooks(self, task_type: str) -> list[Playbook]:
+        """Return the playbooks for a type of task."""
+        return self._playbooks.for_task(task_type)
+
+    async def quarantined(self, task: Task) -> list[str]:
+        """Return the ids of the quarantined lessons that this very task taught, newest first."""
+        found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
+        return [from_record(Quarantined, one.data).lesson for one in intact(found)]
+
+    async def add(self, lesson: Lesson, task: Task, reflection: Reflection) -> None:
+        """Add the rule and the playbook of a new lesson; those of a quarantined one wait."""
+        quarantined = Quarantined(lesson.id, reflection.principle, reflection.replay)
+        if lesson.status == "active":
+            await self._use(lesson, quarantined)
+            return
+        data = to_record(quarantined) | {"lesson": lesson.id}  # `_remove` searches it
+        key = f"{self._prefix(task)}{lesson.id.rpartition('/')[2]}"
+        await self._store.put(Record(QUARANTINED, key, data))
+
+    async def follow(self, lesson: Lesson) -> None:
+        """Start or stop using the rule and the playbook of a lesson, as its status says."""
+        if lesson.status == "quarantined":
+            return
+        waiting = await self._remove(lesson.id)
+        if lesson.status != "active":
+            await self._drop(lesson.id)
+        elif waiting is not None:
+            await self._use(lesson, waiting)
+
+    async def expire(self) -> None:
+        """Remove expired rules and playbooks; propose the rules of helpful lessons as permanent."""
+        try:
+            if await asyncio.to_thread(self._rules.due):
+                helpful = await self._helpful()
+                await asyncio.to_thread(self._rules.expire, lambda rule: rule.source in helpful)
+        except LessonFileError as error:
+            logger.warning("The rules stay as they are: %s", error)
+        await asyncio.to_thread(self._playbooks.archive)
+
+    async def _use(self, lesson: Lesson, taught: Quarantined) -> None:
+        if taught.principle:
+            await self._add_rule(taught.principle, lesson.id)
+        if taught.replay is not None:
+            playbook = Playbook(
+                title=lesson.summary,
+                steps=taught.replay.steps,
+                strategy=taught.replay.strategy,
+                outcome=taught.replay.outcome,
+                agent=lesson.agent,
+                day=lesson.day,
+                task_type=lesson.task_type,
+                tools=lesson.tools,
+                lesson=lesson.id,
+                source=lesson.source,
+            )
+            try:
+                await asyncio.to_thread(self._playbooks.add, playbook)
+            except LessonFileError as error:
+                logger.warning("The playbook of the lesson %s was not saved: %s", lesson.id, error)
+
+    async def _add_rule(self, principle: str, lesson_id: str) -> None:
+        helpful = await self._helpful()
+        try:
+            added = await asyncio.to_thread(
+                self._rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in helpful
+            )
+        except LessonFileError as error:
+            logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
+            return
+        if added.rule is None:
+            logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
+
+    async def _drop(self, lesson_id: str) -> None:
+        folder = lesson_id.partition("/")[0]  # the lesson may be another agent's
+        try:
+            await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
+        except LessonFileError as error:
+            logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
+        await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
+
+    async def _remove(self, lesson_id: str) -> Quarantined | None:
+        """Remove the record of a lesson and return it to one caller only; None if there is none."""
+        found = intact(await self._store.find(QUARANTINED, where={"lesson": lesson_id}))
+        if not found or not await self._store.delete(QUARANTINED, found[0].key):
+            return None
+        return from_record(Quarantined, found[0].data)
+
+    async def _helpful(self) -> frozenset[str]:
+        """Return the ids of the lessons that helped more often than they hurt."""
+        counters = await self._impact.all_counters()
+        return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
+
+    def _prefix(self, task: Task) -> str:
+        # Hashed, because a task may contain secrets.
+        words = " ".join(task.description.split())
+        return f"{self._folder}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
