@@ -43,16 +43,15 @@ class Strength(IntEnum):
 
 
 _PASSWORDS = word_set(
-    "password passwords passwd passwds pwd pswd passphrase passcode pass pw psk passwort kennwort "
-    "passe wachtwoord contrasena contraseña senha mdp secret secrets credential credentials cred creds "
-    "mnemonic userpassword storepass keypass requirepass userpass rootpass dbpass adminpass "
-    "pasword passwrod passsword passord paswd passwort losenord lösenord heslo haslo parola adgangskode "
-    "salasana"
+    "password passwords passwd passwds pwd pswd passphrase passcode pass pw psk passwort kennwort passe "
+    "wachtwoord contrasena contraseña senha mdp secret secrets credential credentials cred creds mnemonic "
+    "userpassword storepass keypass requirepass userpass rootpass dbpass adminpass pasword passwrod "
+    "passsword passord paswd passwort losenord lösenord heslo haslo parola adgangskode salasana"
 )
 _TOKENS = word_set(
-    "token apitoken authtoken accesstoken apikey apikeys jwt bearer sessionid sessiontoken "
-    "authorization clientsecret secretkey accesskey privatekey secretaccesskey pat accountkey "
-    "sharedaccesskey apisecret jsessionid phpsessid aspsessionid sessid connectsid"
+    "token apitoken authtoken accesstoken apikey apikeys jwt bearer sessionid sessiontoken authorization "
+    "clientsecret secretkey accesskey privatekey secretaccesskey pat accountkey sharedaccesskey apisecret "
+    "jsessionid phpsessid aspsessionid sessid connectsid"
 )
 _CODES = word_set("otp pin cvv cvc totp tan passkey mfa 2fa")
 _WEAK = word_set(
@@ -60,13 +59,13 @@ _WEAK = word_set(
 )
 _OF_KEY = word_set(
     "api access secret private encryption signing auth authentication license master account storage "
-    "subscription shared deploy webhook session client admin app application consumer service ssh gpg "
-    "pgp hmac aes crypto decryption cipher integration developer personal root project unseal recovery "
-    "wifi wpa network functions function product"
+    "subscription shared deploy webhook session client admin app application consumer service ssh gpg pgp "
+    "hmac aes crypto decryption cipher integration developer personal root project unseal recovery wifi "
+    "wpa network functions function product"
 )
 _OF_CODE = word_set(
-    "verification security confirmation auth authentication login access sms backup recovery 2fa mfa "
-    "otp totp pin unlock door gate entry alarm digit pairing activation"
+    "verification security confirmation auth authentication login access sms backup recovery 2fa mfa otp "
+    "totp pin unlock door gate entry alarm digit pairing activation"
 )
 _OF_SESSION = word_set("auth login user admin web")
 _OF_LOOKUP = word_set(
@@ -75,16 +74,15 @@ _OF_LOOKUP = word_set(
 )
 _NOT = word_set(
     "count length len limit limits max min id ids type types url uri endpoint path file filename dir "
-    "folder field fields ttl expiry expires expiration expired policy algorithm alg format usage "
-    "budget size index idx prefix suffix manager store label hint rotation version status required "
-    "enabled disabled at in class provider headers env var variable cost price rate window name names "
-    "error errors exception check checks checker validator validation strength reset form input "
-    "prompt page test tests tester parser kind rule rules regex pattern template placeholder "
-    "generator helper handler factory model schema map mapper list set logits probs embedding "
-    "embeddings position positions ids_ stream per mode source scope scopes age days reuse bucket "
-    "reader writer error_message message messages description title text used valid invalid is has "
-    "can "
-    "json py txt yaml yml toml md sh js ts log pem crt key_file html csv"
+    "folder field fields ttl expiry expires expiration expired policy algorithm alg format usage budget "
+    "size index idx prefix suffix manager store label hint rotation version status required enabled "
+    "disabled at in class provider headers env var variable cost price rate window name names error "
+    "errors exception check checks checker validator validation strength reset form input prompt page "
+    "test tests tester parser kind rule rules regex pattern template placeholder generator helper handler "
+    "factory model schema map mapper list set logits probs embedding embeddings position positions ids_ "
+    "stream per mode source scope scopes age days reuse bucket reader writer error_message message "
+    "messages description title text used valid invalid is has can json py txt yaml yml toml md sh js ts "
+    "log pem crt key_file html csv"
 )
 _NOT_FIRST = word_set(
     "max min num no n is has use need needs require requires total per next prev eos bos pad unk stop "
@@ -273,9 +271,8 @@ _VALUE_TRAILING = ".,;:!?)]}*_\\"
 _KEYS = ("--key", "-key", "--auth", "-auth", "routing_key", "routingkey")
 """A value under one of these is no hash, though it may look like one."""
 _STOP_WORDS = word_set(
-    "a an the is are was be been must should can cannot may not no to of for in on and or with "
-    "without that this it your you we user if when please enter use field value do does did has have "
-    "could would"
+    "a an the is are was be been must should can cannot may not no to of for in on and or with without "
+    "that this it your you we user if when please enter use field value do does did has have could would"
 )
 
 

@@ -57,10 +57,9 @@ _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _V6 = r"[0-9A-Fa-f]{0,4}(?::{1,2}[0-9A-Fa-f]{1,4}){2,7}\b"
 _MAC = r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"
 _PUBLIC_BEFORE = re.compile(
-    r"(?i)(?:\b(?:ip|ips|ipv4|address|addr|host|hosts|hostname|server|servers|node|nodes|from|to|at|on|by|for"
-    r"|of|with|via|user|rhost|source|src|dst|destination|target|caller|origin"
-    r"|peer|client|gateway|dns|connect|connected"
-    r"|connecting|ping|ssh|nameserver|proxy|endpoint|upstream|remote"
+    r"(?i)(?:\b(?:ip|ips|ipv4|address|addr|host|hosts|hostname|server|servers|node|nodes|from|to|at|on|by"
+    r"|for|of|with|via|user|rhost|source|src|dst|destination|target|caller|origin|peer|client|gateway|dns"
+    r"|connect|connected|connecting|ping|ssh|nameserver|proxy|endpoint|upstream|remote"
     r"|bind)\b[\"']?[ \t]{0,3}[:=]?[ \t]{0,3}(?:is[ \t])?[\"'(\[]?|//|@)$"
 )
 _VERSION_BEFORE = re.compile(
@@ -191,13 +190,11 @@ _REGISTRY = (
 )
 # A host named after what it does, with a number: `web07`, `shop-db-3`, `srv-x12`.
 _DOES = (
-    r"(?:web|www|db|sql|pg|mysql|mongo|redis|cache|mq|kafka|rabbit|queue|broker|app|api|srv|svr|server"
-    r"|host|node|vm|esx|hv"
-    r"|build|ci|jenkins|gitlab|runner|edge|lb|proxy|gw|gateway|fw|vpn|dns|ns|ntp|mail|mx|smtp|imap|ldap|ad"
-    r"|dc|auth|sso"
-    r"|nas|san|storage|backup|bak|file|ftp|batch|job|worker|master|slave|replica|gpu|hpc|log|mon|metrics"
-    r"|es|elastic|search"
-    r"|bastion|jump|k8s|kube|etcd|docker|prod|prd|staging|stg|uat)"
+    r"(?:web|www|db|sql|pg|mysql|mongo|redis|cache|mq|kafka|rabbit|queue|broker|app|api|srv|svr|server|host"
+    r"|node|vm|esx|hv|build|ci|jenkins|gitlab|runner|edge|lb|proxy|gw|gateway|fw|vpn|dns|ns|ntp|mail|mx"
+    r"|smtp|imap|ldap|ad|dc|auth|sso|nas|san|storage|backup|bak|file|ftp|batch|job|worker|master|slave"
+    r"|replica|gpu|hpc|log|mon|metrics|es|elastic|search|bastion|jump|k8s|kube|etcd|docker|prod|prd|staging"
+    r"|stg|uat)"
 )
 _NAMED_HOST = (
     rf"\b((?:[a-z][a-z0-9]*-)*{_DOES}(?:-[a-z]+)*-?0\d{{1,2}}(?:\.[a-z0-9-]+)*)\b"
@@ -237,15 +234,14 @@ _ANY = (
 )  # fmt: skip
 _ANYBODY = word_set(
     "user username me you your-name name shared public default admin ubuntu runner vscode node app "
-    "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan "
-    "circleci git"
+    "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan circleci "
+    "git"
 )
 _NO_HOST = word_set(
     "localhost host hostname server machine info warn warning error debug trace fatal critical notice "
-    "alert emerg "
-    "level utc gmt am pm cet est pst sha1 sha256 sha384 sha512 md5 utf8 base64 http1 http2 http3 ipv4 ipv6 "
-    "python2 python3 "
-    "es5 es6 es2015 es2020 x86 i386 win32 win64 log4j oauth2 mp3 mp4 s3 ec2 k8s v1 v2 v3"
+    "alert emerg level utc gmt am pm cet est pst sha1 sha256 sha384 sha512 md5 utf8 base64 http1 http2 "
+    "http3 ipv4 ipv6 python2 python3 es5 es6 es2015 es2020 x86 i386 win32 win64 log4j oauth2 mp3 mp4 s3 "
+    "ec2 k8s v1 v2 v3"
 )
 _LOCAL = word_set(
     "localhost host hostname server example test db database redis postgres mysql mongo kafka www api web"

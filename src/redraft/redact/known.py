@@ -110,9 +110,9 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
 # --- names of this machine and its user ---
 
 _ANYBODY = word_set(
-    "root user admin administrator app ubuntu debian runner vscode node guest nobody git test dev "
-    "build docker www-data daemon localhost server main host master worker laptop desktop home "
-    "computer machine linux"
+    "root user admin administrator app ubuntu debian runner vscode node guest nobody git test dev build "
+    "docker www-data daemon localhost server main host master worker laptop desktop home computer machine "
+    "linux"
 )
 _MIN_NAME = 4
 

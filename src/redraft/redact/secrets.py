@@ -491,18 +491,17 @@ _HANDED = r"(?:,[ \t\n]*(?:\w+[ ]?=[ ]?)?[brfu]?[\"'])([^\s\"'\\]{6,128})[\"']"
 _CALL = re.compile(r"([\w.$>:-]*\w)\([^()\n]*$")
 _OF_PASSWORDS = word_set(
     "auth login signin sign encrypt decrypt hmac jwt credential credentials session connect connection "
-    "authenticate authorize password passwd pw pwd secret basicauth digestauth cipher cipheriv sso ldap bind"
+    "authenticate authorize password passwd pw pwd secret basicauth digestauth cipher cipheriv sso ldap "
+    "bind"
 )
 _OF_KEYS = _OF_PASSWORDS | word_set(
     "client api sdk token key keys configure config init initialize setup register basic digest header "
-    "provider "
-    "mailer gateway service signer"
+    "provider mailer gateway service signer"
 )
 _OF_NEITHER = word_set(
     "error exception assert equal equals expect test hash sha md5 checksum commit checkout etag uuid "
-    "compare get "
-    "find query lookup load read print log warn info debug format replace split join match search isinstance "
-    "getattr t"
+    "compare get find query lookup load read print log warn info debug format replace split join match "
+    "search isinstance getattr t"
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CALL_LENGTH = 300

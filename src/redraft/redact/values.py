@@ -99,15 +99,13 @@ _HASHES = (7, 64)
 _LONG_HEX = 32
 
 _NO_VALUE = word_set(
-    "none null nil undefined nan true false yes no on off ok n/a na tbd todo foo bar baz foobar lorem ipsum "
-    "str string int integer bool boolean bytes text any object secretstr optional required missing "
-    "empty unset "
-    "default invalid valid expired revoked incorrect wrong correct unknown unavailable absent denied failed "
-    "rejected bearer basic header cookie body query env environ environment config vault keyring file path "
-    "plaintext encrypted hashed random generated manual auto disabled enabled changed reset rotated "
-    "stored sent "
-    "base64 hex sha1 sha-1 sha256 sha-256 sha512 sha-512 md5 utf8 utf-8 oauth oauth2 jwt hs256 "
-    "rs256 es256 bcrypt"
+    "none null nil undefined nan true false yes no on off ok n/a na tbd todo foo bar baz foobar lorem "
+    "ipsum str string int integer bool boolean bytes text any object secretstr optional required missing "
+    "empty unset default invalid valid expired revoked incorrect wrong correct unknown unavailable absent "
+    "denied failed rejected bearer basic header cookie body query env environ environment config vault "
+    "keyring file path plaintext encrypted hashed random generated manual auto disabled enabled changed "
+    "reset rotated stored sent base64 hex sha1 sha-1 sha256 sha-256 sha512 sha-512 md5 utf8 utf-8 oauth "
+    "oauth2 jwt hs256 rs256 es256 bcrypt"
 )
 _STANDS_FOR = (
     "your|my|our|the|this|that|a|an|some|any|new|old|test|dummy|fake|sample|example|placeholder"
