@@ -1,16 +1,10 @@
 import pytest
 
-from redraft.loop import diagnose as module
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.types import ConvergenceReason
 from support.versions import history, version
 
 JUDGED = Signals("judge", frozenset({"clarity"}))
-
-
-@pytest.fixture(autouse=True)
-def _no_memory_of_other_tests(monkeypatch):
-    monkeypatch.setattr(module, "first_drafts", FirstDrafts())
 
 
 def judged(*scores, checks=None, **fields):
@@ -78,7 +72,7 @@ def judged(*scores, checks=None, **fields):
     ],
 )
 def test_diagnose(versions, reason, signals, expected):
-    assert set(diagnose(versions, reason, signals)) == expected
+    assert set(diagnose(versions, reason, signals, FirstDrafts())) == expected
 
 
 def test_unjudged_criteria_are_named_with_their_versions():
@@ -89,25 +83,25 @@ def test_unjudged_criteria_are_named_with_their_versions():
         version(4, 0.5, criteria_scores={"a": 0.5, "b": None}),
         version(5, None),
     ]
-    said = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE)["unjudged"]
-    assert said == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
+    found = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
+    assert found["unjudged"] == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
 
 
 @pytest.mark.parametrize(("accepted", "expected"), [(20, True), (19, True), (18, False)])
-def test_undercritical_shows_over_many_runs(accepted, expected):
-    found = {}
+def test_an_undercritical_judge_shows_after_twenty_runs(accepted, expected):
+    found, drafts = {}, FirstDrafts()
     for n in range(20):
         first = judged(0.9 if n < accepted else 0.1, satisfactory=n < accepted)
-        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED)
-        assert ("undercritical" in found) <= (n == 19)  # never before there are twenty
+        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
+        assert ("undercritical" in found) <= (n == 19)
     assert ("undercritical" in found) is expected
 
 
 def test_a_judge_that_checks_agree_with_is_not_undercritical():
-    found = {}
+    found, drafts = {}, FirstDrafts()
     for _ in range(25):
         first = judged(0.9, checks={"schema": 1.0}, satisfactory=True)
-        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED)
+        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
     assert found == {}
 
 

@@ -12,7 +12,7 @@ from redraft.types import ConvergenceReason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.types import ReflectionEvaluation, ReflectionVersion
+    from redraft.types import ReflectionVersion
 
 UNSTABLE = 0.1
 """The spread of scores for one output above which a judge is unstable (specification, section 6)."""
@@ -38,10 +38,37 @@ class Signals:
 NO_JUDGE = Signals()
 
 
+class FirstDrafts:
+    """Whether each judge accepted its latest first drafts; the only sign of an undercritical judge.
+
+    A single run can't show it, so the runs of a pattern share one. It is bounded in judges and drafts.
+    """
+
+    def __init__(self, judges: int = 64) -> None:
+        self._judges = judges
+        self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
+
+    def add(self, signals: Signals, accepted: bool) -> float | None:
+        """Add a first draft; return the share that was accepted, or None until there are enough drafts."""
+        key = (signals.judge, signals.judged)
+        record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
+        record.append(accepted)
+        self._accepted[key] = record
+        if len(self._accepted) > self._judges:
+            del self._accepted[next(iter(self._accepted))]
+        return sum(record) / len(record) if len(record) == ENOUGH_DRAFTS else None
+
+
 def diagnose(
-    versions: Sequence[ReflectionVersion], reason: ConvergenceReason, signals: Signals
+    versions: Sequence[ReflectionVersion],
+    reason: ConvergenceReason,
+    signals: Signals,
+    first_drafts: FirstDrafts,
 ) -> dict[str, str]:
-    """Return the failure modes that a run shows, each with a sentence about it. Specification 4.4."""
+    """Return the failure modes that a run shows, each with a sentence about it. Specification 4.4.
+
+    `first_drafts` are those of earlier runs with the same pattern; this run's is added.
+    """
     found: dict[str, str] = {}
     if reason is ConvergenceReason.REPEATED_ISSUES:
         found["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
@@ -52,7 +79,7 @@ def diagnose(
     if missing := _unjudged(versions):
         found["unjudged"] = f"Not fully judged: {missing}."
     if signals.judged:
-        found.update(_judge_problems(versions, signals))
+        found.update(_judge_problems(versions, signals, first_drafts))
     return found
 
 
@@ -85,7 +112,9 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
     )
 
 
-def _judge_problems(versions: Sequence[ReflectionVersion], signals: Signals) -> dict[str, str]:
+def _judge_problems(
+    versions: Sequence[ReflectionVersion], signals: Signals, first_drafts: FirstDrafts
+) -> dict[str, str]:
     found: dict[str, str] = {}
     if signals.self_judged:
         found["self_judged_only"] = (
@@ -101,17 +130,14 @@ def _judge_problems(versions: Sequence[ReflectionVersion], signals: Signals) -> 
             "lower the threshold or sharpen the criteria."
         )
     first = versions[0].evaluation
-    share = first_drafts.add(signals, first.satisfactory) if _by_judge_alone(first, signals) else None
-    if share is not None and share >= ACCEPTED_SHARE:
-        found["undercritical"] = (
-            f"The judge accepted {share:.0%} of the last {ENOUGH_DRAFTS} first drafts; "
-            "it may accept anything."
-        )
+    if set(first.criteria_scores) <= signals.judged:  # no check had a say
+        share = first_drafts.add(signals, first.satisfactory)
+        if share is not None and share >= ACCEPTED_SHARE:
+            found["undercritical"] = (
+                f"The judge accepted {share:.0%} of the last {ENOUGH_DRAFTS} first drafts; "
+                "it may accept anything."
+            )
     return found
-
-
-def _by_judge_alone(evaluation: ReflectionEvaluation, signals: Signals) -> bool:
-    return set(evaluation.criteria_scores) <= signals.judged
 
 
 def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bool:
@@ -123,27 +149,3 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
         for evaluation in distinct
         for name, score in evaluation.criteria_scores.items()
     )
-
-
-class FirstDrafts:
-    """Whether each judge accepted its latest first drafts; the only sign of an undercritical judge.
-
-    It is kept in the process, since a single run can't show it, and bounded in judges and drafts.
-    """
-
-    def __init__(self, judges: int = 64) -> None:
-        self._judges = judges
-        self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
-
-    def add(self, signals: Signals, accepted: bool) -> float | None:
-        """Add a first draft; return the share that was accepted, or None until there are enough drafts."""
-        key = (signals.judge, signals.judged)
-        record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
-        record.append(accepted)
-        self._accepted[key] = record
-        if len(self._accepted) > self._judges:
-            del self._accepted[next(iter(self._accepted))]
-        return sum(record) / len(record) if len(record) == ENOUGH_DRAFTS else None
-
-
-first_drafts = FirstDrafts()

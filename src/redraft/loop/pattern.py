@@ -522,9 +522,10 @@ def pattern_or_default(
 
 
 def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
-    """Return a changed copy of a pattern; `get_history` of the original sees its runs."""
+    """Return a changed copy of a pattern; its runs count as runs of the original."""
     variant = replace(pattern, **changes)
-    options = replace(variant.run_options, last_run=pattern.run_options.last_run)
+    shared = pattern.run_options
+    options = replace(variant.run_options, last_run=shared.last_run, first_drafts=shared.first_drafts)
     object.__setattr__(variant, "run_options", options)
     return variant
 

@@ -22,7 +22,7 @@ from redraft.errors import (
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
-from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
+from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.events import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
@@ -99,7 +99,7 @@ class RunOptions:
 
     `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
     `advice` is there from the start, before any advisor is asked. `choices` are the caller's options by their
-    public names, for the record of the run.
+    public names, for the record of the run. The runs of a pattern share `last_run` and `first_drafts`.
     """
 
     until: Stopper
@@ -116,6 +116,7 @@ class RunOptions:
     advice: tuple[Advice, ...] = ()
     on_event: Listener | None = None
     last_run: LastRun = field(default_factory=LastRun)
+    first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
     choices: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -368,7 +369,7 @@ class Run:
         # The best by score is known; a callback's choice and the other selections look at all versions.
         if best is None or final.accepted or options.selection != "highest_score":
             best = select(versions, options.selection)
-        found = diagnose(versions, stop.reason, self.verbs.judges.signals)
+        found = diagnose(versions, stop.reason, self.verbs.judges.signals, options.first_drafts)
         preserved = versions if options.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
         self.result = ReflectionResult(
