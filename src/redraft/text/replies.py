@@ -101,7 +101,7 @@ def _find_only(text: str) -> Any:
         except json.JSONDecodeError:
             if fence.tag == "json":
                 raise
-    others += _beside(text, fences)
+    others += _values_outside(text, fences, lambda _, start: start + 1)
     return _the_one([other for other in others if _has_object(other)] or [value])
 
 
@@ -109,34 +109,6 @@ def _has_object(value: Any) -> bool:
     if isinstance(value, list):
         return any(isinstance(item, dict) for item in cast("list[Any]", value))
     return isinstance(value, dict)
-
-
-def _beside(text: str, fences: list[_Fence]) -> list[Any]:
-    """Return every JSON value outside the fences; a bracket that starts none is skipped."""
-    values: list[Any] = []
-    position, blocks = 0, iter(fences)
-    block = next(blocks, None)
-    for _ in range(MAX_BRACKETS):
-        opening = _OPENING.search(text, position)
-        if opening is None:
-            return values
-        position = opening.start()
-        if block is not None and position >= block.start:
-            position, block = block.end, next(blocks, None)
-            continue
-        try:
-            value, position = _decode(text, position)
-        except json.JSONDecodeError:
-            if _BEGINS_LIKE_JSON.match(text, position):
-                raise
-            position += 1
-        else:
-            values.append(value)
-    raise _too_many_brackets()
-
-
-def _too_many_brackets() -> OutputError:
-    return OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
 
 
 class _Fence(NamedTuple):
@@ -167,32 +139,39 @@ def _decode_all(text: str, start: int, end: int) -> Any:
 
 
 def _in_prose(text: str, code: list[_Fence]) -> Any:
+    # Only brackets of prose, such as {name}, may be skipped, and only up to the closing one: a search inside
+    # a broken value would take a part of it for the answer.
+    values = _values_outside(text, code, _closing)
+    if not values:
+        raise OutputError(f"The reply holds no JSON: {shortened(text, 80)!r}.")
+    return _the_one([value for value in values if isinstance(value, dict)] or values)
+
+
+def _values_outside(text: str, fences: list[_Fence], skip: Callable[[str, int], int]) -> list[Any]:
+    """Return every JSON value outside the fences.
+
+    `skip` says where to go on after a bracket of prose; one that begins like JSON but is broken raises.
+    """
     values: list[Any] = []
-    position, blocks = 0, iter(code)
+    position, blocks = 0, iter(fences)
     block = next(blocks, None)
     for _ in range(MAX_BRACKETS):
         opening = _OPENING.search(text, position)
         if opening is None:
-            break
+            return values
         start = opening.start()
-        if block is not None and start >= block.start:  # code in another language
+        if block is not None and start >= block.start:
             position, block = max(block.end, position), next(blocks, None)
             continue
         try:
             value, position = _decode(text, start)
         except json.JSONDecodeError:
-            # Only brackets of prose, such as {name}, may be skipped, and only up to the closing one: a search
-            # inside a broken value would take a part of it for the answer.
             if _BEGINS_LIKE_JSON.match(text, start):
                 raise
-            position = _closing(text, start)
+            position = skip(text, start)
         else:
             values.append(value)
-    else:
-        raise _too_many_brackets()
-    if not values:
-        raise OutputError(f"The reply holds no JSON: {shortened(text, 80)!r}.")
-    return _the_one([value for value in values if isinstance(value, dict)] or values)
+    raise OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
 
 
 def _closing(text: str, start: int) -> int:

@@ -38,7 +38,7 @@ class TemplateLimitError(TemplateError):
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """TemplateLimits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
+    """The limits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
 
     output: int = 1_000_000
     steps: int = 100_000
