@@ -53,6 +53,76 @@ def find_infrastructure(view: View) -> Iterator[Finding]:
             yield Finding(start, start + len(name), Kind.USER)
 
 
+def _addresses(view: View) -> Iterator[Finding]:
+    text = view.text
+    for start, end in spans(_V4, view.data):
+        if _is_own(text[start:end], text[max(0, start - _NEAR) : start], text[end : end + 2]):
+            yield Finding(start, end, Kind.ADDRESS)
+    for start, end in spans(_V6, view.data):
+        value = text[start:end]
+        if (any(char.isdigit() for char in value) or value[:2].lower() in ("fe", "fd", "fc")) and value.count(
+            ":"
+        ) > 1:
+            own = _is_own(value, "//", "") and text[start - 1 : start] != ":"
+            if own and (value.count(":") == _COLONS or "::" in value):
+                yield Finding(start, end, Kind.ADDRESS)
+    for start, end in spans(_MAC, view.data):
+        if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff... and 00:00... are no device's)
+            yield Finding(start, end, Kind.ADDRESS)
+
+
+def _is_own(value: str, before: str, behind: str) -> bool:
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    if value in _OPEN_ADDRESSES or any(
+        address in network for network in _OPEN_NETWORKS if network.version == address.version
+    ):
+        return False
+    if _VERSION_BEFORE.search(before):
+        return False
+    # Four small numbers are as often a version as an address.
+    return (
+        not address.is_global
+        or bool(_PUBLIC_BEFORE.search(before))
+        or re.match(r":\d{2}|/\d", behind + "0") is not None
+        or (before.endswith("[") and behind.startswith("]"))
+    )
+
+
+def _hosts(view: View) -> Iterator[Finding]:
+    text = view.text
+    for start, end in spans(_HOST, view.data):
+        name = text[start:end]
+        if _OFTEN_CODE.search(name) and not _is_host(
+            name, text[max(0, start - 12) : start], text[end : end + 2]
+        ):
+            continue
+        is_shown = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
+        if not is_shown and text[end : end + 1] != "(":
+            yield Finding(start, end, Kind.HOST)
+    for start, end in spans(_SINGLE, view.data):
+        name = text[start:end]
+        if (
+            name.lower() not in _LOCAL
+            and not re.search(r"(?i)example|^localhost", name)
+            and not is_placeholder(name)
+            and not is_identifier(name)
+        ):
+            yield Finding(start, end, Kind.HOST)
+
+
+def _is_host(name: str, before: str, behind: str) -> bool:
+    """Return whether a name is a host's; its ending may also be that of an attribute."""
+    if before.endswith(("//", "@")) or re.match(r":\d|/", behind):
+        return True
+    first = name.split(".", maxsplit=1)[0]
+    return "-" in first or (any(char.isdigit() for char in first) and not behind.startswith((" =", "=")))
+
+
+# --- the patterns, in the syntax of RE2 ---
+
 _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _V6 = r"[0-9A-Fa-f]{0,4}(?::{1,2}[0-9A-Fa-f]{1,4}){2,7}\b"
 _MAC = r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"
@@ -246,71 +316,3 @@ _NO_HOST = word_set(
 _LOCAL = word_set(
     "localhost host hostname server example test db database redis postgres mysql mongo kafka www api web"
 )
-
-
-def _addresses(view: View) -> Iterator[Finding]:
-    text = view.text
-    for start, end in spans(_V4, view.data):
-        if _is_own(text[start:end], text[max(0, start - _NEAR) : start], text[end : end + 2]):
-            yield Finding(start, end, Kind.ADDRESS)
-    for start, end in spans(_V6, view.data):
-        value = text[start:end]
-        if (any(char.isdigit() for char in value) or value[:2].lower() in ("fe", "fd", "fc")) and value.count(
-            ":"
-        ) > 1:
-            own = _is_own(value, "//", "") and text[start - 1 : start] != ":"
-            if own and (value.count(":") == _COLONS or "::" in value):
-                yield Finding(start, end, Kind.ADDRESS)
-    for start, end in spans(_MAC, view.data):
-        if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff... and 00:00... are no device's)
-            yield Finding(start, end, Kind.ADDRESS)
-
-
-def _is_own(value: str, before: str, behind: str) -> bool:
-    try:
-        address = ipaddress.ip_address(value)
-    except ValueError:
-        return False
-    if value in _OPEN_ADDRESSES or any(
-        address in network for network in _OPEN_NETWORKS if network.version == address.version
-    ):
-        return False
-    if _VERSION_BEFORE.search(before):
-        return False
-    # Four small numbers are as often a version as an address.
-    return (
-        not address.is_global
-        or bool(_PUBLIC_BEFORE.search(before))
-        or re.match(r":\d{2}|/\d", behind + "0") is not None
-        or (before.endswith("[") and behind.startswith("]"))
-    )
-
-
-def _hosts(view: View) -> Iterator[Finding]:
-    text = view.text
-    for start, end in spans(_HOST, view.data):
-        name = text[start:end]
-        if _OFTEN_CODE.search(name) and not _is_host(
-            name, text[max(0, start - 12) : start], text[end : end + 2]
-        ):
-            continue
-        is_shown = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
-        if not is_shown and text[end : end + 1] != "(":
-            yield Finding(start, end, Kind.HOST)
-    for start, end in spans(_SINGLE, view.data):
-        name = text[start:end]
-        if (
-            name.lower() not in _LOCAL
-            and not re.search(r"(?i)example|^localhost", name)
-            and not is_placeholder(name)
-            and not is_identifier(name)
-        ):
-            yield Finding(start, end, Kind.HOST)
-
-
-def _is_host(name: str, before: str, behind: str) -> bool:
-    """Return whether a name is a host's; its ending may also be that of an attribute."""
-    if before.endswith(("//", "@")) or re.match(r":\d|/", behind):
-        return True
-    first = name.split(".", maxsplit=1)[0]
-    return "-" in first or (any(char.isdigit() for char in first) and not behind.startswith((" =", "=")))
