@@ -24,7 +24,7 @@ from redraft.errors import SandboxForbiddenError
 from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
 from redraft.sandbox.jail import ProcessJail
-from redraft.workflow.spec import Source
+from redraft.workflow.spec import WorkflowFile
 from support.judges import judge_scoring, verdict
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -221,7 +221,7 @@ def test_bad_options_raise(options, says):
     ("refused", "says"),
     [
         (lambda: Ensemble(ScriptedModel([]), [Task("W.")], keep="runs.db"), "SqliteStore"),
-        (lambda: Workflow(Source("name: w\nnodes: []"), keep="runs.db"), "SqliteStore"),
+        (lambda: Workflow(WorkflowFile("name: w\nnodes: []"), keep="runs.db"), "SqliteStore"),
         (lambda: reflected(evaluate=bool, keep="runs.db")(lambda feedback="": "x"), "SqliteStore"),
         (lambda: ReflectionPattern(advisors=["memory"]), "advisors: .*Lessons"),
     ],

@@ -308,7 +308,7 @@ class CycleAgent:
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._new_cycle(session, record)
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
-        stages = Stages(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
+        stages = StageRunner(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
         note = asyncio.get_running_loop().call_later(NOTE_AFTER, self._note_running, session, record)
         try:
             await stages.run()
@@ -441,8 +441,8 @@ SUBSTAGES: dict[str, Substage] = {
 
 
 @dataclass(slots=True)
-class Stages:
-    """The stages of one cycle.
+class StageRunner:
+    """Run the stages of one cycle.
 
     A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is skipped.
     Reflect always runs, since a failure is something to learn from; `refresh` shows it the feedback that has

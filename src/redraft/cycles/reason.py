@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import Analyze, AuthorizeConfig, PlanRule, Rule
+    from redraft.cycles.spec import Analyze, AnomalyRule, AuthorizeConfig, PlanRule
 
 ANOMALIES = "anomalies"
 
@@ -46,7 +46,7 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
         _merge(analysis, reply, substage.name)
 
 
-def _anomalies(rule: Rule, cycle: Cycle) -> list[dict[str, str]]:
+def _anomalies(rule: AnomalyRule, cycle: Cycle) -> list[dict[str, str]]:
     scopes = cycle.scopes()
     if not holds(rule.when, scopes):
         return []

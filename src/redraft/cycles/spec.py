@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from redraft.cycles.memory import STANDARD_KEYS
 from redraft.errors import AgentFileError
-from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
+from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, Strict, parts_of
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath, load_yaml
 
@@ -26,15 +26,13 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Milliseconds = Annotated[int, Field(ge=1)]
 
 
-class Strict(BaseModel):
-    """Reject unknown keys; they are camelCase in a file, snake_case in Python."""
+class CamelCase(Strict):
+    """Spell keys in camelCase in a file, in snake_case in Python."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
-    )
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
-class Named(Strict):
+class Named(CamelCase):
     """A part with a name that is unique in its stage."""
 
     name: Name
@@ -50,7 +48,7 @@ class Prompted(Named):
     model: str | None = Field(None, description="Default: the agent's.")
 
 
-class FunctionTimeout(Strict):
+class FunctionTimeout(CamelCase):
     """A call of one of the program's functions."""
 
     timeout_ms: Milliseconds | None = Field(
@@ -64,7 +62,7 @@ class FunctionOption(FunctionTimeout):
     function: Name | None = None
 
 
-class Rule(Strict):
+class AnomalyRule(CamelCase):
     """An anomaly that is found when its condition holds."""
 
     name: Name
@@ -73,7 +71,7 @@ class Rule(Strict):
     message: Template = ""
 
 
-class Check(Strict):
+class Check(CamelCase):
     """A condition that must hold."""
 
     name: Name
@@ -81,7 +79,7 @@ class Check(Strict):
     message: Template = ""
 
 
-class Request(Strict):
+class Request(CamelCase):
     """An HTTP request."""
 
     url: Template
@@ -91,7 +89,7 @@ class Request(Strict):
     timeout_ms: Milliseconds = 10_000
 
 
-class Source(Strict):
+class Source(CamelCase):
     """Where in the payload a source goes, and whether the cycle can do without it."""
 
     into: str | None = Field(
@@ -164,7 +162,7 @@ SenseSubstage: TypeAlias = Annotated[
 ]
 
 
-class Sense(Strict):
+class Sense(CamelCase):
     """Observe the world."""
 
     substages: list[SenseSubstage] = Field(min_length=1)
@@ -173,10 +171,12 @@ class Sense(Strict):
 class AnalyzeConfig(FunctionOption):
     """An analysis without a model: by rules, or by a function of the program."""
 
-    rules: list[Rule] = Field(default_factory=list[Rule], description="Those that hold are anomalies.")
+    rules: list[AnomalyRule] = Field(
+        default_factory=list[AnomalyRule], description="Those that hold are anomalies."
+    )
 
 
-class PlanRule(Strict):
+class PlanRule(CamelCase):
     """An action that is planned when a condition holds."""
 
     when: Expression | None = None
@@ -201,13 +201,13 @@ class Constraint(Check):
     enforce: Literal["block", "record"] = "block"
 
 
-class GovernConfig(Strict):
+class GovernConfig(CamelCase):
     """The constraints on a plan."""
 
     constraints: list[Constraint] = Field(default_factory=list[Constraint])
 
 
-class AuthorizeConfig(Strict):
+class AuthorizeConfig(CamelCase):
     """Who decides on the plan.
 
     Autonomous: the agent. Supervised: a person within `timeoutMs`, after that the default. Controlled: a
@@ -251,13 +251,13 @@ class Authorize(Named):
 ReasonSubstage: TypeAlias = Annotated[Analyze | Plan | Govern | Authorize, Field(discriminator="type")]
 
 
-class Reason(Strict):
+class Reason(CamelCase):
     """Interpret the data and choose what to do."""
 
     substages: list[ReasonSubstage] = Field(min_length=1)
 
 
-class Action(Strict):
+class Action(CamelCase):
     """An action; a plan may name only declared actions, and gives them `params`."""
 
     name: Name
@@ -304,7 +304,7 @@ AnyAction: TypeAlias = Annotated[
 ]
 
 
-class ExecuteConfig(Strict):
+class ExecuteConfig(CamelCase):
     """What the agent can do."""
 
     actions: list[AnyAction] = Field(min_length=1)
@@ -333,13 +333,13 @@ class Evaluate(Prompted):
 ActuateSubstage: TypeAlias = Annotated[Execute | Evaluate, Field(discriminator="type")]
 
 
-class Actuate(Strict):
+class Actuate(CamelCase):
     """Act, and judge whether it worked."""
 
     substages: list[ActuateSubstage] = Field(min_length=1)
 
 
-class LearnConfig(Strict):
+class LearnConfig(CamelCase):
     """Where new patterns go."""
 
     target: str | None = Field(
@@ -349,7 +349,7 @@ class LearnConfig(Strict):
     )
 
 
-class Retention(Strict):
+class Retention(CamelCase):
     """A bound on a memory key: by number of items, by age, or both."""
 
     policy: Literal["max_items", "ttl"] | list[Literal["max_items", "ttl"]] | None = Field(
@@ -359,13 +359,13 @@ class Retention(Strict):
     ttl_ms: int | None = Field(None, ge=0, description="Discard items older than this, in milliseconds.")
 
 
-class UpdateStateConfig(Strict):
+class UpdateStateConfig(CamelCase):
     """How long each memory key keeps its items; keys are written as `memory.patterns`."""
 
     retention: dict[str, Retention] = Field(default_factory=dict[str, Retention])
 
 
-class MetricsConfig(Strict):
+class MetricsConfig(CamelCase):
     """The metrics that are recorded for each cycle; all are off by default."""
 
     track_cycle_duration: bool = False
@@ -404,26 +404,26 @@ class CaptureMetrics(Named):
 ReflectSubstage: TypeAlias = Annotated[Learn | UpdateState | CaptureMetrics, Field(discriminator="type")]
 
 
-class Reflect(Strict):
+class Reflect(CamelCase):
     """Learn from the cycle, within bounds."""
 
     substages: list[ReflectSubstage] = Field(min_length=1)
 
 
-class IntervalTrigger(Strict):
+class IntervalTrigger(CamelCase):
     """Start a cycle at fixed times; those that pass during a cycle, or without a process, count as one."""
 
     type: Literal["interval"]
     interval_ms: Milliseconds = Field(description="From one start to the next.")
 
 
-class ManualTrigger(Strict):
+class ManualTrigger(CamelCase):
     """Start a cycle on request only."""
 
     type: Literal["manual"]
 
 
-class MessageTrigger(Strict):
+class MessageTrigger(CamelCase):
     """Start a cycle when a message arrives."""
 
     type: Literal["message"]
@@ -433,7 +433,7 @@ class MessageTrigger(Strict):
 Trigger: TypeAlias = Annotated[IntervalTrigger | ManualTrigger | MessageTrigger, Field(discriminator="type")]
 
 
-class Stages(Strict):
+class Stages(CamelCase):
     """The stages of a cycle; each is optional."""
 
     sense: Sense | None = None
@@ -442,14 +442,14 @@ class Stages(Strict):
     reflect: Reflect | None = None
 
 
-class MemoryLimits(Strict):
+class MemoryLimits(CamelCase):
     """How much memory prompts show, and how many cycles are stored."""
 
     prompt_tokens: int = Field(2_000, ge=0, description="For all memory keys of one prompt together.")
     cycles: int = Field(1_000, ge=1, description="How many cycles are stored, with their memory changes.")
 
 
-class AgentSpec(Strict):
+class AgentSpec(CamelCase):
     """An agent that runs in cycles: Sense, Reason, Actuate, Reflect."""
 
     name: Name

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from redraft._texts import short_repr
@@ -38,6 +38,12 @@ EXPECTED = {
 }
 """What was expected, in terms of the file, by the type of Pydantic's error."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
+
+
+class Strict(BaseModel):
+    """A part of a file that rejects unknown keys, and values of another type than declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 @dataclass(frozen=True, slots=True)

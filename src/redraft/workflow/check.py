@@ -31,7 +31,7 @@ from redraft.workflow.spec import (
     Code,
     CorrectParams,
     EvaluateParams,
-    Evaluator,
+    EvaluatorSpec,
     LlmParams,
     LoopParams,
     WorkflowSpec,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import Resources
-    from redraft.workflow.spec import Node, Source
+    from redraft.workflow.spec import Node, WorkflowFile
 
 CODE_KEYS = ("language", "run", "sandbox")
 
@@ -72,7 +72,7 @@ class Requirements:
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
 
-def check_file(spec: WorkflowSpec, source: Source, resources: Resources) -> Requirements:
+def check_file(spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> Requirements:
     """Check a workflow file; return what it uses.
 
     Raises `WorkflowError`, with file, line, node and key, for the first thing that could not work.
@@ -85,7 +85,7 @@ def check_file(spec: WorkflowSpec, source: Source, resources: Resources) -> Requ
 class _FileCheck:
     """Visits every node of a file, checks it, and notes what it uses."""
 
-    def __init__(self, spec: WorkflowSpec, source: Source, resources: Resources) -> None:
+    def __init__(self, spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> None:
         self.spec = spec
         self.source = source
         self.resources = resources
@@ -251,7 +251,7 @@ class _FileCheck:
             self.schema(call.schema_, path)
         self.model(params.get("model"), path)
 
-    def evaluator(self, evaluator: Evaluator, path: KeyPath) -> None:
+    def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
         try:
             evaluator.check()
         except ConfigError as error:
@@ -351,7 +351,7 @@ def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
-def check_values(spec: WorkflowSpec, source: Source, inputs: Mapping[str, Any]) -> None:
+def check_values(spec: WorkflowSpec, source: WorkflowFile, inputs: Mapping[str, Any]) -> None:
     """Raise `WorkflowError` for the first value that is certain to be read and that nothing provides.
 
     Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
@@ -391,7 +391,11 @@ def _has_unknown_keys(node: Node) -> bool:
 
 
 def check_models(
-    uses: Requirements, spec: WorkflowSpec, source: Source, resources: Resources, state: Mapping[str, Any]
+    uses: Requirements,
+    spec: WorkflowSpec,
+    source: WorkflowFile,
+    resources: Resources,
+    state: Mapping[str, Any],
 ) -> Requirements:
     """Return the requirements with the full names of the models.
 
@@ -459,7 +463,7 @@ def _is_literal_without_model(value: ast.expr | None) -> bool:
     return value is None or isinstance(value, no_object)
 
 
-async def check_code(uses: Requirements, source: Source, *, allow_unsandboxed: bool) -> None:
+async def check_code(uses: Requirements, source: WorkflowFile, *, allow_unsandboxed: bool) -> None:
     """Have each piece of code parsed by what would run it; of Python, the imports are carried out, too.
 
     Raises `WorkflowError` for what can't be parsed or imported, and if the sandbox does not work here.

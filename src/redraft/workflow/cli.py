@@ -62,7 +62,7 @@ from redraft.workflow.history import (
 )
 from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.spec import (
-    Source,
+    WorkflowFile,
     read,
 )
 from redraft.workflow.workflow import Workflow
@@ -160,7 +160,7 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
 
     Raises `WorkflowError`, with file, line, node and key, for what is wrong in it.
     """
-    source = Source(read_text(file, "The workflow"), file)
+    source = WorkflowFile(read_text(file, "The workflow"), file)
     document = source.document()
     if "nodes" not in document and (agent_key := next((key for key in AGENT_KEYS if key in document), None)):
         raise source.error(

@@ -18,7 +18,7 @@ from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, TokenUsage
 from redraft.workflow.loop import RESULT_KEYS
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, run_code, templates_in
-from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, Source, WorkflowSpec
+from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, WorkflowFile, WorkflowSpec
 
 if TYPE_CHECKING:
     from redraft.text.yaml import KeyPath
@@ -41,7 +41,7 @@ class WorkflowRun:
     """
 
     spec: WorkflowSpec
-    source: Source
+    source: WorkflowFile
     resources: Resources
     scope: Scope
     step: Step

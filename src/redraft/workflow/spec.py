@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from redraft.errors import ConfigError, WorkflowError
 from redraft.execution import ScriptLimits
-from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
+from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, Strict, parts_of
 from redraft.text.yaml import KeyPath, load_yaml
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 Template = Annotated[str, Field(description=TEMPLATED)]
 Language = Literal["python", "lua", "prolog"]
 Sandbox = Literal["inline", "process"]
-
-
-class Strict(BaseModel):
-    """Reject unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Limits(Strict):
@@ -83,7 +77,7 @@ class Example(Strict):
     output: Any
 
 
-class Evaluator(Code):
+class EvaluatorSpec(Code):
     """Decides whether an output is valid, and how good it is."""
 
     type: Literal["schema", "llm", "custom"]
@@ -117,7 +111,7 @@ class LoopParams(Strict):
     """Parameters of `reflection.loop`; `max_iterations` counts attempts."""
 
     generator: Call
-    evaluator: Evaluator
+    evaluator: EvaluatorSpec
     corrector: Corrector | None = None
     max_iterations: Annotated[int, Field(ge=1)] | Template = 3
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
@@ -135,9 +129,9 @@ class EvaluateParams(Code):
     threshold: float = Field(0.8, ge=0, le=1)
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> EvaluatorSpec:
         """Return the evaluator that these parameters describe."""
-        return Evaluator(
+        return EvaluatorSpec(
             type=self.evaluator_type,
             schema=self.schema_,
             prompt=self.prompt,
@@ -176,7 +170,7 @@ class CorrectParams(Code):
         return Call.model_validate({"action": self.corrector_action or LLM_CALL, **chosen})
 
 
-class Turn(Strict):
+class LlmMessage(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -187,7 +181,7 @@ class LlmParams(Strict):
     """Parameters of `llm.call`; returns the reply's text, or with `schema` its value."""
 
     prompt: Template | None = None
-    messages: Annotated[list[Turn], Field(min_length=1)] | Template | None = None
+    messages: Annotated[list[LlmMessage], Field(min_length=1)] | Template | None = None
     system: Template | None = None
     model: str | None = None
     schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
@@ -273,7 +267,7 @@ STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Source(SpecFile):
+class WorkflowFile(SpecFile):
     """The text and the name of a workflow file; its errors name the line, the node and the key."""
 
     file: str = "workflow"
@@ -301,7 +295,7 @@ class Source(SpecFile):
         return str(name) if name else f"number {path[1] + 1}"
 
 
-def read(source: Source) -> WorkflowSpec:
+def read(source: WorkflowFile) -> WorkflowSpec:
     """Parse a workflow file; raises `WorkflowError` if it does not follow the format."""
     spec = source.parse(WorkflowSpec, source.document())
     if spec.name:
@@ -392,10 +386,10 @@ def workflow_schema() -> dict[str, Any]:
 
 def _add_conditions(parts: dict[str, Any]) -> None:
     """Add the conditions between keys, such as the parameters that each action takes."""
-    for name in ("Evaluator", "EvaluateParams", "LlmParams"):
+    for name in ("EvaluatorSpec", "EvaluateParams", "LlmParams"):
         parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
-    for name in ("Evaluator", "EvaluateParams"):
-        key = "type" if name == "Evaluator" else "evaluator_type"
+    for name in ("EvaluatorSpec", "EvaluateParams"):
+        key = "type" if name == "EvaluatorSpec" else "evaluator_type"
         default = parts[name]["properties"][key].get("default")
         parts[name]["allOf"] = [_evaluator_keys(key, kind, kind == default) for kind in NEEDED_BY_EVALUATOR]
     parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE

@@ -25,7 +25,7 @@ from redraft.workflow.runtime import (
     read_params,
     run_code,
 )
-from redraft.workflow.spec import EVALUATE, EvaluateParams, Evaluator
+from redraft.workflow.spec import EVALUATE, EvaluateParams, EvaluatorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,13 +61,13 @@ class FailedAttempt(BaseModel):
 class Judge:
     """Judges outputs as a file's `evaluator` says. `found` is the schema's result for the last candidate."""
 
-    evaluator: Evaluator
+    evaluator: EvaluatorSpec
     resources: Resources
     schema: Schema | None
     found: SchemaResult | None = None
 
     @classmethod
-    def of(cls, evaluator: Evaluator, resources: Resources) -> Judge:
+    def of(cls, evaluator: EvaluatorSpec, resources: Resources) -> Judge:
         """Make the judge that an evaluator describes; raises `ConfigError` if it can't be used."""
         evaluator.check()
         schema = resources.schema(evaluator.schema_) if evaluator.type == "schema" else None

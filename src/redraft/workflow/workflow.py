@@ -22,7 +22,7 @@ from redraft.workflow.check import check_code, check_file, check_models, check_v
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
 from redraft.workflow.runtime import Resources, Scope, copy_of, plain_data
-from redraft.workflow.spec import Source, read
+from redraft.workflow.spec import WorkflowFile, read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -47,7 +47,7 @@ class Workflow:
 
     def __init__(
         self,
-        source: Source,
+        source: WorkflowFile,
         *,
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
@@ -88,7 +88,7 @@ class Workflow:
         except OSError as error:
             raise WorkflowError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
         return cls(
-            Source(text, str(path)),
+            WorkflowFile(text, str(path)),
             actions=actions,
             models=models,
             keep=keep,
@@ -105,7 +105,7 @@ class Workflow:
         keep: bool | Store = True,
     ) -> Workflow:
         """Read and check the text of a workflow file."""
-        return cls(Source(text), actions=actions, models=models, keep=keep)
+        return cls(WorkflowFile(text), actions=actions, models=models, keep=keep)
 
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check that the workflow can run from a state; return what it would use. Spends nothing.
@@ -226,6 +226,6 @@ async def run_action(
     Raises what the action raises, and `WorkflowError` for wrong parameters before anything is spent.
     """
     document = {"name": name, "nodes": [{"name": name, "uses": name, "with": dict(with_), "output": "value"}]}
-    source = Source(json.dumps(document), name)
+    source = WorkflowFile(json.dumps(document), name)
     workflow = Workflow(source, actions=actions, models=models, keep=keep)
     return (await workflow.run(state)).state["value"]
