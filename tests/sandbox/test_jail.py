@@ -1,4 +1,4 @@
-"""ProcessJail from the outside."""
+"""ProcessJail: honest commands, invalid ones, clean-up, and machines without some of the walls."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio
@@ -75,7 +75,7 @@ HONEST = {
 
 @pytest.fixture(scope="module")
 def honest():
-    """Run them beside each other: one after the other they would take long."""
+    """Run all of them at once; one after the other takes long."""
 
     async def main():
         jail = ProcessJail()
@@ -86,7 +86,7 @@ def honest():
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_python(name, honest):
+def test_honest_python_runs_to_its_end(name, honest):
     expected = HONEST[name][2]
     outcome = honest[name]
     assert outcome.completed, outcome
@@ -94,7 +94,7 @@ def test_honest_python(name, honest):
     assert (outcome.exit_code, outcome.stopped) == (0, None)
 
 
-def test_stdout_and_traceback():
+def test_output_and_traceback_are_captured():
     outcome = run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0")
     assert outcome.stdout == "out\n"
     assert outcome.stderr.startswith('err\nTraceback (most recent call last):\n  File "<python>", line 4')
@@ -102,7 +102,7 @@ def test_stdout_and_traceback():
     assert (outcome.exit_code, outcome.completed, outcome.stopped) == (1, False, None)
 
 
-def test_files_and_readable_paths(tmp_path):
+def test_source_can_read_its_files_and_readable_paths(tmp_path):
     (tmp_path / "data").write_text("outside")
     source = "result = [open('in/side').read(), open(inputs).read()]"
     outcome = run(
@@ -181,7 +181,7 @@ def test_twenty_commands_do_not_block_the_loop():
     outcomes, ticks = asyncio.run(main())
     assert [outcome.result for outcome in outcomes] == [n * 2 for n in range(20)]
     assert [outcome.stdout for outcome in outcomes] == [f"{n}\n" for n in range(20)]
-    assert len(ticks) > 50  # were each run waited for, there would be one between any two of them
+    assert len(ticks) > 50  # if each run blocked the loop, there would be about 20
 
 
 @pytest.mark.parametrize("form", [{"python": "import time; time.sleep(77)"}, {"argv": ("sleep", "77")}])
@@ -269,7 +269,7 @@ def test_no_descriptor_leaks():
     assert after == before
 
 
-# A machine that lacks something: the kernel refuses these system calls to all that the test starts.
+# A lesser machine: its kernel refuses these system calls to everything that the test starts.
 NAMESPACES, LANDLOCK = ["unshare"], ["landlock_create_ruleset"]
 READ = {"python": "result = open('/etc/passwd').read()[:4]"}
 WRITE = {"python": "open('x', 'w')"}
@@ -314,14 +314,14 @@ LESSER_MACHINES = [
 
 @cache
 def outcomes_on(refused, allow):
-    """Run all the commands that are to run on one such machine: an interpreter for each would take long."""
+    """Run all commands of one such machine in one interpreter; starting one for each takes long."""
     rows = [row for row in LESSER_MACHINES if (tuple(row[0]), row[1]) == (refused, allow)]
     outcomes = on_lesser_machine(refused, [given for _, _, given, _ in rows], allow_unsandboxed=allow)
     return {id(row): outcome for row, outcome in zip(rows, outcomes, strict=True)}
 
 
 @pytest.mark.parametrize("row", LESSER_MACHINES, ids=str)
-def test_machines_without_some_of_the_walls(row):
+def test_a_machine_without_a_wall_refuses_or_keeps_the_others(row):
     refused, allow, _, expected = row
     outcome = outcomes_on(tuple(refused), allow)[id(row)]
     if isinstance(expected, str):

@@ -17,7 +17,7 @@ from redraft.execution import Command
 from redraft.sandbox.jail import ProcessJail
 from support.scripts import USERS, run_as
 
-# One child tries them all, each by itself; what one attack returns is loot, an OSError is a refusal.
+# One child tries all attacks, one by one. What an attack returns is loot; an OSError is a refusal.
 HARNESS = """
 import ctypes, errno, os, signal, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -262,7 +262,7 @@ def test_attack_is_bounded(name):
     assert len(outcome.stdout) + len(outcome.stderr) <= 2 * 64 * 1024
 
 
-# Sources that end before their end, or claim an end: none of them completes.
+# Sources that end early, or forge a completed run: none of them completes.
 FORGERIES = {
     "exit": "raise SystemExit(0)",
     "sys.exit": "import sys; result = 1; sys.exit(0)",
@@ -305,7 +305,7 @@ result = 1""",
 
 @pytest.fixture(scope="module")
 def forged():
-    """Run them beside each other: one after the other they would take long."""
+    """Run all of them at once; one after the other takes long."""
 
     async def main():
         jail = ProcessJail()

@@ -280,7 +280,7 @@ def test_pytest_runs():
     assert "1 failed" in outcome.stdout
 
 
-def test_readable_paths(tmp_path):
+def test_programs_can_read_readable_paths_only(tmp_path):
     (tmp_path / "rules").write_text("be kind")
     shown = run("cat", str(tmp_path / "rules"), readable=[str(tmp_path)])
     assert shown.stdout == "be kind"

@@ -1,4 +1,4 @@
-"""The pool of warm workers: shared, bounded, replaced, and gone with its host."""
+"""The pool of warm workers: shared, bounded, replaced, and ended with its host."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from redraft.errors import SandboxTimeoutError
 from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts
 from redraft.sandbox.scripts import run_script
-from support.scripts import NAMES, alive, value_of
+from support.scripts import NAMES, alive, children_of, descendants_of, value_of, wait_until_ended
 
 LANGUAGES = ("python", "lua", "prolog")
 HANGS = {
@@ -77,18 +77,6 @@ def test_waiting_for_a_worker_does_not_count():
     assert asyncio.run(main()) == 1
 
 
-def started_by(pid):
-    """Return the processes that one has started and not buried."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(number) for task in tasks for number in (task / "children").read_text().split()]
-
-
-def children_of(pid):
-    """Return the processes below one, at any depth."""
-    direct = started_by(pid)
-    return direct + [child for number in direct for child in children_of(number)]
-
-
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 HOST = textwrap.dedent(
     """
@@ -121,7 +109,7 @@ def start_host(language, then):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_worker_inherits_nothing_from_its_host(language):
     with start_host(language, WAIT) as host:
-        workers = children_of(host.pid)
+        workers = descendants_of(host.pid)
         assert workers
         for worker in workers:
             assert b"A_SECRET" not in Path(f"/proc/{worker}/environ").read_bytes()
@@ -136,29 +124,19 @@ def test_a_worker_inherits_nothing_from_its_host(language):
 def test_no_worker_outlives_a_killed_host(language, then):
     with start_host(language, then) as host:
         time.sleep(0.1)
-        workers = children_of(host.pid)
+        workers = descendants_of(host.pid)
         assert workers
         host.send_signal(signal.SIGKILL)
         host.wait()
-    until = time.monotonic() + 3
-    while left := [worker for worker in workers if running(worker)]:
-        assert time.monotonic() < until, f"{left} outlived the host"
-        time.sleep(0.02)
-
-
-def running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until_ended(workers)
 
 
 @linux_only
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_hanging_scripts_leak_nothing(language):
     def count():
-        # Workers are started by this process; below the database of other tests, processes come and go.
-        return len(list(Path("/proc/self/fd").iterdir())), len(started_by(os.getpid()))
+        # Not descendants_of: below the database server of other tests, processes come and go.
+        return len(list(Path("/proc/self/fd").iterdir())), len(children_of(os.getpid()))
 
     assert alive(language)
     before = count()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from redraft.errors import ConfigError, MissingExtraError
+from redraft.errors import ConfigError, MissingExtraError, ScriptError
 from redraft.execution import MOST_SOURCE, Script, ScriptLimits
 from redraft.sandbox.scripts import ProcessPython, run_script, script_runner
 from support.scripts import NAMES, value_of
@@ -60,6 +60,35 @@ def test_rejects_invalid_scripts(given, says):
         asyncio.run(run_script(Script(*given)))
 
 
+PYTHON_RAISES, PYTHON_FUNCTION, PYTHON_SYNTAX = (
+    "x = 1\n\n1 / 0",
+    "def f():\n    return 1 / 0\n\nf()",
+    "x = 1\ny = = 2",
+)
+
+
+@pytest.mark.parametrize(
+    ("language", "sandbox", "source", "line"),
+    [
+        ("python", "inline", PYTHON_RAISES, 3),
+        ("python", "inline", PYTHON_FUNCTION, 2),
+        ("python", "inline", PYTHON_SYNTAX, 2),
+        ("python", "process", PYTHON_RAISES, 3),
+        ("python", "process", PYTHON_FUNCTION, 2),
+        ("python", "process", PYTHON_SYNTAX, 2),
+        ("lua", "inline", "local x = 1\n\nerror('bad')", 3),
+        ("lua", "inline", "local function f()\n  return nil + 1\nend\nf()", 2),
+        ("lua", "inline", "local x = 1\nlocal = 2", 2),
+        ("prolog", "inline", "foo.\n\nbar(.\nevaluate(true).", 3),
+        ("prolog", "inline", "foo :- .", 1),
+    ],
+)
+def test_errors_name_their_line(language, sandbox, source, line):
+    with pytest.raises(ScriptError, match=f"line {line},") as caught:
+        value_of(language, source, sandbox)
+    assert caught.value.line == line
+
+
 @pytest.mark.parametrize(
     "bound",
     [
@@ -77,7 +106,7 @@ def test_rejects_invalid_limits(bound):
         ScriptLimits(**bound)
 
 
-def test_the_source_is_bounded():
+def test_rejects_source_that_is_too_long():
     with pytest.raises(ConfigError, match="may have"):
         Script("python", " " * (MOST_SOURCE + 1))
 
@@ -105,6 +134,6 @@ def test_importing_scripts_imports_no_interpreter():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_values_are_json():
+def test_a_value_survives_a_round_trip_through_json():
     value = value_of("python", "reflection_output")
     assert json.loads(json.dumps(value)) == NAMES["reflection_output"]

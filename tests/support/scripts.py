@@ -31,9 +31,9 @@ NAMES = {
 }
 LIMITS = ScriptLimits(seconds=0.25, memory_mb=48, output_chars=20_000, result_chars=50_000)
 PATIENT = dataclasses.replace(LIMITS, seconds=30)
-"""For what is to end in another way than by its time, however busy the machine is."""
+"""For attacks that must end by something other than the time limit, however busy the machine is."""
 GRACE = 15.0
-"""Seconds after its limit in which a hanging script has ended, however busy the machine is."""
+"""Seconds after its limit by which a hanging script must have ended, however busy the machine is."""
 
 
 def value_of(language, source, sandbox="inline", limits=None, names=None):
@@ -47,7 +47,7 @@ def value_of(language, source, sandbox="inline", limits=None, names=None):
 def attempt(language, source, errors, sandbox="inline", limits=None):
     """Return how an attack ended: an error or a value, and by how many seconds it went beyond its limit.
 
-    The time is taken inside the loop of a warm worker: what a first start takes is no part of it.
+    Call it with a warm worker: starting one would count as part of the time.
     """
 
     may_be_late = SandboxTimeoutError in (errors if isinstance(errors, tuple) else (errors,))
@@ -66,11 +66,38 @@ def attempt(language, source, errors, sandbox="inline", limits=None):
 
 
 def alive(language, sandbox="inline"):
-    """Return whether the next script still runs."""
+    """Run a script and return whether its value is right."""
     source = {"python": "reflection_iteration", "lua": "return reflection_iteration"}.get(
         language, "evaluate(N) :- reflection_iteration(N)."
     )
     return value_of(language, source, sandbox) == NAMES["reflection_iteration"]
+
+
+def children_of(pid):
+    """Return the processes that a process has started and not reaped."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def descendants_of(pid):
+    """Return the processes below a process, at any depth."""
+    children = children_of(pid)
+    return children + [one for child in children for one in descendants_of(child)]
+
+
+def wait_until_ended(pids):
+    """Wait until processes have ended, whether or not they were reaped; fail after a few seconds."""
+
+    def is_running(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    until = time.monotonic() + 3
+    while left := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < until, f"{left} did not end"
+        time.sleep(0.02)
 
 
 USERS = ["root", "another user"] if os.name == "posix" and os.geteuid() == 0 else ["this user"]
@@ -107,7 +134,7 @@ _SOURCE = str(Path(redraft.__file__).parents[1])
 
 @cache
 def _for_everybody():
-    """Return an interpreter and a copy of the source that any user may read: ours may be in a home."""
+    """Return an interpreter and a copy of the source that any user may read; ours may be in a home folder."""
     folder = tempfile.mkdtemp(prefix="redraft-tests-", dir="/tmp")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.chmod(folder, 0o755)  # noqa: PTH101, S103 (to be read is what it is there for)

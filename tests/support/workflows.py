@@ -10,19 +10,19 @@ SCHEMA = {"type": "object", "required": ["name", "age"], "properties": {"age": {
 
 
 def under(text, spaces):
-    """The text, indented."""
+    """Return the text, indented."""
     return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * spaces)
 
 
 def loop_file(*fragments, **options):
-    """A file with one loop, whose parameters are fragments of YAML."""
+    """Return a file with one loop, whose parameters are fragments of YAML."""
     params = "\n".join(under(fragment, 6) for fragment in fragments)
     lines = "\n".join(f"      {key}: {value}" for key, value in options.items())
     return f"name: test\nnodes:\n  - name: one\n    uses: reflection.loop\n    with:\n{params}\n{lines}\n"
 
 
 def workflow(text, *replies, actions=None, keep=False, model="gpt-4"):
-    """A workflow of this text whose model answers with these replies; the model itself is its `script`."""
+    """Return a workflow whose model gives these replies, and that model."""
     script = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
     scripted = ScriptedModel(script)
     made = Workflow.from_text(text, actions=actions, models={model: scripted}, keep=keep)
@@ -30,26 +30,26 @@ def workflow(text, *replies, actions=None, keep=False, model="gpt-4"):
 
 
 def run(text, *replies, state=None, **options):
-    """The state at the end, and what the model was asked."""
+    """Run a workflow; return its final state and the requests to its model."""
     made, scripted = workflow(text, *replies, **options)
     return made.run_sync(state).state, scripted.requests
 
 
 def loop(state=None, actions=None, replies=(), **params):
-    """The value of a reflection.loop, run alone; its model is `gpt-4`."""
+    """Run a single `reflection.loop`, whose model is `gpt-4`; return its value."""
     models = {"gpt-4": ScriptedModel(list(replies))}
     return act("reflection.loop", state, actions, models, **params)
 
 
 def act(name, state=None, actions=None, models=None, **params):
-    """The value of an action, run alone."""
+    """Run a single action; return its value."""
     return asyncio.run(
         run_action(name, with_=params, state=state, actions=actions, models=models, keep=False)
     )
 
 
 def making(*outputs):
-    """An action that makes these outputs one after the other, and notes the states that it saw."""
+    """Return an action that gives these outputs in turn; `seen` lists the states and parameters it got."""
     left, seen = list(outputs), []
 
     def make(state, **params):
@@ -64,5 +64,5 @@ def making(*outputs):
 
 
 def scoring(expression, language="python"):
-    """An evaluator whose verdict is an expression of Python."""
+    """Return an evaluator whose verdict is an expression in a language."""
     return {"type": "custom", "language": language, "run": f"result = {expression}"}

@@ -1,6 +1,6 @@
-"""Kill a workflow in real processes at each of its points, and resume it; run by test_keep.py, prints JSON.
+"""Kill a workflow at each of its points and resume it; prints a report as JSON for test_history.py.
 
-Everything is imported once, and each process under test is a fork of this one, which has no threads then.
+Everything is imported once: each process under test is a fork of this one, which has no threads yet.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ ORDER = ["begin", "Draft for begin", "correct 2", "correct 3", "again 0", "count
 
 
 class Program:
-    """A workflow whose effects are in a log from their beginning."""
+    """A workflow that logs each effect when it begins."""
 
     def __init__(self, folder, run_id, point=0):
         self.folder, self.run_id = folder, run_id
@@ -80,7 +80,7 @@ class Program:
 
 
 def fork(folder, run_id, point=0):
-    """Carry out the workflow in a process that may be killed; return what it came to, or None."""
+    """Run the workflow in a process that is killed at `point`; return its result, None if it was killed."""
     pid = os.fork()
     written = folder / f"{run_id}.json"
     if pid == 0:
@@ -90,11 +90,11 @@ def fork(folder, run_id, point=0):
 
 
 def repeated(log):
-    """Return what was done after something later was: only what was cut off may be done again."""
+    """Return the effects that are out of order: only one that was interrupted may be repeated."""
     place, wrong = 0, []
     for name in log:
         if name == ORDER[place]:
-            continue  # cut off, and done again
+            continue  # interrupted and repeated
         if place + 1 < len(ORDER) and name == ORDER[place + 1]:
             place += 1
         else:
@@ -103,7 +103,7 @@ def repeated(log):
 
 
 def main(folder):
-    for _ in range(2):  # run and replay once here: what is loaded on first use, every fork has
+    for _ in range(2):  # run and replay once here, so that every fork has what is loaded on first use
         expected = json.loads(json.dumps(asyncio.run(Program(folder, "warm").run())))
     wrong, point = [], 0
     while True:

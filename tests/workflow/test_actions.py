@@ -1,4 +1,4 @@
-"""Actions that packages bring: a distribution as pip leaves it, found by its entry points."""
+"""Actions of installed packages, found by their entry points."""
 
 import sys
 
@@ -106,13 +106,13 @@ def test_packages_can_not_override_built_in_actions(installed):
         Workflow.from_text(text("llm.call"), keep=False)
 
 
-def test_given_actions_override_package_actions(installed):
+def test_the_actions_argument_overrides_package_actions(installed):
     given = {"shop.price": lambda state, name: 1.0}
     workflow = Workflow.from_text(text("shop.price", "name: lamp"), actions=given, keep=False)
     assert workflow.run_sync().state["look"] == 1.0
 
 
-def test_the_command_finds_it_too(installed, monkeypatch):
+def test_the_command_finds_package_actions(installed, monkeypatch):
     monkeypatch.chdir(installed)
     (installed / "w.yaml").write_text(text("shop.price", 'name: "{{ state.wanted }}"'))
     assert redraft("run", "w.yaml", "--no-keep", "-v", "wanted=lamp").stdout == "24.5\n"

@@ -1,4 +1,4 @@
-"""What bad input gets: file, line, node, key, and what was expected, before anything is spent."""
+"""Mistakes in a workflow are reported with file, line, node and key, before anything is spent."""
 
 # ruff: noqa: E501 (a table: a case a line where it fits)
 import textwrap
@@ -13,12 +13,12 @@ HEAD = "name: t\nnodes:\n"
 
 
 def nodes(text):
-    """A file with these nodes, which begin in line 3."""
+    """Return a file with these nodes, which begin in line 3."""
     return HEAD + under(text, 2) + "\n"
 
 
 def params(text, uses="reflection.loop"):
-    """A file with one node, whose parameters begin in line 6."""
+    """Return a file with one node, whose parameters begin in line 6."""
     return f"{HEAD}  - name: n\n    uses: {uses}\n    with:\n{under(text, 6)}\n"
 
 
@@ -232,7 +232,7 @@ def own(state, prompt, more=None):
 
 
 @pytest.mark.parametrize("case", FILES.values(), ids=FILES)
-def test_mistakes_in_a_file(case):
+def test_mistakes_in_a_file_are_located(case):
     text, line, node, key, said = case
     model = ScriptedModel([])
     with pytest.raises(WorkflowError) as caught:
@@ -277,7 +277,7 @@ FINE = {
 
 
 @pytest.mark.parametrize("text", FINE.values(), ids=FINE)
-def test_gotos_that_end(text):
+def test_gotos_that_end_are_accepted(text):
     workflow(nodes(text))[0].run_sync()
 
 

@@ -1,3 +1,5 @@
+"""`redraft run`, and how the commands for runs treat workflows."""
+
 import json
 import os
 import signal
@@ -47,7 +49,7 @@ GOOD, BAD = {"name": "Ada", "age": "36"}, {"name": "Ada"}
 
 @pytest.fixture
 def ran(project, monkeypatch):
-    """Run the profile workflow with these replies of every model, and return what the command gave."""
+    """Run the profile workflow with a model that gives these replies; return the result of the command."""
 
     def ran(*replies, words=("-v", "request=ada"), text=PROFILE, failure="return_best"):
         ran.model = script_workflows(monkeypatch, *replies)
@@ -57,7 +59,7 @@ def ran(project, monkeypatch):
     return ran
 
 
-def test_progress_goes_to_stderr_and_what_the_last_node_gave_to_stdout(ran):
+def test_progress_goes_to_stderr_and_the_last_result_to_stdout(ran):
     result = ran(BAD, GOOD)
     assert (result.exit_code, result.stdout) == (0, "Created profile for Ada\n"), result.stderr
     told = [line.split() for line in result.stderr.splitlines()]
@@ -72,7 +74,7 @@ def test_progress_goes_to_stderr_and_what_the_last_node_gave_to_stdout(ran):
     assert redraft("resume", "last").stdout == "Created profile for Ada\n"
 
 
-def test_the_state_at_the_end_is_json(ran):
+def test_json_prints_the_final_state(ran):
     state = document(ran(GOOD, words=("-v", "request=ada", "--json")))["state"]
     assert state["profile"]["reflection_output"] == {"name": "Ada", "age": 36}
     assert state["message"] == "Created profile for Ada"
@@ -90,7 +92,7 @@ def test_the_state_at_the_end_is_json(ran):
         ("'a text'", "false", ""),
     ],
 )
-def test_what_is_printed_is_for_reading(ran, code, when, printed):
+def test_the_last_result_is_printed_for_people(ran, code, when, printed):
     text = f"name: last\nnodes:\n  - {{name: only, run: \"return {code}\", when: '{when}'}}\n"
     result = ran(text=text, words=())
     assert (result.exit_code, result.stdout) == (0, printed), result.stderr
@@ -98,7 +100,7 @@ def test_what_is_printed_is_for_reading(ran, code, when, printed):
     assert again.stdout == printed
 
 
-def test_of_a_loop_its_output_is_printed(ran):
+def test_a_loop_prints_its_output(ran):
     text = PROFILE.partition("  - name: use")[0]
     assert json.loads(ran(GOOD, text=text).stdout) == {"name": "Ada", "age": 36}
 
@@ -119,7 +121,7 @@ ECHO = "name: echo\nnodes:\n  - name: all\n    run: return state\n"
         (["-v", "a=@-"], {"a": "from a pipe"}),
     ],
 )  # fmt: skip
-def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state):
+def test_values_are_text_unless_given_as_json(project, words, state):
     (project / "text.txt").write_text("äöü\n[1]", "utf-8")
     (project / "data.json").write_text('{"b": [1.5]}')
     (project / "w.yaml").write_text(ECHO)
@@ -191,7 +193,7 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_said_with_file_line_node_and_key(project, text, says):
+def test_mistakes_are_reported_with_file_line_node_and_key(project, text, says):
     (project / "w.yaml").write_text(text)
     for words in ([], ["--check"], ["--json"]):
         result = redraft("run", "w.yaml", *words)
@@ -200,7 +202,7 @@ def test_a_wrong_file_is_said_with_file_line_node_and_key(project, text, says):
         assert "Traceback" not in result.stderr
 
 
-def test_a_missing_extra_is_known_before_anything_is_spent(ran, monkeypatch):
+def test_a_missing_extra_is_reported_before_any_model_call(ran, monkeypatch):
     monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: module != "lupa")
     result = ran(text=PROFILE + "  - {name: late, run: return 1, language: lua}\n")
     assert result.exit_code == 2
@@ -208,7 +210,7 @@ def test_a_missing_extra_is_known_before_anything_is_spent(ran, monkeypatch):
     assert ran.model.requests == []
 
 
-def test_so_is_a_local_model_without_its_runtime(project, monkeypatch):
+def test_a_local_model_without_its_runtime_is_reported(project, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     (project / "w.yaml").write_text(PROFILE.replace("FAILURE", "return_best"))
     result = redraft("run", "w.yaml", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
@@ -263,7 +265,7 @@ def test_check_reports_values_that_are_never_set(project, monkeypatch, second, m
     assert redraft("run", "w.yaml", "--check", "-v", "x=1").exit_code == 0
 
 
-def test_check_reports_what_would_be_used_and_spends_nothing(project, monkeypatch):
+def test_check_lists_what_a_run_would_use_and_calls_no_model(project, monkeypatch):
     text = (
         PROFILE.replace("FAILURE", "raise")
         + """\
@@ -302,7 +304,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("code", "line", "says"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_check_has_all_code_read_in_its_sandbox(project, code, line, says):
+def test_check_parses_code_in_its_sandbox(project, code, line, says):
     fine = "name: w\nnodes:\n  - {name: a, run: return 1}\n  - {name: b, run: 'return {}', language: lua}\n"
     (project / "w.yaml").write_text(fine + "  - name: n\n" + under(code, 4))
     result = redraft("run", "w.yaml", "--check")
@@ -323,7 +325,7 @@ def test_a_check_has_all_code_read_in_its_sandbox(project, code, line, says):
         "language: prolog\nrun: |\n  valid :- repeat, fail.\n",
     ],
 )
-def test_a_check_runs_no_code(project, code):
+def test_check_runs_no_code(project, code):
     (project / "w.yaml").write_text("name: w\nnodes:\n  - name: n\n" + under(code, 4))
     result = redraft("run", "w.yaml", "--check")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -333,7 +335,7 @@ def away(state):
     raise ModelError("away \x1b[31m")
 
 
-def test_nothing_of_a_file_acts_on_the_terminal(project):
+def test_control_characters_are_escaped(project):
     action("mine")(away)
     nodes = '- {name: "n \\e[31m", run: return 1}\n- {name: "m\\nm", uses: mine, with: {}}\n'
     (project / "w.yaml").write_text('name: "w \\e]0;x\\a"\nnodes:\n' + nodes)
@@ -371,7 +373,7 @@ def test_the_model_option_replaces_every_model_of_a_file(project, monkeypatch):
         """run: 'return 1', goto: [{if: state.again, to: later}]""",
     ],
 )
-def test_a_model_that_a_node_may_choose_is_not_asked_for(project, node):
+def test_check_accepts_a_missing_model_that_a_node_may_set(project, node):
     chooses = "{name: later, run: 'return dict(state)', goto: [{if: state.more, to: ask}]}"
     lines = [f"{{name: choose, {node}}}", "{name: ask, uses: llm.call, max_visits: 2, with: {prompt: x}}"]
     if "goto" in node:
@@ -389,7 +391,7 @@ def test_a_model_that_a_node_may_choose_is_not_asked_for(project, node):
         ([ModelError("It is away.")] * 9, "return_best", 0, "The generator failed: It is away."),
     ],
 )
-def test_the_exit_code_says_how_it_went(ran, replies, failure, code, says):
+def test_only_a_loop_that_raises_exits_with_1(ran, replies, failure, code, says):
     result = ran(*replies, failure=failure)
     assert result.exit_code == code, result.stderr
     assert says in result.stderr
@@ -422,7 +424,7 @@ nodes:
 @pytest.mark.parametrize(
     ("error", "code"), [(ModelError("It is away."), 4), (OutputError("It is prose."), 4)]
 )
-def test_a_failed_call_can_be_resumed_and_is_said_with_its_place(ran, monkeypatch, error, code):
+def test_a_failed_call_is_located_and_can_be_resumed(ran, monkeypatch, error, code):
     result = ran(error, text=ASK, words=())
     assert result.exit_code == code
     said, kept = result.stderr.splitlines()[-2:]
@@ -472,7 +474,7 @@ def test_no_keep_stores_nothing(ran):
     assert document(redraft("runs", "--json"))["runs"] == []
 
 
-def test_resuming_goes_by_the_values_of_the_first_time(ran, project, monkeypatch):
+def test_resume_uses_the_original_values(ran, project, monkeypatch):
     (project / "r.txt").write_text("of then")
     ran(
         OutputError("Bad."),
@@ -485,7 +487,7 @@ def test_resuming_goes_by_the_values_of_the_first_time(ran, project, monkeypatch
     assert model.requests[0].messages[0].content == "of then"
 
 
-def test_last_is_what_began_last_and_a_loop_stands_for_its_workflow(ran, project, monkeypatch):
+def test_resume_takes_the_id_of_a_loop_and_last_is_the_newest_run(ran, project, monkeypatch):
     ran(BAD, BAD, OutputError("Bad."), text=PROFILE + ASK.partition("nodes:\n")[2], failure="return_best")
     loop = document(redraft("runs", "--json"))["runs"][0]["run_id"]
     script_workflows(monkeypatch, "hello")
@@ -495,7 +497,7 @@ def test_last_is_what_began_last_and_a_loop_stands_for_its_workflow(ran, project
     assert "Returned: version 1" in shown.stderr
 
 
-def test_a_workflow_of_a_program_is_resumed_there(project, monkeypatch):
+def test_a_workflow_started_in_python_is_resumed_in_python(project, monkeypatch):
     script_workflows(monkeypatch, OutputError("Bad."))
     (project / "w.yaml").write_text(ASK)
 
@@ -583,7 +585,7 @@ def rows(*words, kind):
     return [row for row in document(redraft("runs", *words, "--json"))["runs"] if row["kind"] == kind]
 
 
-def test_a_workflow_is_a_row_beside_the_runs_of_its_loops(workflow):
+def test_runs_lists_a_workflow_beside_its_loops(workflow):
     run_id = workflow()
     (row,) = rows(kind="workflow")
     assert (row["name"], row["status"], row["nodes"], row["error"]) == ("two nodes", "finished", 3, "")
@@ -605,13 +607,13 @@ def test_a_workflow_is_a_row_beside_the_runs_of_its_loops(workflow):
         (("--limit", "1"), {"run"}),
     ],
 )
-def test_filters_apply_to_workflows_too(workflow, words, kinds):
+def test_filters_apply_to_workflows(workflow, words, kinds):
     workflow()
     assert {row["kind"] for row in document(redraft("runs", *words, "--json"))["runs"]} == kinds
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_its_nodes_are_shown_in_order_with_what_each_came_to(workflow, last):
+def test_show_lists_the_nodes_in_order_with_their_outcomes(workflow, last):
     run_id = workflow()
     shown = redraft("show", "last" if last else run_id).stdout
     lines = [
@@ -629,7 +631,7 @@ def test_its_nodes_are_shown_in_order_with_what_each_came_to(workflow, last):
     assert "skipped" not in shown
 
 
-def test_the_document_has_everything(workflow):
+def test_show_json_has_inputs_nodes_and_state(workflow):
     told = document(redraft("show", workflow(), "--json"))
     assert (told["kind"], told["file"], told["inputs"]) == ("workflow", "w.yaml", {"who": "Ada"})
     assert told["state"]["words"] == 3
@@ -642,7 +644,7 @@ def test_the_document_has_everything(workflow):
     assert "KeyError" in told["nodes"][1]["error"]
 
 
-def test_failed_workflows_show_the_error_and_its_node(workflow):
+def test_show_names_the_node_that_failed(workflow):
     run_id = workflow("state['nothing']", code=2)
     (row,) = rows("--status", "failed", kind="workflow")
     assert (row["run_id"], row["nodes"]) == (run_id, 3)
@@ -651,7 +653,7 @@ def test_failed_workflows_show_the_error_and_its_node(workflow):
     assert "node 'use'" in shown
 
 
-def test_a_loop_in_it_is_shown_as_a_run(workflow):
+def test_show_says_that_a_loop_is_inside_a_workflow(workflow):
     workflow()
     (run,) = rows(kind="run")
     assert "inside" in redraft("show", run["run_id"]).stdout
@@ -677,7 +679,7 @@ def kept(project):
 
 
 @pytest.mark.parametrize("command", ["why", "diff", "export"])
-def test_of_a_workflow_the_run_of_its_loop_is_meant(kept, command):
+def test_commands_for_runs_take_the_only_loop_of_a_workflow(kept, command):
     run_id = kept(ONE_LOOP)
     for word in ("last", run_id, run_id[:-3]):
         assert document(redraft(command, word, "--json"))["run_id"].startswith(f"{run_id}.")
@@ -692,14 +694,14 @@ def test_of_a_workflow_the_run_of_its_loop_is_meant(kept, command):
 
 
 @pytest.mark.parametrize("words", [("--version", "best"), ("--prompts",)])
-def test_versions_and_prompts_are_those_of_its_loops(workflow, words):
+def test_version_and_prompts_are_rejected_for_a_workflow(workflow, words):
     run_id = workflow()
     result = redraft("show", run_id, *words)
     assert result.exit_code == 2
     assert f"{words[0]} is for runs; give one of its loops: {run_id}." in " ".join(result.stderr.split())
 
 
-def test_secrets_are_withheld(workflow):
+def test_show_withholds_secrets(workflow):
     token = "ghp_" + "a1B2" * 9
     run_id = workflow(repr(token))
     for words in ((), ("--json",)):

@@ -1,4 +1,4 @@
-"""Workflows that are kept and taken up again."""
+"""Stored workflows: how they resume, also after their process was killed."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from redraft.workflow import Workflow
 DRIVER = Path(__file__).with_name("killing.py")
 
 
-def test_a_workflow_that_is_killed_anywhere_repeats_nothing_and_loses_nothing(tmp_path):
+def test_a_workflow_killed_at_any_point_resumes_without_repeating_or_losing_work(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(DRIVER.parents[1])}
     command = [sys.executable, str(DRIVER), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
@@ -85,7 +85,7 @@ def test_failed_workflows_resume_after_the_last_finished_node():
     assert done == ["one", "two", "two"]
 
 
-def test_a_run_is_resumed_by_its_id_with_the_state_it_began_with():
+def test_resume_takes_a_prefix_and_uses_the_original_values():
     store = MemoryStore()
     with pytest.raises(RuntimeError):
         kept(store, ["two"])[0].run_sync({"x": 1}, run_id="w-1")
@@ -96,7 +96,7 @@ def test_a_run_is_resumed_by_its_id_with_the_state_it_began_with():
         asyncio.run(made.resume("v"))
 
 
-def test_the_loops_of_a_workflow_are_runs():
+def test_loops_are_stored_as_runs_of_their_workflow():
     store = MemoryStore()
     result = kept(store)[0].run_sync()
     [run] = asyncio.run(Runs(store).find())
@@ -109,14 +109,14 @@ def test_the_loops_of_a_workflow_are_runs():
 @pytest.mark.parametrize(
     ("given", "name"), [({"x": 2}, "kept"), ({"x": 1}, "other")], ids=["other values", "another workflow"]
 )
-def test_an_id_belongs_to_one_workflow_with_its_values(given, name):
+def test_an_id_can_not_be_used_for_another_workflow_or_other_values(given, name):
     store = MemoryStore()
     kept(store)[0].run_sync({"x": 1}, run_id="w")
     with pytest.raises(ChangedRunError, match="'w'"):
         kept(store, text=TEXT.replace("name: kept", f"name: {name}"))[0].run_sync(given, run_id="w")
 
 
-def test_a_workflow_whose_nodes_are_others_is_another_program():
+def test_a_finished_node_can_not_be_renamed_before_resuming():
     store = MemoryStore()
     with pytest.raises(RuntimeError):
         kept(store, ["two"])[0].run_sync(run_id="w")
@@ -134,7 +134,7 @@ def test_corrected_files_resume_where_they_failed():
     assert (done, model.requests) == (["two"], [])
 
 
-def test_an_error_that_was_passed_over_is_the_same_when_it_is_resumed():
+def test_a_handled_error_is_replayed():
     store = MemoryStore()
     text = TEXT.replace("    uses: reflection.loop\n", "    uses: reflection.loop\n    on_error: continue\n")
     text = text.replace("      generator:", "      on_failure: raise\n      generator:")
@@ -155,7 +155,7 @@ def test_unstored_workflows_leave_nothing_and_can_not_be_resumed():
         made.run_sync(run_id="w")
 
 
-def test_what_ended_in_an_error_says_so():
+def test_a_failed_workflow_stores_its_error():
     store = MemoryStore()
     with pytest.raises(RuntimeError):
         kept(store, ["one"])[0].run_sync(run_id="w")

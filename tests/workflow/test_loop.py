@@ -1,3 +1,5 @@
+"""reflection.loop and reflection.correct."""
+
 import pytest
 
 from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, StoreError, WorkflowError
@@ -12,7 +14,7 @@ def scored(*scores):
 
 
 def ran(make, evaluator, correct=None, corrector=None, state=None, **params):
-    """A loop of an action that generates, and where there is one another that corrects."""
+    """Run a loop whose generator is the action `make`, and its corrector, if any, the action `correct`."""
     if correct is not None:
         corrector = {"action": "correct", **(corrector or {})}
     if corrector is not None:
@@ -60,7 +62,7 @@ def test_a_valid_first_attempt_is_the_only_one():
 @pytest.mark.parametrize(
     ("on_failure", "n"), [({}, 2), ({"on_failure": "return_best"}, 2), ({"on_failure": "return_last"}, 3)]
 )
-def test_the_result_without_a_valid_attempt(on_failure, n):
+def test_on_failure_chooses_the_returned_attempt(on_failure, n):
     value = ran(scored(0.2, 0.7, 0.5), BY_SCORE, **on_failure)
     assert value["n"] == value["reflection_output"]["n"] == n
     assert value["reflection_best"] == {"s": 0.7, "n": 2}
@@ -68,12 +70,12 @@ def test_the_result_without_a_valid_attempt(on_failure, n):
     assert value["reflection_errors"] == value["reflection_history"][n - 1]["errors"]
 
 
-def test_ties_keep_the_earliest():
+def test_the_earliest_of_equal_attempts_is_the_best():
     value = ran(scored(0.4, 0.6, 0.6), BY_SCORE)
     assert value["reflection_best"]["n"] == value["n"] == 2
 
 
-def test_one_attempt_is_singular():
+def test_the_message_counts_one_attempt_in_the_singular():
     with pytest.raises(ReflectionFailedError, match=r"No valid output in 1 attempt\."):
         ran(scored(0.2), BY_SCORE, on_failure="raise", max_iterations=1)
 
@@ -111,7 +113,7 @@ OBJECT = {"type": "schema", "schema": SCHEMA}
 
 @pytest.mark.parametrize("text", ["no JSON at all", '{"name": "Ada", "age"', "[1]", '"Ada"'])
 @pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
-def test_text_is_no_candidate_for_the_schema_of_an_object(text, on_failure):
+def test_text_is_never_the_best_where_the_schema_expects_an_object(text, on_failure):
     correct = making(text)
     value = ran(making(text), OBJECT, correct=correct, on_failure=on_failure, max_iterations=2)
     shown = value["reflection_output"]  # still there to be looked at, and to be corrected
@@ -121,7 +123,7 @@ def test_text_is_no_candidate_for_the_schema_of_an_object(text, on_failure):
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_the_best_is_the_candidate_among_texts_without_json(at):
+def test_the_only_attempt_with_json_is_the_best(at):
     made: list = ["no JSON at all"] * 3
     made[at] = {"age": "many"}
     value = ran(making(*made), OBJECT)
@@ -132,13 +134,13 @@ def test_the_best_is_the_candidate_among_texts_without_json(at):
 @pytest.mark.parametrize(
     "schema", [{"type": "string", "minLength": 99}, {"anyOf": [{"type": "object"}, {"minLength": 99}]}]
 )
-def test_text_is_a_candidate_for_a_schema_of_text(schema):
+def test_text_can_be_the_best_where_the_schema_allows_it(schema):
     value = ran(making("short"), {"type": "schema", "schema": schema}, max_iterations=1)
     assert value["reflection_best"] == value["result"] == "short"
 
 
 @pytest.mark.parametrize("evaluator", [scoring("0.0"), scoring("5")], ids=["scored 0", "failed"])
-def test_the_best_attempt_has_an_output(evaluator):
+def test_an_attempt_without_output_is_never_the_best(evaluator):
     value = ran(making(ValueError("boom"), "something"), evaluator, max_iterations=2)
     assert value["reflection_best"] == value["reflection_output"] == value["result"] == "something"
 
@@ -152,7 +154,7 @@ def test_a_corrector_that_returns_nothing_costs_an_attempt(nothing):
     assert "corrector" in value["reflection_history"][1]["errors"][0]["message"]
 
 
-def test_a_corrector_after_a_generator_that_failed_has_nothing_to_correct():
+def test_after_a_failed_generator_the_generator_runs_again():
     make, correct = making(ValueError("boom"), "draft"), making("good")
     value = ran(make, scoring("output == 'good'"), correct=correct)
     assert [entry["output"] for entry in value["reflection_history"]] == [None, "draft", "good"]
@@ -222,7 +224,7 @@ def test_the_names_of_a_custom_evaluator():
         ("do more", "feedback", [{"a": 1}, {"a": 2, "told": "do more"}]),
     ],
 )
-def test_code_and_actions_correct_alike(corrected, apply, outputs, by):
+def test_apply_decides_between_feedback_and_the_next_output(corrected, apply, outputs, by):
     def make(state):
         made = {"a": state["reflection_iteration"]}
         if "hint" in state:
@@ -246,7 +248,7 @@ def test_ambiguous_feedback_warns_once(corrected, warned, caplog):
     assert caplog.text.count("apply: replace") == warned
 
 
-def test_an_object_from_a_model_is_feedback_too():
+def test_an_object_from_a_model_is_feedback():
     params = {"generator": {"action": "make"}, "evaluator": scoring("output == 'told more'")}
     corrector = {**PROMPTED, "prompt": "What is wrong?", "schema": {"type": "object"}}
     models = {"gpt-4": ScriptedModel(['{"hint": "more"}'])}
@@ -299,7 +301,7 @@ def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told
     assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is told
 
 
-def test_the_keys_of_the_output_never_replace_documented_ones():
+def test_keys_of_the_output_never_replace_documented_ones():
     output = {"name": "Ada", "success": "mine", "valid": 3, "reflection_best": 1, "exhausted": 2}
     value = ran(making(output), ALWAYS)
     assert value["name"] == "Ada"
@@ -310,12 +312,12 @@ def test_the_keys_of_the_output_never_replace_documented_ones():
 
 
 @pytest.mark.parametrize("output", ["text", [1, 2], 5, 1.5, True])
-def test_an_output_that_is_no_object_is_the_result(output):
+def test_an_output_other_than_an_object_goes_under_result(output):
     value = ran(making(output), ALWAYS)
     assert value["result"] == value["reflection_output"] == output
 
 
-def test_coercion_is_kept_in_the_output():
+def test_the_output_has_the_coerced_values():
     value = ran(making('{"name": "Ada", "age": "36"}'), {"type": "schema", "schema": SCHEMA})
     assert (value["success"], value["age"]) == (True, 36)
 
@@ -329,7 +331,7 @@ def test_errors_of_a_schema_have_paths_and_suggestions():
     assert value["reflection_history"][0]["suggestions"]
 
 
-def test_a_provider_that_fails_for_good_is_a_failed_attempt():
+def test_a_permanent_model_error_is_a_failed_attempt():
     value = loop(
         generator={**PROMPTED, "prompt": "Write."},
         evaluator=ALWAYS,
@@ -339,7 +341,7 @@ def test_a_provider_that_fails_for_good_is_a_failed_attempt():
     assert "refused" in value["reflection_history"][0]["errors"][0]["message"]
 
 
-def test_a_loop_in_another_language():
+def test_a_loop_in_lua_and_prolog():
     value = loop(
         generator={"language": "lua", "run": "return {n = reflection_iteration}"},
         evaluator={"type": "custom", "language": "prolog", "run": "valid :- output(O), O = _{n: N}, N >= 2."},
@@ -371,7 +373,7 @@ HINTING = {**FIXING, "schema": {"type": "object"}}
         (judged_by("All of {{ state | tojson }}"), None, 3),
     ],
 )
-def test_a_judge_that_reads_more_is_asked_again_about_the_same_output(evaluator, corrector, asked):
+def test_a_judge_is_asked_again_about_the_same_output_if_its_prompt_reads_more(evaluator, corrector, asked):
     model = ScriptedModel(['{"valid": false, "score": 0.1}'] * 3)
     params = {"generator": {"action": "make"}, "evaluator": evaluator, "corrector": corrector}
     state, given = {"n": 2, "hint": None}, {key: value for key, value in params.items() if value}
@@ -383,7 +385,7 @@ def test_a_judge_that_reads_more_is_asked_again_about_the_same_output(evaluator,
 
 
 @pytest.mark.parametrize("name", ["reflection_iteration", "state['reflection_iteration']"])
-def test_code_that_judges_is_asked_again_about_the_same_output(name):
+def test_evaluator_code_runs_again_for_the_same_output(name):
     value = ran(making("same"), scoring(f"{name} == 3"))
     assert [entry["valid"] for entry in value["reflection_history"]] == [False, False, True]
 
@@ -394,7 +396,7 @@ WEAK = '{"valid": false, "score": 0.2}'
 
 
 def cut_short(*verdicts, **params):
-    """A loop whose judge answers with these verdicts, of which the last is an error."""
+    """Run a loop whose judge gives these verdicts, the last of which is an error."""
     models = {"gpt-4": ScriptedModel([*verdicts])}
     given = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 5, **params}
     return act("reflection.loop", None, {"make": making("a", "b", "c")}, models, **given)
@@ -461,7 +463,7 @@ def corrected(state=STATE, reply=None, actions=None, **params):
         ({"corrector_action": "mend", "prompt": "p {{ state.reflection_output }}"}, "mended"),
     ],
 )
-def test_correctors(params, output):
+def test_correct_returns_the_corrected_output(params, output):
     value, _ = corrected(STATE | {"reflection_iteration": 2}, actions={"mend": making("mended")}, **params)
     assert value == {"corrected_output": output, "success": True}
 
@@ -475,19 +477,19 @@ def test_correctors(params, output):
         ({"a": 0}, "no JSON at all", "no JSON at all"),
     ],
 )
-def test_a_model_corrects_what_the_prompt_shows(data, reply, output):
+def test_a_prompt_is_answered_by_a_model(data, reply, output):
     prompt = "Mend {{ state.reflection_output | tojson }}: {{ state.reflection_errors[0].message }}"
     value, asked = corrected(reply=reply, data=data, prompt=prompt, model="gpt-4")
     assert value == {"corrected_output": output, "success": True}
     assert asked[0].messages[0].content.endswith(": not good")
 
 
-def test_without_a_loop_before_it_it_is_the_first_iteration():
+def test_outside_a_loop_the_iteration_is_1():
     value, _ = corrected(run="return reflection_iteration")
     assert value == {"corrected_output": 1, "success": True}
 
 
-def test_own_actions_get_the_prompt_and_the_state():
+def test_a_corrector_action_gets_the_prompt_and_the_state():
     mend = making("mended")
     corrected(actions={"mend": mend}, corrector_action="mend", prompt="p {{ state.reflection_output }}")
     [(state, params)] = mend.seen
@@ -504,13 +506,13 @@ def test_own_actions_get_the_prompt_and_the_state():
         ("result = nothing", "nothing"),
     ],
 )
-def test_what_can_t_be_corrected_stays_as_it_was_and_says_why(run, why):
+def test_a_failed_correction_returns_the_unchanged_data_and_the_error(run, why):
     value, _ = corrected(run=run)
     assert why in value.pop("error")
     assert value == {"corrected_output": "bad", "success": False}
 
 
-def test_an_empty_reply_says_why_nothing_was_corrected():
+def test_an_empty_reply_is_a_failed_correction():
     value, _ = corrected(reply=" ", prompt="p", model="gpt-4")
     assert value == {
         "corrected_output": "bad",
@@ -519,7 +521,7 @@ def test_an_empty_reply_says_why_nothing_was_corrected():
     }
 
 
-def test_a_provider_that_fails_is_raised():
+def test_correct_raises_permanent_model_errors():
     with pytest.raises(ModelError, match="refused"):
         corrected(reply=ModelError("refused"), prompt="p", model="gpt-4")
 
@@ -536,6 +538,6 @@ def test_a_provider_that_fails_is_raised():
         ({"prompt": "p", "error": []}, "did you mean 'errors'"),
     ],
 )
-def test_wrong_parameters_are_refused(params, said):
+def test_correct_rejects_invalid_parameters(params, said):
     with pytest.raises(WorkflowError, match=said):
         corrected(actions={"mend": making("mended")}, **params)

@@ -1,3 +1,5 @@
+"""Running a workflow: results and state, conditions, gotos, errors, own actions, events."""
+
 import asyncio
 import logging
 import math
@@ -142,7 +144,7 @@ def test_a_second_loop_replaces_the_verdict_of_the_first():
         ("false", False),
     ],
 )
-def test_when(condition, runs):
+def test_when_skips_a_node(condition, runs):
     result = ran(f"- {{name: n, run: return 1, when: {condition}}}", {"x": 2, "empty": [], "no": "No"})
     assert (result.nodes == ("n",)) is runs
 
@@ -167,14 +169,14 @@ ABC = "- {{name: a, run: return 1{}}}\n- {{name: b, run: return 1{}}}\n- {{name:
         (", when: false, max_visits: 3", ", goto: a", "", "bbbc"),
     ],
 )
-def test_gotos(a, b, c, nodes):
+def test_goto_chooses_the_next_node(a, b, c, nodes):
     assert "".join(ran(ABC.format(a, b, c), {"x": True, "y": False}).nodes) == nodes
 
 
 @pytest.mark.parametrize(
     ("on_error", "nodes"), [("continue", ["n", "m", "l"]), ("l", ["n", "l"]), ("end", ["n"])]
 )
-def test_on_error(on_error, nodes, caplog):
+def test_on_error_chooses_the_next_node(on_error, nodes, caplog):
     text = f"- {{name: n, uses: fail, on_error: {on_error}, output: o}}\n- {{name: m, run: return 1}}\n"
     with caplog.at_level(logging.WARNING, "redraft"):
         result = ran(text + "- {name: l, run: return 1}", actions={"fail": failing})
@@ -216,21 +218,17 @@ FAILING_LOOP = """
 
 
 @pytest.mark.parametrize(
-    ("evaluator", "kind", "requests"),
-    [
-        ("{type: custom, run: result = False}", "ReflectionFailedError", 2),
-        ("{type: llm, model: bad, prompt: p}", "ReflectionFailedError", 2),
-    ],
+    "evaluator", ["{type: custom, run: result = False}", "{type: llm, model: bad, prompt: p}"]
 )
-def test_the_usage_of_a_failed_loop_counts(evaluator, kind, requests):
+def test_the_usage_of_a_failed_loop_counts(evaluator):
     refused = ModelError("refused", usage=TokenUsage(requests=1))
     models = {"m": ScriptedModel(["a", "b"]), "bad": ScriptedModel([refused])}
     result = ran(FAILING_LOOP % evaluator, models=models)
-    assert result.state["error"]["type"] == kind
-    assert result.usage.requests == requests
+    assert result.state["error"]["type"] == "ReflectionFailedError"
+    assert result.usage.requests == 2
 
 
-def test_an_error_of_a_node_keeps_its_type_and_gets_its_place():
+def test_an_error_keeps_its_type_and_gets_a_note_with_its_place():
     with pytest.raises(ValueError, match="boom") as caught:
         ran("- {name: n, uses: fail}", actions={"fail": failing})
     assert caught.value.__notes__ == ["workflow, line 3, node 'n'"]
@@ -272,7 +270,7 @@ def synchronous(state, x, **others):
 
 
 @pytest.mark.parametrize("fn", [asynchronous, synchronous])
-def test_own_actions(fn):
+def test_own_actions_may_be_async(fn):
     text = "- {name: n, uses: mine, with: {x: '{{ state.z }}', y: 5}}"
     assert ran(text, {"z": 1}, actions={"mine": fn}).state == {"z": 1, "sum": 7}
 
@@ -316,7 +314,7 @@ def test_registered_actions_and_the_actions_argument(monkeypatch):
     assert mine({}) == {"from": "registered"}
 
 
-def test_a_fake_in_place_of_a_built_in_action():
+def test_an_own_action_can_replace_a_built_in_one():
     fake = making('{"a": 1}')
     text = (
         "- name: n\n  uses: reflection.loop\n  with:\n    generator: {action: llm_call, prompt: p}\n"
@@ -362,7 +360,7 @@ def test_run_action():
         ({"messages": [{"role": "user", "content": "{{ state.data }}"}]}, [("user", '{"a": 1}')]),
     ],
 )
-def test_llm_call(params, messages):
+def test_llm_call_renders_its_parameters(params, messages):
     model = ScriptedModel(["reply"])
     state = {"who": "Ada", "data": {"a": 1}, "said": [{"role": "user", "content": "said"}]}
 
@@ -386,7 +384,7 @@ def test_llm_call(params, messages):
         (" ", None),
     ],
 )
-def test_llm_call_with_a_schema(reply, value):
+def test_llm_call_with_a_schema_returns_data(reply, value):
     schema = {"required": ["a"], "properties": {"a": {"type": "integer"}}}
     text = f"- {{name: n, uses: llm.call, output: o, with: {{model: m, prompt: p, schema: {schema}}}}}"
     models = {"m": ScriptedModel([reply])}
@@ -409,7 +407,7 @@ LOOP = """
 """
 
 
-def told(events):
+def names_of(events):
     kinds = (NodeStarted, NodeFinished, WorkflowFinished, VersionEvaluated)
     return [
         (type(one).__name__, one.node if isinstance(one, NodeStarted | NodeFinished) else "")
@@ -430,11 +428,11 @@ EVENTS = [
 ]
 
 
-def test_the_stream_yields_the_same_events():
+def test_listeners_and_streams_get_the_same_events():
     heard = []
     actions = {"make": making(1, 2), "fail": failing}
     made(LOOP, actions).run_sync(on_event=heard.append)
-    assert told(heard) == EVENTS
+    assert names_of(heard) == EVENTS
     skipped, bad = heard[0], heard[-2]
     assert (skipped.skipped, bad.error) == (True, "boom")
     assert heard[-1].result.nodes == ("n", "bad")
@@ -442,7 +440,7 @@ def test_the_stream_yields_the_same_events():
     async def main():
         return [event async for event in made(LOOP, {**actions, "make": making(1, 2)}).stream()]
 
-    assert told(asyncio.run(main())) == EVENTS
+    assert names_of(asyncio.run(main())) == EVENTS
 
 
 def test_leaving_the_stream_early_cancels_the_workflow():
@@ -488,7 +486,7 @@ def test_one_workflow_runs_many_times_at_once():
     assert [result.state["x"] for result in asyncio.run(main())] == [8 * number for number in range(20)]
 
 
-def test_it_runs_inside_a_running_event_loop():
+def test_run_sync_works_inside_a_running_event_loop():
     async def main():
         return ran("- {name: n, run: return 1}").state
 
@@ -519,7 +517,7 @@ def test_an_error_in_code_names_the_line_of_the_file(run, language, line):
     assert f"script, line {caught.value.__cause__.line}," in str(caught.value)
 
 
-def test_a_message_may_end_with_a_question_mark():
+def test_a_suggestion_ends_with_a_question_mark():
     text = "name: x\nnodes:\n  - {name: a, uses: llm.call, with: {prompt: hi}}\n"
     with pytest.raises(WorkflowError, match=r"Did you mean 'openai:gpt-4o'\?$"):
         Workflow.from_text(text, keep=False).run_sync({"model": "opnai:gpt-4o"})

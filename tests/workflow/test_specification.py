@@ -56,7 +56,7 @@ def test_the_complete_example_reads_fences_and_coerces():
     assert state["age"] == 36
 
 
-def test_the_complete_example_says_when_it_failed():
+def test_the_complete_example_reports_failure():
     state, asked = run(COMPLETE_EXAMPLE, *['{"name": "Ada"}'] * 3, state={"request": "a user"})
     assert state["message"] == "Failed to generate valid profile"
     assert state["best_attempt"] == {"name": "Ada"}
@@ -69,7 +69,7 @@ def test_the_complete_example_says_when_it_failed():
     [(SCHEMA_EVALUATOR, []), (LLM_EVALUATOR, ['{"valid": true}']), (CUSTOM_EVALUATOR, [])],
     ids=["schema", "llm", "custom"],
 )
-def test_generators_and_evaluators(generator, evaluator, verdicts):
+def test_each_generator_works_with_each_evaluator(generator, evaluator, verdicts):
     drafts = [USER] if generator == GENERATOR_BY_ACTION else []
     state, asked = run(loop_file(generator, evaluator), *drafts, *verdicts)
     assert state["success"] is True
@@ -84,7 +84,7 @@ def test_generators_and_evaluators(generator, evaluator, verdicts):
         ]
 
 
-def test_the_corrector_mends_what_the_evaluator_found():
+def test_the_corrector_gets_the_errors_of_the_evaluator():
     file = loop_file(GENERATOR_BY_ACTION, CUSTOM_EVALUATOR, CORRECTOR)
     state, asked = run(file, NOBODY, USER)
     assert state["success"] is True
@@ -95,12 +95,12 @@ def test_the_corrector_mends_what_the_evaluator_found():
     assert state["reflection_history"][0]["score"] == 0.5
 
 
-def test_the_custom_evaluator_says_what_is_no_json():
+def test_the_custom_evaluator_reports_invalid_json():
     state, _ = run(loop_file(GENERATOR_BY_ACTION, CUSTOM_EVALUATOR, max_iterations=1), "nothing")
     assert state["reflection_errors"] == [{"message": "Invalid JSON"}]
 
 
-def test_the_return_values():
+def test_a_loop_returns_the_documented_keys():
     good, _ = run(loop_file(GENERATOR_BY_ACTION, SCHEMA_EVALUATOR, CORRECTOR), NOBODY, USER)
     assert set(good) == RETURNED | {"name", "email"}
     assert (good["reflection_iteration"], good["reflection_errors"]) == (2, [])
@@ -152,7 +152,7 @@ def test_the_example_of_correct():
         (["I can't write that.", "{}", ModelError("refused")], "Default content"),
     ],
 )
-def test_graceful_degradation(replies, content):
+def test_the_default_content_is_used_only_without_a_valid_output(replies, content):
     state, _ = run(node_file(GRACEFUL_DEGRADATION), *replies)
     assert state["content"] == content
 

@@ -12,7 +12,7 @@ VALID = {"success": True, "valid": True, "score": 1.0, "errors": [], "suggestion
 
 
 def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **params):
-    """What an llm evaluator makes of a reply, and what it asked."""
+    """Return the verdict that an llm evaluator reads from a reply, and its requests."""
     model = ScriptedModel([reply, *more])
     value = act(
         "reflection.evaluate",
@@ -25,7 +25,7 @@ def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **pa
 
 
 def coded(run, language="python", data="the output", state=None, **params):
-    """What an evaluator of code says."""
+    """Return the verdict of code."""
     return act(
         "reflection.evaluate", state, data=data, evaluator_type="custom", language=language, run=run, **params
     )
@@ -41,7 +41,7 @@ def coded(run, language="python", data="the output", state=None, **params):
         ("no JSON", False),
     ],
 )
-def test_a_schema_is_the_default(data, valid):
+def test_the_default_evaluator_is_a_schema(data, valid):
     value = act("reflection.evaluate", data=data, schema=SCHEMA)
     assert list(value) == ["success", "valid", "score", "errors", "suggestions"]
     assert value["valid"] is valid
@@ -49,7 +49,7 @@ def test_a_schema_is_the_default(data, valid):
     assert bool(value["errors"]) is bool(value["suggestions"]) is not valid
 
 
-def test_data_is_the_output_of_the_loop_before_unless_given():
+def test_data_defaults_to_the_output_of_the_last_loop():
     state = {"reflection_output": {"name": "Ada", "age": 1}, "other": {"age": 1}}
     assert act("reflection.evaluate", state, schema=SCHEMA) == VALID
     assert act("reflection.evaluate", state, data="{{ state.other }}", schema=SCHEMA)["valid"] is False
@@ -77,7 +77,7 @@ def test_data_is_the_output_of_the_loop_before_unless_given():
         ('<think>{"score": 1.0}?\n</think>\n{"score": 0.1}', False, 0.1, []),
     ],
 )
-def test_a_judges_reply_is_read(reply, valid, score, errors):
+def test_verdicts_in_a_judges_reply(reply, valid, score, errors):
     value, asked = judged(reply)
     assert len(asked) == 1
     assert (value["success"], value["valid"], value["score"]) == (True, valid, score)
@@ -109,7 +109,7 @@ def test_a_judges_reply_is_read(reply, valid, score, errors):
         "The output is not valid, since it lacks a name.",
     ],
 )
-def test_replies_without_a_verdict_are_requested_again_and_never_valid(reply):
+def test_a_reply_without_a_verdict_is_requested_once_more_and_never_valid(reply):
     value, asked = judged(reply, reply)
     assert len(asked) == 2
     assert (value["success"], value["valid"], value["score"]) == (False, False, None)
@@ -118,7 +118,7 @@ def test_replies_without_a_verdict_are_requested_again_and_never_valid(reply):
     assert value == VALID
 
 
-def test_the_scale_of_the_scores_may_be_declared():
+def test_score_max_declares_the_scale():
     assert judged('{"score": 85}', score_max=100)[0]["score"] == 0.85
     assert act("reflection.evaluate", data="x", evaluator_type="custom", run="result = 4", score_max=5)[
         "score"
@@ -126,19 +126,19 @@ def test_the_scale_of_the_scores_may_be_declared():
 
 
 @pytest.mark.parametrize(
-    ("prompt", "state", "shown"),
+    "prompt",
     [
-        ("Judge it.", None, 1),
-        ("Judge {{ state.reflection_output }}.", None, 1),
-        ("Judge {{ state.reflection_output | tojson }}.", None, 1),
-        ("Judge {{ state['reflection_output'] }}.", None, 1),
-        ("Judge {{ state.other }}.", {"other": 1}, 1),
-        ("Is the reflection_output fine?", None, 1),
+        "Judge it.",
+        "Judge {{ state.reflection_output }}.",
+        "Judge {{ state.reflection_output | tojson }}.",
+        "Judge {{ state['reflection_output'] }}.",
+        "Judge {{ state.other }}.",
+        "Is the reflection_output fine?",
     ],
 )
-def test_the_output_is_put_into_the_prompt_once(prompt, state, shown):
-    _, asked = judged('{"valid": true}', prompt=prompt, state=state)
-    assert asked[0].messages[-1].content.count("the output") == shown
+def test_the_prompt_shows_the_output_once(prompt):
+    _, asked = judged('{"valid": true}', prompt=prompt, state={"other": 1})
+    assert asked[0].messages[-1].content.count("the output") == 1
     assert asked[0].role == "evaluation"
 
 
@@ -171,12 +171,12 @@ def test_the_model_comes_from_the_state_the_file_or_the_settings(place, monkeypa
     assert made.usage.requests == 1
 
 
-def test_a_provider_that_fails_for_good_is_raised():
+def test_a_permanent_model_error_is_raised():
     with pytest.raises(ModelError, match="refused"):
         judged(ModelError("refused"))
 
 
-def test_what_a_judge_used_is_counted():
+def test_the_usage_of_a_judge_counts():
     reply = ChatReply('{"valid": true}', usage=TokenUsage(10, 5, requests=1, cost_usd=0.5))
     text = (
         "name: t\nnodes:\n- {name: n, uses: reflection.evaluate, "
@@ -216,7 +216,7 @@ PYTHON, LUA, PROLOG = "python", "lua", "prolog"
          {"valid": False, "score": 0.25, "errors": [{"message": "too short"}]}),
     ],
 )  # fmt: skip
-def test_what_code_says(language, run, expected):
+def test_verdicts_of_code(language, run, expected):
     value = coded(run, language)
     assert {key: value[key] for key in expected} == expected
 
@@ -237,14 +237,14 @@ def test_what_code_says(language, run, expected):
         (PROLOG, "valid :- no_such_thing.", "no_such_thing"),
     ],
 )
-def test_code_that_says_nothing_of_use_makes_the_attempt_invalid(language, run, said):
+def test_code_without_a_verdict_makes_the_attempt_invalid(language, run, said):
     value = coded(run, language)
     assert (value["success"], value["valid"], value["score"]) == (False, False, 0.0)
     assert value["errors"][0]["message"].startswith("The evaluator failed: ")
     assert said in value["errors"][0]["message"]
 
 
-def test_whole_python_runs_in_the_jailed_child():
+def test_the_process_sandbox_has_the_standard_library():
     value = coded("import collections\nresult = collections.Counter(output)['t'] == 3", sandbox="process")
     assert value == VALID
 
@@ -263,12 +263,12 @@ def test_whole_python_runs_in_the_jailed_child():
         ({"evaluator_type": "custom", "run": "x", "language": "ruby"}, "ruby"),
     ],
 )
-def test_wrong_parameters_are_refused(params, said):
+def test_invalid_parameters_are_rejected(params, said):
     with pytest.raises(WorkflowError, match=said):
         act("reflection.evaluate", data=1, **params)
 
 
-def test_a_schema_s_braces_are_its_own():
+def test_braces_in_a_schema_are_not_templates():
     schema = {"properties": {"a": {"const": "{{ state.x }}"}}}
     state = {"reflection_output": json.dumps({"a": "{{ state.x }}"})}
     assert act("reflection.evaluate", state, schema=schema) == VALID

@@ -1,4 +1,4 @@
-"""Workflows among the runs, and the page of one: its nodes, its loops' runs, what it came to."""
+"""Workflows in the dashboard: their rows among the runs, and the page of each."""
 
 import asyncio
 from dataclasses import replace
@@ -19,7 +19,7 @@ from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_workflows import kept
 
 
-def test_a_workflow_is_a_row_above_its_loops():
+def test_the_page_of_runs_lists_a_workflow_above_its_loops():
     client = pages(kept("w"))
     seen = Seen(client.get("/runs").text)
     assert "Workflow two nodes" in seen.words
@@ -46,13 +46,13 @@ def test_a_workflow_is_a_row_above_its_loops():
         ("?reason=quality_met", {"run"}),
     ],
 )
-def test_filters_choose_among_workflows_too(query, kinds):
+def test_filters_apply_to_workflows(query, kinds):
     found = pages(kept("w")).get(f"/runs.json{query}").json()["runs"]
     assert {row["kind"] for row in found} == kinds
 
 
 @pytest.mark.parametrize("query", ["?inner=1", "?name=two+nodes", "?status=finished"])
-def test_a_page_after_a_page_shows_each_once(tmp_path, monkeypatch, query):
+def test_paging_shows_each_row_once(tmp_path, monkeypatch, query):
     monkeypatch.setattr("redraft.history.runs_page.MOST", 3)
     store = kept(*(f"w{number}" for number in range(4)), store=SqliteStore(tmp_path / "r.db"))
     client, seen, older = pages(store), [], ""
@@ -80,7 +80,7 @@ def test_the_page_shows_nodes_loops_and_values():
     assert "/workflows/w" in Seen(client.get(f"/runs/{loop}").text).links
 
 
-def test_the_document_is_what_the_command_prints():
+def test_the_json_page_has_inputs_and_nodes():
     document = pages(kept("w", inputs={"who": "Ada"})).get("/workflows/w.json").json()
     assert (document["kind"], document["inputs"], document["status"]) == (
         "workflow",
@@ -98,7 +98,7 @@ def test_failed_workflows_show_the_error():
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "told"),
+    ("path", "status", "message"),
     [
         ("/workflows/unknown", 404, "There is no workflow &#39;unknown&#39; here"),
         ("/workflows/a-run", 404, "There is no workflow"),
@@ -106,37 +106,37 @@ def test_failed_workflows_show_the_error():
         ("/runs?before=unknown", 404, "here to page from"),
     ],
 )
-def test_missing_workflows_are_reported(path, status, told):
+def test_missing_workflows_are_reported(path, status, message):
     store = MemoryStore()
     put(store, described("a-run"))
     answer = pages(store).get(path)
-    assert (answer.status_code, told in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
-def test_a_damaged_workflow_is_the_stores_fault():
+def test_a_damaged_record_answers_503():
     store = kept("w")
     asyncio.run(store.put(Record("workflow", "w", {"name": 3})))
     for path in ("/runs", "/workflows/w"):
         assert pages(store).get(path).status_code == 503
 
 
-async def say(store, text):
-    """Put a text wherever a kept workflow may have one."""
+async def put_everywhere(store, text):
+    """Put a text into every field of a stored workflow that may hold one."""
     flow = await store.get("workflow", "w")
-    told = {"name": text, "file": text, "inputs": {text: text}, "state": {text: text}, "error": text}
-    await store.put(replace(flow, data={**flow.data, **told}))
+    fields = {"name": text, "file": text, "inputs": {text: text}, "state": {text: text}, "error": text}
+    await store.put(replace(flow, data={**flow.data, **fields}))
     for step in await store.find("step", prefix="w/"):
         if "/" not in step.key.removeprefix("w/"):
             error = {"type": text, "message": text} if step.data.get("error") else None
             result = None if error else {"value": {"valid": text, text: text}}
-            said = {"name": f"node {text}", "result": result, "error": error}
-            await store.put(replace(step, data={**step.data, **said}))
+            fields = {"name": f"node {text}", "result": result, "error": error}
+            await store.put(replace(step, data={**step.data, **fields}))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_comes_from_a_workflow_is_inert(text):
+def test_texts_of_a_workflow_are_escaped(text):
     store = kept("w")
-    asyncio.run(say(store, text))
+    asyncio.run(put_everywhere(store, text))
     client = pages(store)
     for path in ("/runs", "/workflows/w"):
         answer = client.get(path)
@@ -149,7 +149,7 @@ def test_what_comes_from_a_workflow_is_inert(text):
         assert client.get(f"{path}.json").json()
 
 
-def test_a_secret_in_it_is_withheld(monkeypatch):
+def test_secrets_are_withheld(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
     client = pages(kept("w", inputs={"x": f"say {secret}"}, gave=f"{secret} it was"))
@@ -159,7 +159,7 @@ def test_a_secret_in_it_is_withheld(monkeypatch):
         assert "zeppelin" not in answer.text
 
 
-def test_one_at_work_moves_until_its_process_is_gone():
+def test_fingerprints_change_until_the_process_is_gone():
     async def main():
         store = MemoryStore()
         project = Project(store, "a store")
