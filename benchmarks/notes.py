@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from _measure import options, publish, server, table
 
+from redraft.notes.learner import Learner
 from redraft.notes.note import TaskReflection
 from redraft.notes.store import (
     InMemoryReflectionStore,
@@ -18,7 +19,6 @@ from redraft.notes.store import (
     SqliteReflectionStore,
 )
 from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task
-from redraft.notes.task_run import note_for_run
 from redraft.types import Task as Asked
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def waits(stores: Mapping[str, NoteStore]) -> dict[str, list[float]]:
         names = list(stores) if number % 2 else list(reversed(stores))
         for name in names:
             started = perf_counter()
-            given = await note_for_run(TASK, CONFIG, stores[name], {"year": "2026"}, f"later {number}")
+            given = await Learner(TASK, CONFIG, stores[name]).choose_note(f"later {number}", {"year": "2026"})
             found[name].append((perf_counter() - started) * 1e3)
             assert given.version == REVISIONS
             assert given.tokens > MAX_TOKENS / 2

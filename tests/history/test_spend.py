@@ -12,6 +12,7 @@ from redraft.history.spend import MOST, OtherSpend, SpendTally, _day_rows
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin, task_digest
+from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
@@ -221,7 +222,7 @@ def test_each_cycle_is_counted_once():
 def noted(run_id="noted"):
     store = MemoryStore()
     put(store, described(run_id, usage_by_role={"generation": CALL}))
-    asyncio.run(RunKey(run_id, store).note("reflection", Learned(usage=CALL + CALL)))
+    asyncio.run(checkpoint.save(RunKey(run_id, store), "reflection", Learned(usage=CALL + CALL)))
     return store
 
 

@@ -14,7 +14,6 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.history.changes import Comparison, comparison, strip_versions
 from redraft.history.spend import OF_A_NOTE
-from redraft.loop.keeper import NOTED
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import (
     AT_WORK,
@@ -26,6 +25,7 @@ from redraft.loop.runs import (
     Why,
     state_of,
 )
+from redraft.notes.checkpoint import CHECKPOINT
 from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED
@@ -70,7 +70,7 @@ async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
     calls = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
-    noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
+    noted = await request.project.store.get(CHECKPOINT, f"{kept.record.run_id}{OF_A_NOTE}")
     if noted is not None:
         roles["note"] = from_record(Learned, noted.data["value"]).usage
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}

@@ -17,9 +17,9 @@ from redraft.cycles.agents import Agents
 from redraft.cycles.records import UNFINISHED
 from redraft.cycles.web import KEPT_OPEN, AgentList
 from redraft.errors import ConfigError
-from redraft.loop.keeper import NOTED
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
+from redraft.notes.checkpoint import CHECKPOINT
 from redraft.notes.learner import Learned
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.run_index import RunQuery, Totals, run_index
@@ -344,7 +344,7 @@ class OtherSpend:
                     await view.aclose()
 
     async def _notes_after(self, last: Record | None) -> list[Record]:
-        return await self._store.find(NOTED, newest_first=True, after=last, limit=PAGE_SIZE)
+        return await self._store.find(CHECKPOINT, newest_first=True, after=last, limit=PAGE_SIZE)
 
     def _count_note(self, record: Record) -> bool:
         if record.key.endswith(OF_A_NOTE) and intact([record]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -12,7 +11,7 @@ from pathlib import PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from redraft._codec import from_record, to_json, to_record
+from redraft._codec import from_record, to_json
 from redraft._steps import direct
 from redraft.errors import ConfigError, StoreError
 from redraft.events import RunFinished, RunStarted, VersionEvaluated
@@ -25,7 +24,7 @@ from redraft.stores.base import Record, Store
 from redraft.stores.location import project_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Collection
 
     from redraft.loop.record import Status
     from redraft.loop.run import RunOptions, Verbs
@@ -212,41 +211,6 @@ class RunKey:
     def derived(self, suffix: str) -> RunKey:
         """Return the key of a part or another attempt, whose id is this one with a suffix."""
         return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes)
-
-    async def once(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
-        """Return what was noted by this name, or call `fn` and note what it returns; failures are not noted.
-
-        Raises `StoreError` if an id was given and the store can't be read; failing to write costs no result.
-        """
-        if (noted := await self.noted(name, returns)) is not None:
-            return noted
-        value = await fn()
-        await self.note(name, value)
-        return value
-
-    async def noted(self, name: str, returns: type[R]) -> R | None:
-        """Return what was noted by this name, if anything was."""
-        if self.store is None or not self.resumes:
-            return None
-        record = await self.store.get(NOTED, f"{self.run_id}/{name}")
-        return None if record is None else from_record(returns, record.data["value"])
-
-    async def note(self, name: str, value: Any) -> None:
-        """Note a value for when the run is resumed; if that fails, log it."""
-        if self.store is None:
-            return
-        try:
-            await self.store.put_if_absent(
-                Record(NOTED, f"{self.run_id}/{name}", {"value": to_record(value)})
-            )
-        except StoreError as error:
-            # A run without a given id is not resumed, and its own record warns of the store.
-            level = logging.WARNING if self.resumes else logging.INFO
-            logger.log(level, "What was done for the run %s is not stored (%s): %s", self.run_id, name, error)
-
-
-NOTED = "ensemble_step"
-"""The kind of the records of what is noted beside the runs of an ensemble's tasks."""
 
 
 def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:

@@ -6,30 +6,27 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._steps import direct, inner_step
 from redraft._sync import run_sync
-from redraft._texts import as_text
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
 from redraft.events import Event
 from redraft.loop.keeper import RunKey, check_keep
 from redraft.loop.stream import EventStream
-from redraft.models.names import model_of
 from redraft.notes.background import background
-from redraft.notes.learner import AcceptedRun, Learner
+from redraft.notes.learner import Learner, learner_of
 from redraft.notes.note import (
     ReflectedListener,
     TaskReflectedEvent,
     fill,
     placeholders_of,
 )
-from redraft.notes.store import Notebook, notebook_of, project_notes
-from redraft.notes.task import ReflectionConfig, Task
-from redraft.notes.task_run import TaskResult, TaskRun, TaskRunner, note_for_run, runner_of
+from redraft.notes.store import notebook_of, project_notes
+from redraft.notes.task import Task
+from redraft.notes.task_run import TaskResult, TaskRun, TaskRunner, runner_of
 from redraft.settings import load_settings
 from redraft.types import NOTHING_USED, Output, TokenUsage, render_usage
 
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 
     from redraft.notes.store import ReflectionStore
     from redraft.protocols import ChatModel
-    from redraft.settings import Settings
     from redraft.stores.base import Store
 
 
@@ -52,7 +48,7 @@ class Ensemble:
 
     Notes are stored in `reflection_store`, else in the project's store; if the settings store nothing, for as
     long as this object lives. `on_task_reflected` is called with each note that was stored: a function, sync
-    or async, or a list of them. the run of each task is stored under the task's title, as `keep` says (see
+    or async, or a list of them. The run of each task is stored under the task's title, as `keep` says (see
     `Agent`).
 
     One ensemble can serve many runs at once. Raises `ConfigError` for everything that can be known to be
@@ -79,29 +75,19 @@ class Ensemble:
         settings = load_settings()
         self._keep: bool | Store = keep
         self._name = name
-        notebook = _notebook(reflection_store)
+        notebook = project_notes() if reflection_store is None else notebook_of(reflection_store)
         listeners = _listeners(on_task_reflected)
-        self._plan = EnsemblePlan(
-            graph_of(tasks),
-            {task: runner_of(task, model, settings) for task in tasks},
-            {
-                task: Learner(
-                    task,
-                    _checked(task, config, notebook),
-                    notebook,
-                    _reflecting_model(config, task, model, settings),
-                    listeners,
-                )
-                for task in tasks
-                if (config := task.config) is not None
-            },
-        )
+        self._graph = graph_of(tasks)
+        self._runners = {
+            task: runner_of(task, model, learner_of(task, model, notebook, listeners, settings), settings)
+            for task in tasks
+        }
         self._pending: set[Future[None]] = set()
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks, in the order of the list."""
-        return self._plan.graph.tasks
+        return self._graph.tasks
 
     async def run(
         self,
@@ -164,7 +150,8 @@ class Ensemble:
         listener: Callable[[EnsembleEvent], None] | None = None,
     ) -> EnsembleRun:
         return EnsembleRun(
-            self._plan,
+            self._graph,
+            self._runners,
             checked_inputs(self.tasks, inputs),
             RunKey.of(self._keep, run_id, f"the ensemble {self._name}"),
             listener,
@@ -175,74 +162,6 @@ class Ensemble:
         future = background.start(learning)
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
-
-
-def _notebook(store: ReflectionStore | None) -> Notebook:
-    return notebook_of(store) if store is not None else project_notes()
-
-
-def _listeners(
-    callbacks: ReflectedListener | Sequence[ReflectedListener] | None,
-) -> tuple[ReflectedListener, ...]:
-    if callbacks is None:
-        return ()
-    listeners = (
-        tuple(cast("Sequence[object]", callbacks)) if isinstance(callbacks, list | tuple) else (callbacks,)
-    )
-    for listener in listeners:
-        if not callable(listener):
-            raise ConfigError(f"on_task_reflected must be a function or a list of them, got {listener!r}.")
-    return cast("tuple[ReflectedListener, ...]", listeners)
-
-
-def _checked(task: Task, config: ReflectionConfig, notebook: Notebook) -> ReflectionConfig:
-    """Return the config; raises `ConfigError` for a trial that could show nothing."""
-    if config.trial is None:
-        return config
-    if task.criteria is None and task.pattern is None:
-        raise ConfigError(
-            f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
-        )
-    if not notebook.keeps_revisions:
-        raise ConfigError(
-            f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
-            "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."
-        )
-    return config
-
-
-def _reflecting_model(
-    config: ReflectionConfig, task: Task, model: str | ChatModel | None, settings: Settings
-) -> ChatModel | None:
-    """Return the model from the first place that names one; a strategy needs none."""
-    if config.strategy is not None:
-        return None
-    for named in (config.model, task.model, model, settings.model):
-        if named is not None:
-            return model_of(named, settings)
-    return None
-
-
-def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the inputs of a run.
-
-    Raises `ConfigError` for a placeholder without an input, and for an input without a placeholder, unless
-    there is a handler or an input guardrail, which see all inputs.
-    """
-    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f'inputs must be a dict such as {{"topic": "tea"}}, got {inputs!r}.')
-    values = dict(inputs or {})
-    known: dict[str, None] = {}
-    for task in tasks:
-        for text in (task.description, task.expected_output):
-            fill(text, values, task.title)
-            known |= dict.fromkeys(placeholders_of(text))
-    if any(task.handler is not None or task.input_guardrails for task in tasks):
-        return values
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"No task has a placeholder for the input {name!r}; {nearest(name, known)}")
-    return values
 
 
 # Results and events.
@@ -351,16 +270,20 @@ EnsembleEvent: TypeAlias = (
 )
 
 
+class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
+    """The events of an ensemble's run as they happen; the last is `EnsembleFinished`.
+
+    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. What the
+    run raises comes out of the iteration, after the last event.
+    """
+
+    def _on_event(self, event: EnsembleEvent) -> None:
+        if isinstance(event, EnsembleFinished):
+            self._result = event.result
+        super()._on_event(event)
+
+
 # One run.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EnsemblePlan:
-    """What all runs of an ensemble share: the order of tasks, what runs each, and what learns from it."""
-
-    graph: Graph
-    runners: Mapping[Task, TaskRunner]
-    learners: Mapping[Task, Learner]
 
 
 @dataclass(slots=True)
@@ -371,7 +294,8 @@ class EnsembleRun:
     reflections are part of the run.
     """
 
-    plan: EnsemblePlan
+    graph: Graph
+    runners: Mapping[Task, TaskRunner]
     inputs: Mapping[str, Any]
     key: RunKey
     listener: Callable[[EnsembleEvent], None] | None = None
@@ -384,9 +308,9 @@ class EnsembleRun:
     async def run(self) -> EnsembleResult:
         """Return the result; raises `EnsembleError`, with the result in it, if a task failed in the end."""
         started = perf_counter()
-        self._ended = {task: asyncio.Event() for task in self.plan.graph.tasks}
+        self._ended = {task: asyncio.Event() for task in self.graph.tasks}
         async with asyncio.TaskGroup() as group:
-            for number, task in enumerate(self.plan.graph.tasks, 1):
+            for number, task in enumerate(self.graph.tasks, 1):
                 group.create_task(self._run_in_turn(task, self.key.derived(f".{number}"), group))
         result = self._result(perf_counter() - started)
         self._emit(EnsembleFinished(self.key.run_id, result))
@@ -401,30 +325,17 @@ class EnsembleRun:
 
     async def _run_in_turn(self, task: Task, key: RunKey, group: asyncio.TaskGroup) -> None:
         """Run a task once those before it have ended, unless one that it needs has no output."""
-        graph = self.plan.graph
-        for before in graph.after[task]:
+        for before in self.graph.after[task]:
             await self._ended[before].wait()
         try:
-            if all(needed in self.results for needed in graph.needs[task]):
+            if all(needed in self.results for needed in self.graph.needs[task]):
                 await self._run_task(task, key, group)
         finally:
             self._ended[task].set()
 
     async def _run_task(self, task: Task, key: RunKey, group: asyncio.TaskGroup) -> None:
-        learner = self.plan.learners.get(task)
-        choose_note = None
-        if learner is not None:
-            choose_note = partial(
-                note_for_run, task, learner.config, learner.notebook, self.inputs, key.run_id
-            )
-        run = TaskRun(
-            self.plan.runners[task],
-            self.inputs,
-            {needed: self.results[needed].output for needed in self.plan.graph.needs[task]},
-            key,
-            choose_note,
-            self.listener,
-        )
+        outputs = {needed: self.results[needed].output for needed in self.graph.needs[task]}
+        run = TaskRun(self.runners[task], self.inputs, outputs, key, self.listener)
         self._emit(TaskStarted(key.run_id, task))
         try:
             result = await run.run()
@@ -436,9 +347,9 @@ class EnsembleRun:
         except Exception as error:  # noqa: BLE001 (it is reported, and independent tasks go on)
             self._failed(task, run, error)
             return
-        self.results[task] = result if learner else replace(result, no_reflection="not asked for")
-        self._emit(TaskFinished(key.run_id, self.results[task]))
-        if learner is None:
+        self.results[task] = result
+        self._emit(TaskFinished(key.run_id, result))
+        if (learner := run.runner.learner) is None:
             return
         learning = self._learn(learner, run, result)
         if self.in_background is None:
@@ -454,10 +365,7 @@ class EnsembleRun:
 
     async def _learn(self, learner: Learner, run: TaskRun, result: TaskResult) -> None:
         inner_step.set(direct)  # a step around the ensemble does not include this
-        evaluation = result.result.history.best_version.evaluation
-        judged = None if evaluation.overall_score is None else evaluation
-        accepted = AcceptedRun(run.key, run.note, as_text(result.output), run.first_score, judged)
-        learned, event = await learner.learn(accepted)
+        learned, event = await learner.learn(run.accepted(result))
         if self.in_background is not None:
             return
         self.results[result.task] = replace(
@@ -470,7 +378,7 @@ class EnsembleRun:
             self._emit(event)
 
     def _result(self, seconds: float) -> EnsembleResult:
-        tasks = self.plan.graph.tasks
+        tasks = self.graph.tasks
         results = tuple(self.results[task] for task in tasks if task in self.results)
         return EnsembleResult(
             results,
@@ -541,14 +449,40 @@ def _check_ends(needs: Mapping[Task, tuple[Task, ...]]) -> None:
         raise ConfigError(f"These tasks depend on each other, so none of them can start: {waiting}.")
 
 
-class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
-    """The events of an ensemble's run as they happen; the last is `EnsembleFinished`.
+# Checks.
 
-    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. What the
-    run raises comes out of the iteration, after the last event.
+
+def _listeners(
+    callbacks: ReflectedListener | Sequence[ReflectedListener] | None,
+) -> tuple[ReflectedListener, ...]:
+    if callbacks is None:
+        return ()
+    listeners = (
+        tuple(cast("Sequence[object]", callbacks)) if isinstance(callbacks, list | tuple) else (callbacks,)
+    )
+    for listener in listeners:
+        if not callable(listener):
+            raise ConfigError(f"on_task_reflected must be a function or a list of them, got {listener!r}.")
+    return cast("tuple[ReflectedListener, ...]", listeners)
+
+
+def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the inputs of a run.
+
+    Raises `ConfigError` for a placeholder without an input, and for an input without a placeholder, unless
+    there is a handler or an input guardrail, which see all inputs.
     """
-
-    def _on_event(self, event: EnsembleEvent) -> None:
-        if isinstance(event, EnsembleFinished):
-            self._result = event.result
-        super()._on_event(event)
+    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f'inputs must be a dict such as {{"topic": "tea"}}, got {inputs!r}.')
+    values = dict(inputs or {})
+    known: dict[str, None] = {}
+    for task in tasks:
+        for text in (task.description, task.expected_output):
+            fill(text, values, task.title)
+            known |= dict.fromkeys(placeholders_of(text))
+    if any(task.handler is not None or task.input_guardrails for task in tasks):
+        return values
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"No task has a placeholder for the input {name!r}; {nearest(name, known)}")
+    return values

@@ -1,29 +1,38 @@
-"""Learn from an accepted run: reflect on it, store the note, and evaluate its trial."""
+"""Give the runs of a task its note, and learn from those whose output was accepted."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
 from redraft.errors import ConfigError, RedraftError
 from redraft.loop.keeper import RunKey
 from redraft.models.metered import MeteredModel
+from redraft.models.names import model_of
+from redraft.notes import checkpoint
 from redraft.notes.note import (
+    Arm,
     NoteUse,
     ReflectedListener,
     Rollback,
     TaskReflectedEvent,
     TaskReflection,
+    note_block,
+    tokens_of,
 )
 from redraft.notes.store import Notebook
 from redraft.notes.strategy import LlmReflectionStrategy, storable
-from redraft.notes.task import ReflectionConfig, ReflectionInput, ReflectionStrategy, Task, TaskIdentity
-from redraft.notes.task_run import InjectedNote
+from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIdentity
+from redraft.notes.trial import arm_of
 from redraft.protocols import ChatModel
 from redraft.redact.log import logger
-from redraft.types import NOT_REPORTED, NOTHING_USED, ReflectionEvaluation, TokenUsage
+from redraft.types import NOT_REPORTED, NOTHING_USED, Advice, ReflectionEvaluation, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.settings import Settings
 
 NO_MODEL = (
     "there is no model for it: give ReflectionConfig.model, Task.model, or the ensemble's model (or set "
@@ -31,96 +40,31 @@ NO_MODEL = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Learner:
-    """Reflects on the accepted runs of one task.
+@dataclass(frozen=True, slots=True)
+class InjectedNote:
+    """The note that a run is given, as it appears in the prompt, or why there is none.
 
-    `model` is the config's, else the task's, else the ensemble's; None if there is none.
+    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
+    `unread` says that the notes could not be read, which was logged.
     """
 
-    task: Task
-    config: ReflectionConfig
-    notebook: Notebook
-    model: ChatModel | None = None
-    listeners: Sequence[ReflectedListener] = ()
+    arm: Arm = "none"
+    version: int | None = None
+    in_force: int | None = None
+    text: str = ""
+    tokens: int = 0
+    why: str = ""
+    unread: bool = False
 
-    async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
-        """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.
+    def advice(self) -> tuple[Advice, ...]:
+        """Return the note, if any, as advice for drafts and revisions."""
+        if not self.text:
+            return ()
+        source = "note" if self.version is None else f"note v{self.version}"
+        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
 
-        A resumed run is reflected on only once. Never raises an `Exception`: a failure leaves the notes as
-        they were and logs a warning, unless the run has already warned that its note can't be read. After
-        each stored note, the trial of the notes is evaluated.
-        """
-        new: Learned | None = None
-        metered = None if self.model is None else MeteredModel(self.model)
 
-        async def learn() -> Learned:
-            nonlocal new
-            new = await self._learn(run, metered)
-            return new
-
-        try:
-            learned = await run.key.once("reflection", Learned, learn)
-        except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
-            problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
-            level = logging.INFO if run.injected.unread else logging.WARNING
-            logger.log(level, "No note was made on the task %r: %s", self.task.title, problem)
-            return Learned(problem=problem, usage=NOTHING_USED if metered is None else metered.used), None
-        if new is None or new.reflection is None:
-            return learned, None
-        event = TaskReflectedEvent(
-            self.task.description,
-            new.reflection,
-            new.is_first,
-            TaskIdentity.of(self.task),
-            new.version,
-            run.key.run_id,
-            new.rollback,
-        )
-        for listener in self.listeners:
-            try:
-                await awaited(listener)(event)
-            except Exception:
-                logger.exception("A listener of reflections failed on the task %r.", self.task.title)
-        return learned, event
-
-    async def _learn(self, run: AcceptedRun, metered: MeteredModel | None) -> Learned:
-        identity, injected, config = TaskIdentity.of(self.task), run.injected, self.config
-        use = NoteUse(run.key.run_id, injected.version, injected.arm, run.score)
-        await self.notebook.used(identity, use)
-        strategy, task = self._strategy(metered), self.task.plain()
-        prior = await self.notebook.current(identity)
-        subject = ReflectionInput(
-            task, run.output, None if prior is None else prior.reflection, run.evaluation, config.max_tokens
-        )
-        reflection = storable(await awaited(strategy)(subject), subject)
-        note, is_first = await self.notebook.append(
-            task,
-            reflection,
-            run_id=run.key.run_id,
-            based_on=injected.in_force,
-            name=self.task.name,
-            trial=config.trial,
-        )
-        used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
-        return Learned(note.reflection, note.version, is_first, await self._settle_trial(identity), used)
-
-    def _strategy(self, metered: MeteredModel | None) -> ReflectionStrategy:
-        if self.config.strategy is not None:
-            return self.config.strategy
-        if metered is None:
-            raise ConfigError(NO_MODEL)
-        return LlmReflectionStrategy(metered)
-
-    async def _settle_trial(self, identity: str) -> Rollback | None:
-        """Roll the note back if its trial says so. A failure here does not undo the note just stored."""
-        if self.config.trial is None:
-            return None
-        try:
-            return await self.notebook.settle(identity, self.config.trial)
-        except Exception as error:  # noqa: BLE001 (see above)
-            logger.warning("The trial of the notes on %r was not evaluated: %s", self.task.title, error)
-            return None
+NO_NOTE = InjectedNote()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +91,142 @@ class Learned:
     rollback: Rollback | None = None
     usage: TokenUsage = NOTHING_USED
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learner:
+    """Chooses the note for each run of a task, and reflects on the accepted ones.
+
+    `model` is the config's, else the task's, else the ensemble's; None if there is none.
+    """
+
+    task: Task
+    config: ReflectionConfig
+    notebook: Notebook
+    model: ChatModel | None = None
+    listeners: Sequence[ReflectedListener] = ()
+
+    async def choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
+        """Choose the note for a run: the one in force, or what a trial puts in its place.
+
+        If the notes can't be read, the run goes without, with one warning.
+        """
+        identity, trial = TaskIdentity.of(self.task), self.config.trial
+        try:
+            current = await self.notebook.current(identity)
+            if current is None:
+                return NO_NOTE
+            note, arm, why = current, "note", "the note in force on this task"
+            if trial is not None and arm_of(trial, run_id, identity) == "control":
+                arm, why = "control", "a control run of the trial: the note before the one in force"
+                previous = current.based_on if trial.against == "previous" else None
+                note = None if previous is None else await self.notebook.revision(identity, previous)
+        except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
+            logger.warning(
+                "The task %r runs without its note, which can't be read: %s", self.task.title, error
+            )
+            return InjectedNote(unread=True)
+        if note is None:
+            return InjectedNote(arm, in_force=current.version, why="a control run of the trial: no note")
+        text = note_block(note.reflection, self.task.plain(), inputs)
+        version = note.version if self.notebook.keeps_revisions else None
+        return InjectedNote(arm, version, current.version, text, tokens_of(text), why)
+
+    async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
+        """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.
+
+        A resumed run is reflected on only once. Never raises an `Exception`: a failure leaves the notes as
+        they were and logs a warning, unless the run has already warned that its note can't be read. After
+        each stored note, the trial of the notes is evaluated.
+        """
+        metered = None if self.model is None else MeteredModel(self.model)
+        try:
+            if (learned := await checkpoint.load(run.key, "reflection", Learned)) is not None:
+                return learned, None
+            learned, event = await self._reflect(run, metered)
+            await checkpoint.save(run.key, "reflection", learned)
+        except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
+            problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
+            level = logging.INFO if run.injected.unread else logging.WARNING
+            logger.log(level, "No note was made on the task %r: %s", self.task.title, problem)
+            return Learned(problem=problem, usage=NOTHING_USED if metered is None else metered.used), None
+        for listener in self.listeners:
+            try:
+                await awaited(listener)(event)
+            except Exception:
+                logger.exception("A listener of reflections failed on the task %r.", self.task.title)
+        return learned, event
+
+    async def _reflect(
+        self, run: AcceptedRun, metered: MeteredModel | None
+    ) -> tuple[Learned, TaskReflectedEvent]:
+        identity, run_id, given, config = (
+            TaskIdentity.of(self.task),
+            run.key.run_id,
+            run.injected,
+            self.config,
+        )
+        await self.notebook.used(identity, NoteUse(run_id, given.version, given.arm, run.score))
+        if (strategy := config.strategy) is None:
+            if metered is None:
+                raise ConfigError(NO_MODEL)
+            strategy = LlmReflectionStrategy(metered)
+        task, prior = self.task.plain(), await self.notebook.current(identity)
+        subject = ReflectionInput(
+            task, run.output, None if prior is None else prior.reflection, run.evaluation, config.max_tokens
+        )
+        reflection = storable(await awaited(strategy)(subject), subject)
+        note, is_first = await self.notebook.append(
+            task,
+            reflection,
+            run_id=run_id,
+            based_on=given.in_force,
+            name=self.task.name,
+            trial=config.trial,
+        )
+        rollback = await self._settle_trial(identity)
+        used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
+        learned = Learned(note.reflection, note.version, is_first, rollback, used)
+        event = TaskReflectedEvent(
+            task.description, note.reflection, is_first, identity, note.version, run_id, rollback
+        )
+        return learned, event
+
+    async def _settle_trial(self, identity: str) -> Rollback | None:
+        """Roll the note back if its trial says so. A failure here does not undo the note just stored."""
+        if self.config.trial is None:
+            return None
+        try:
+            return await self.notebook.settle(identity, self.config.trial)
+        except Exception as error:  # noqa: BLE001 (see above)
+            logger.warning("The trial of the notes on %r was not evaluated: %s", self.task.title, error)
+            return None
+
+
+def learner_of(
+    task: Task,
+    model: str | ChatModel | None,
+    notebook: Notebook,
+    listeners: Sequence[ReflectedListener],
+    settings: Settings,
+) -> Learner | None:
+    """Return what learns from the runs of a task, None if it is not to be reflected on.
+
+    `model` is the ensemble's. Raises `ConfigError` for a model that can't be used, and for a trial that could
+    show nothing.
+    """
+    config = task.config
+    if config is None:
+        return None
+    if config.trial is not None and task.criteria is None and task.pattern is None:
+        raise ConfigError(
+            f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
+        )
+    if config.trial is not None and not notebook.keeps_revisions:
+        raise ConfigError(
+            f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
+            "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."
+        )
+    named = next((one for one in (config.model, task.model, model, settings.model) if one is not None), None)
+    reflecting = None if named is None or config.strategy is not None else model_of(named, settings)
+    return Learner(task, config, notebook, reflecting, listeners)

@@ -1,23 +1,24 @@
-"""One task of an ensemble: what runs it, its run up to an accepted output, and what comes of it."""
+"""One task of an ensemble: its run up to an accepted output, and what runs it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from redraft import _calls as adapt
-from redraft._calls import awaited, evaluation_of, render_feedback, render_issue
-from redraft._texts import as_text, copy_of
-from redraft.errors import (
-    ConfigError,
-    OutputError,
-    RedraftError,
-    RejectedOutputError,
+from redraft._calls import (
+    awaited,
+    evaluation_of,
+    generator,
+    regenerating,
+    render_feedback,
+    render_issue,
 )
+from redraft._texts import as_text, copy_of
+from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.events import Event, Listener
 from redraft.loop.agent import tool_agent_with
 from redraft.loop.keeper import RunKey, run_kept
@@ -32,15 +33,14 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.models.names import model_of
-from redraft.notes.note import Arm, TaskReflection, fill, note_block, tokens_of
-from redraft.notes.task import Task, TaskContext, TaskIdentity
-from redraft.notes.trial import arm_of
+from redraft.notes import checkpoint
+from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner
+from redraft.notes.note import Arm, TaskReflection, fill
+from redraft.notes.task import Task, TaskContext
 from redraft.protocols import ChatModel, Evaluator
-from redraft.redact.log import logger
 from redraft.text.replies import fenced
 from redraft.types import (
     NOTHING_USED,
-    Advice,
     Draft,
     Issue,
     Output,
@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.loop.tool_agent import ToolAgent  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
-    from redraft.notes.store import Notebook
-    from redraft.notes.task import ReflectionConfig
     from redraft.protocols import RunContext
     from redraft.settings import Settings
     from redraft.types import ConvergenceReason, ReflectionVersion
+
+
+ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,50 +84,21 @@ class TaskResult:
     usage: TokenUsage = NOTHING_USED
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedNote:
-    """The note that a run is given, as it stands in the prompt, or why there is none.
-
-    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
-    `unread` says that the notes could not be read, which was logged.
-    """
-
-    arm: Arm = "none"
-    version: int | None = None
-    in_force: int | None = None
-    text: str = ""
-    tokens: int = 0
-    why: str = ""
-    unread: bool = False
-
-    def advice(self) -> tuple[Advice, ...]:
-        """Return the note, if any, as advice for drafts and revisions."""
-        if not self.text:
-            return ()
-        source = "note" if self.version is None else f"note v{self.version}"
-        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
-
-
-NO_NOTE = InjectedNote()
-
-
 @dataclass(slots=True)
 class TaskRun:
     """One run of a task, up to an accepted output.
 
-    `outputs` are those of the tasks that it needs. `choose_note` says which note it is given. `used` is what
-    it has cost so far, even if it fails.
+    `outputs` are those of the tasks that it needs. `used` is what it has cost so far, even if it fails.
     """
 
     runner: TaskRunner
     inputs: Mapping[str, Any]
     outputs: Mapping[Task, Output]
     key: RunKey
-    choose_note: Callable[[], Awaitable[InjectedNote]] | None = None
     emit: Listener | None = None
     used: TokenUsage = NOTHING_USED
-    note: InjectedNote = NO_NOTE
-    first_score: float | None = field(default=None, init=False)
+    _note: InjectedNote = NO_NOTE
+    _first_score: float | None = None
 
     async def run(self) -> TaskResult:
         """Return the result with the first output that guardrails and review accept.
@@ -136,71 +108,85 @@ class TaskRun:
         """
         task = self.runner.task
         await check_inputs(task, self.inputs)
-        writing = await self._choose_note()
+        saving = await self._choose_note()
         try:
-            result = await self._attempt(1, None, ACCEPTED)
+            result = await self._attempt()
         finally:
-            if writing is not None:
-                await writing
-        self.first_score = result.history.versions[0].evaluation.comparable_score
-        refusal = await self._judged(result.best_output)
-        attempt = 1
-        while not refusal.satisfactory:
-            if attempt > task.retries:
-                raise self._rejected(result.best_output, attempt, why(refusal))
-            attempt += 1
-            best = result.history.best_version
-            refused = Draft(
-                copy_of(best.output),
-                NOTHING_USED,
-                (),
-                "given",
-                conversation=best.conversation,
-                memo=best.memo,
-            )
-            result = await self._attempt(attempt, refused, refusal)
-            refusal = await self._judged(result.best_output)
+            if saving is not None:
+                await saving
+        self._first_score = result.history.versions[0].evaluation.comparable_score
+        attempts = 1
+        while not (verdict := await self._verdict(result.best_output)).satisfactory:
+            if attempts > task.retries:
+                times, reasons = "once" if attempts == 1 else f"{attempts} times", _reasons(verdict)
+                raise RejectedOutputError(
+                    f"The output of the task {task.title!r} was refused {times}, the last time because: "
+                    f"{reasons}",
+                    output=result.best_output,
+                    why=reasons,
+                    usage=self.used,
+                )
+            attempts += 1
+            result = await self._attempt(attempts, result.history.best_version, verdict)
         return TaskResult(
             task,
             result.best_output,
             result,
             self.key.run_id,
-            attempt,
-            self.note.version,
-            self.note.arm,
+            attempts,
+            self._note.version,
+            self._note.arm,
+            no_reflection="" if self.runner.learner else "not asked for",
             usage=self.used,
         )
+
+    def accepted(self, result: TaskResult) -> AcceptedRun:
+        """Return what there is to learn from the run, given its result."""
+        evaluation = result.result.history.best_version.evaluation
+        judged = None if evaluation.overall_score is None else evaluation
+        return AcceptedRun(self.key, self._note, as_text(result.output), self._first_score, judged)
 
     async def _choose_note(self) -> asyncio.Future[None] | None:
         """Choose the note, or the recorded one if the run is resumed; return the task that records it.
 
         The run does not wait for it, so that it is written in one batch with the run's own first record.
         """
-        if self.choose_note is None:
+        learner, key = self.runner.learner, self.key
+        if learner is None:
             return None
-        if (done := await self.key.noted("note", InjectedNote)) is not None:
-            self.note = done
+        if (recorded := await checkpoint.load(key, "note", InjectedNote)) is not None:
+            self._note = recorded
             return None
-        self.note = await self.choose_note()
-        return asyncio.ensure_future(self.key.note("note", self.note))
+        self._note = await learner.choose_note(key.run_id, self.inputs)
+        return asyncio.ensure_future(checkpoint.save(key, "note", self._note))
 
     async def _attempt(
-        self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
+        self,
+        number: int = 1,
+        refused: ReflectionVersion | None = None,
+        refusal: ReflectionEvaluation = ACCEPTED,
     ) -> ReflectionResult:
-        runner = self.runner
+        """Run the loop: from the task, or from a version that was refused."""
+        runner, pattern, key, draft = self.runner, self.runner.pattern, self.key, None
         verbs = runner.verbs(self.inputs, tuple(self.outputs.values()))
-        pattern, key = runner.pattern, self.key
         if refused is not None:
             # The refused output counts as the first version, and still gets all its revisions.
             pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
             judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
             verbs = replace(verbs, judges=judges)
-            key = key.derived(f"-{attempt}")
-        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
+            key = key.derived(f"-{number}")
+            draft = Draft(
+                copy_of(refused.output),
+                NOTHING_USED,
+                strategy="given",
+                conversation=refused.conversation,
+                memo=refused.memo,
+            )
+        options = replace(pattern.options_for(verbs.judges), advice=self._note.advice())
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event))
         try:
-            result = await run_kept(self._filled_in(), verbs, options, key.step(), refused, runner.origin)
+            result = await run_kept(self._filled_in(), verbs, options, key.step(), draft, runner.origin)
         except RedraftError as error:
             self.used += error.usage or NOTHING_USED
             raise
@@ -222,24 +208,17 @@ class TaskRun:
             context="\n\n".join([plain.context, *outputs] if plain.context else outputs),
         )
 
-    async def _judged(self, output: Output) -> ReflectionEvaluation:
+    async def _verdict(self, output: Output) -> ReflectionEvaluation:
         """Ask guardrails and review, once per output: a person is not asked again when a run is resumed."""
         task = self.runner.task
         if not task.guardrails and task.review is None:
             return ACCEPTED
-        code = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        asking = partial(accept, task, output, self.runner.pattern.quality_threshold)
-        return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
-
-    def _rejected(self, output: Output, attempts: int, why: str) -> RejectedOutputError:
-        times = "once" if attempts == 1 else f"{attempts} times"
-        return RejectedOutputError(
-            f"The output of the task {self.runner.task.title!r} was refused {times}, the last time because: "
-            f"{why}",
-            output=output,
-            why=why,
-            usage=self.used,
-        )
+        digest = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        name = f"acceptance {digest}"
+        if (verdict := await checkpoint.load(self.key, name, ReflectionEvaluation)) is None:
+            verdict = await accept(task, output, self.runner.pattern.quality_threshold)
+            await checkpoint.save(self.key, name, verdict)
+        return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,41 +244,12 @@ def _both(emit: Listener, listener: Listener | None) -> Listener:
     return tell
 
 
-async def note_for_run(
-    task: Task, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
-) -> InjectedNote:
-    """Choose the note for a run: the one in force, or what a trial puts in its place.
-
-    If the notes can't be read, the run goes without, with one warning.
-    """
-    identity = TaskIdentity.of(task)
-    try:
-        current = await notebook.current(identity)
-        note, arm, why = current, "note", "the note in force on this task"
-        if current is None:
-            return NO_NOTE
-        if config.trial is not None and arm_of(config.trial, run_id, identity) == "control":
-            arm, why = "control", "a control run of the trial: the note before the one in force"
-            against = current.based_on if config.trial.against == "previous" else None
-            note = None if against is None else await notebook.revision(identity, against)
-    except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
-        logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
-        return InjectedNote(unread=True)
-    if note is None:
-        return InjectedNote("control", in_force=current.version, why="a control run of the trial: no note")
-    text = note_block(note.reflection, task.plain(), inputs)
-    version = note.version if notebook.keeps_revisions else None
-    return InjectedNote(arm, version, current.version, text, tokens_of(text), why)
-
-
-# What runs a task.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskRunner:
     """What runs a task; the same for all its runs.
 
-    `model` is the one that answers, None if a handler does; `tool_agent` has the task's tools.
+    `model` is the one that answers, None if a handler does; `tool_agent` has the task's tools. `learner` is
+    None if the task is not reflected on.
     """
 
     task: Task
@@ -308,14 +258,22 @@ class TaskRunner:
     origin: Origin
     model: ChatModel | None = None
     tool_agent: ToolAgent | None = None
+    learner: Learner | None = None
 
     def verbs(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Verbs:
         """Return the verbs of one run."""
         task, pattern, judges = self.task, self.pattern, self.judges
         if task.handler is not None:
-            generate = adapt.generator(_handled(task.handler, inputs, outputs))
+            answer = awaited(task.handler)
+
+            async def handle(prompt: str, run: RunContext) -> Any:
+                return await answer(
+                    TaskContext(run.task, prompt, inputs, outputs, render_feedback(run.attempt))
+                )
+
+            generate = generator(handle)
             live = live_run(pattern, None, "a plain function")
-            return with_reflections(Verbs(generate, judges, adapt.regenerating(generate)), live)
+            return with_reflections(Verbs(generate, judges, regenerating(generate)), live)
         if self.tool_agent is not None:
             live = live_run(pattern, self.model)
             return with_reflections(self.tool_agent.verbs(judges, live), live)
@@ -324,7 +282,9 @@ class TaskRunner:
         return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
 
 
-def runner_of(task: Task, model: str | ChatModel | None, settings: Settings) -> TaskRunner:
+def runner_of(
+    task: Task, model: str | ChatModel | None, learner: Learner | None, settings: Settings
+) -> TaskRunner:
     """Return what runs a task; `model` is the ensemble's.
 
     Raises `ConfigError` for a model, tool, trigger or criterion that can't work.
@@ -332,14 +292,16 @@ def runner_of(task: Task, model: str | ChatModel | None, settings: Settings) -> 
     named = model if task.model is None else task.model
     answers = model_of(named, settings) if task.handler is None else None
     judging = answers or (None if named is None else model_of(named, settings))
+    name = "" if answers is None else named or settings.model or ""
     pattern = _pattern_of(task)
     runner = TaskRunner(
         task,
         pattern,
         _judges_of(task, pattern, judging),
-        Origin("task", task.title, _name_of(answers, named, settings)),
+        Origin("task", task.title, name if isinstance(name, str) else type(name).__name__),
         answers,
         None if answers is None or not task.tools else tool_agent_with(answers, "", _functions(task)),
+        learner,
     )
     runner.verbs({}, ())  # raises the errors of its triggers now
     if runner.tool_agent is not None:
@@ -349,16 +311,12 @@ def runner_of(task: Task, model: str | ChatModel | None, settings: Settings) -> 
 
 def _pattern_of(task: Task) -> ReflectionPattern:
     """Return a task's pattern; the default makes one version, and scores it if there are criteria."""
-    if task.pattern is not None:
-        return (
-            task.pattern
-            if task.criteria is None
-            else variant_of(task.pattern, quality_criteria=task.criteria)
-        )
-    if task.criteria is not None:
+    if task.pattern is None and task.criteria is None:
+        # Nothing is measured, so no rule but the maximum applies.
+        return ReflectionPattern(0, until=never)
+    if task.pattern is None:
         return ReflectionPattern(0, task.criteria, task_type=task.task_type)
-    # Nothing is measured, so no rule but the maximum applies.
-    return ReflectionPattern(0, until=never)
+    return task.pattern if task.criteria is None else variant_of(task.pattern, quality_criteria=task.criteria)
 
 
 def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
@@ -393,36 +351,15 @@ def _functions(task: Task) -> list[Callable[..., Any]]:
     return functions
 
 
-def _handled(
-    handler: Callable[[TaskContext], Any], inputs: Mapping[str, Any], outputs: tuple[Output, ...]
-) -> Callable[..., Any]:
-    call = awaited(handler)
-
-    async def handle(prompt: str, run: RunContext) -> Any:
-        return await call(TaskContext(run.task, prompt, inputs, outputs, render_feedback(run.attempt)))
-
-    return handle
-
-
-def _name_of(answers: ChatModel | None, named: str | ChatModel | None, settings: Settings) -> str:
-    if answers is None:
-        return ""
-    if named is None:
-        return settings.model or ""
-    return named if isinstance(named, str) else type(named).__name__
-
-
 # Guardrails and review.
-
-ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
 
 
 async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
     """Ask the input guardrails of a task, in order; raises `ConfigError` if one refuses."""
     for guardrail in task.input_guardrails:
-        verdict = await _asked(task, guardrail, dict(inputs))
+        verdict = await _ask(task, guardrail, dict(inputs))
         if not verdict.satisfactory:
-            raise ConfigError(f"The task {task.title!r} refuses its inputs: {why(verdict)}")
+            raise ConfigError(f"The task {task.title!r} refuses its inputs: {_reasons(verdict)}")
 
 
 async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
@@ -432,46 +369,38 @@ async def accept(task: Task, output: Output, threshold: float) -> ReflectionEval
     passed its gates, and lists everything that was found. Raises what a guardrail or the review raises, and
     `OutputError` for an answer that is not a verdict.
     """
-    refusals: list[ReflectionEvaluation] = []
-    for guardrail in task.guardrails:
-        verdict = await _asked(task, guardrail, copy_of(output), threshold)
-        refusals += [] if verdict.satisfactory else [verdict]
-    if not refusals and task.review is not None:
-        verdict = await _asked(task, task.review, copy_of(output), threshold)
-        refusals += [] if verdict.satisfactory else [verdict]
+    verdicts = [await _ask(task, guardrail, copy_of(output), threshold) for guardrail in task.guardrails]
+    if task.review is not None and all(verdict.satisfactory for verdict in verdicts):
+        verdicts.append(await _ask(task, task.review, copy_of(output), threshold))
+    refusals = [verdict for verdict in verdicts if not verdict.satisfactory]
     if not refusals:
         return ACCEPTED
     return ReflectionEvaluation(
-        min(verdict.overall_score or 0.0 for verdict in refusals),
-        issues=tuple(issue for verdict in refusals for issue in verdict.issues),
-        suggestions=tuple(text for verdict in refusals for text in verdict.suggestions),
+        min(refusal.overall_score or 0.0 for refusal in refusals),
+        issues=tuple(issue for refusal in refusals for issue in refusal.issues),
+        suggestions=tuple(text for refusal in refusals for text in refusal.suggestions),
         gates_passed=False,
     )
 
 
-def why(refusal: ReflectionEvaluation) -> str:
+def _reasons(refusal: ReflectionEvaluation) -> str:
     """Return, on one line, why something was refused."""
     return "; ".join(render_issue(issue) for issue in refusal.issues)
 
 
-async def _asked(
+async def _ask(
     task: Task, guardrail: Callable[[Any], Any], value: Any, threshold: float | None = None
 ) -> ReflectionEvaluation:
     answer = await awaited(guardrail)(value)
     if answer is None or answer is True:
         return ACCEPTED
+    name: object = getattr(guardrail, "__name__", None)
+    name = name if name and name != "<lambda>" else "a guardrail or the review"
     judge = evaluation_of if threshold is None else partial(evaluation_of, threshold=threshold)
     try:
         verdict = judge(answer)
     except OutputError as error:
-        raise OutputError(
-            f"{_name(guardrail)} of the task {task.title!r} can't be understood: {error}"
-        ) from error
+        raise OutputError(f"{name} of the task {task.title!r} can't be understood: {error}") from error
     if verdict.satisfactory or verdict.issues:
         return verdict
-    return replace(verdict, issues=(Issue(f"{_name(guardrail)} refused it"),))
-
-
-def _name(guardrail: Callable[[Any], Any]) -> str:
-    name: object = getattr(guardrail, "__name__", None)
-    return str(name) if name and name != "<lambda>" else "a guardrail or the review"
+    return replace(verdict, issues=(Issue(f"{name} refused it"),))
