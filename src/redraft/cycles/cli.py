@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import sys
 from collections import deque
+from contextlib import asynccontextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Group
@@ -17,30 +17,36 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from redraft._texts import shortened
+from redraft._texts import counted, shortened
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import (
     HIDDEN_FIELDS,
     TITLE_FIELDS,
-    AgentHandle,
     Agents,
+    change_document,
+    cycle_document,
     duration_text,
+    memory_document,
+    metrics_document,
     parse_changes,
+    result_document,
+    summary_document,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.spec import ManualTrigger, parse_agent_file, read_agent_file
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
+from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.location import open_project_store, required_project_store
 from redraft.terminal import options
-from redraft.terminal.console import BAD, GAP, GOOD, QUIET, Warnings
-from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.commands import handles_errors
+from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
+from redraft.terminal.exits import ExitCode
 from redraft.text.characters import visible
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -50,7 +56,6 @@ if TYPE_CHECKING:
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
-    from redraft.terminal.console import CalmConsole
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The agent, a YAML file.", show_default=False)]
 Name = Annotated[
@@ -71,7 +76,8 @@ cycle = typer.Typer(
 
 
 @cycle.command()
-def run(
+@handles_errors
+async def run(
     file: File,
     cycles: Annotated[
         int | None,
@@ -92,69 +98,68 @@ def run(
     model: options.Model = None,
     events: options.Events = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Run an agent. It runs on its triggers until interrupted, or once if they are manual.
 
     Its memory is stored in the project, or in the long-term storage of the settings. A cycle that was killed
     resumes where it stopped. Exit code 1 means that the last cycle failed.
     """
-    with surface(debug=debug):
-        from redraft.cycles.agents import result_document
-        from redraft.loop.cli import listening
-        from redraft.terminal.check_report import deliver_check
-        from redraft.terminal.console import CalmConsole, emit_json
+    from redraft.loop.cli import listening
+    from redraft.terminal.check_report import deliver_check
 
-        if check:
-            agent = _load_agent(file, functions, model, lambda _: None)
-            deliver_check(file, agent.requirements(), as_json=as_json)
-            return
-        progress = CycleProgress(CalmConsole(stderr=True))
-        with listening(progress.hear, events) as listener, progress:
-            agent = _load_agent(file, functions, model, listener)
-            _run_agent(agent, cycles)
-        if as_json:
-            ended = [result_document(one) for one in progress.results]
-            emit_json({"agent": agent.name, "count": progress.count, "cycles": ended})
-        else:
-            CalmConsole(stderr=True).say(progress.ending(agent.name))
-        raise typer.Exit(ExitCode.MET if progress.went_well else ExitCode.NOT_MET)
+    if check:
+        agent = _load_agent(file, functions, model, lambda _: None)
+        deliver_check(file, agent.requirements(), as_json=as_json)
+        return
+    console = CalmConsole(stderr=True)
+    progress = CycleProgress(console)
+    with listening(progress.hear, events) as listener, Warnings(console):
+        agent = _load_agent(file, functions, model, listener)
+        is_manual = all(isinstance(one, ManualTrigger) for one in agent.spec.triggers)
+        try:
+            async with agent:
+                await agent.run_forever(cycles or (1 if is_manual else None), at_once=cycles is not None)
+        finally:
+            if (storage := storage_of("default")) is not None:
+                await storage.aclose()
+    if as_json:
+        ended = [result_document(one) for one in progress.results]
+        emit_json({"agent": agent.name, "count": progress.count, "cycles": ended})
+    else:
+        console.say(progress.ending(agent.name))
+    raise typer.Exit(ExitCode.MET if progress.went_well else ExitCode.NOT_MET)
 
 
 @cycle.command()
-def status(
+@handles_errors
+async def status(
     agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Default: all agents.")] = None,
     count: Latest = 10,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """List the agents. Shows whether each is running, how its last cycle went, and what feedback is pending.
 
     With AGENT, also shows its newest cycles.
     """
-    with surface(debug=debug):
-        from redraft.cycles.agents import cycle_document, summary_document
-        from redraft.terminal.console import CalmConsole, emit_json
-
-        console = CalmConsole()
-        if agent is None:
-            found = _run(Agents().all)
-            if as_json:
-                emit_json({"agents": [summary_document(one) for one in found]})
-            else:
-                console.show(agent_rows(found, console.width) if found else no_agents())
-            return
-        summary, latest = _summary_and_cycles(agent, count)
-        if as_json:
-            document = summary_document(summary)
-            emit_json({**document, "cycles": [cycle_document(one) for one in latest]})
-        else:
-            console.show(agent_rows([summary], console.width))
-            console.show(cycle_rows(latest, console.width))
+    width = CalmConsole().width
+    if agent is None:
+        async with _open_agents() as agents:
+            found = await agents.all()
+        view = agent_rows(found, width) if found else no_agents()
+        deliver(view, {"agents": [summary_document(one) for one in found]}, as_json=as_json)
+        return
+    async with _open_agents() as agents, await agents.get(agent) as handle:
+        summary, latest = await handle.summary(), await handle.cycles(limit=count)
+    deliver(
+        Group(agent_rows([summary], width), cycle_rows(latest, width)),
+        {**summary_document(summary), "cycles": [cycle_document(one) for one in latest]},
+        as_json=as_json,
+    )
 
 
 @cycle.command()
-def memory(
+@handles_errors
+async def memory(
     agent: Name,
     diff: Annotated[
         tuple[int, int] | None,
@@ -164,48 +169,32 @@ def memory(
         int | None, typer.Option("--at", metavar="N", min=0, help="Show the memory as it was after cycle N.")
     ] = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show what an agent remembers. Prints the memory now, after an earlier cycle, or as a diff of two."""
-    with surface(debug=debug):
-        from redraft.cycles.agents import change_document, memory_document
-        from redraft.terminal.console import CalmConsole, emit_json
-
-        console = CalmConsole()
+    async with _open_agents() as agents, await agents.get(agent) as handle:
         if diff is not None:
-            changes = _with_agent(agent, lambda one: one.diff(*diff))
-            if as_json:
-                changed = [change_document(one) for one in changes]
-                emit_json({"agent": agent, "from": diff[0], "to": diff[1], "changes": changed})
-            else:
-                console.show(changes_view(changes, diff))
+            changes = await handle.diff(*diff)
+            changed = [change_document(one) for one in changes]
+            document = {"agent": agent, "from": diff[0], "to": diff[1], "changes": changed}
+            deliver(changes_view(changes, diff), document, as_json=as_json)
             return
-        found = _with_agent(agent, lambda one: one.memory() if at is None else one.memory_at(at))
-        if as_json:
-            emit_json({"agent": agent, **memory_document(found)})
-        else:
-            console.show(memory_view(found))
+        found = await (handle.memory() if at is None else handle.memory_at(at))
+    deliver(memory_view(found), {"agent": agent, **memory_document(found)}, as_json=as_json)
 
 
 @cycle.command()
-def metrics(
-    agent: Name, count: Latest = 20, as_json: options.Json = False, debug: options.Debug = False
-) -> None:
+@handles_errors
+async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False) -> None:
     """Show an agent's metrics. Lists time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
-    with surface(debug=debug):
-        from redraft.cycles.agents import metrics_document
-        from redraft.terminal.console import CalmConsole, emit_json
-
-        summary, latest = _summary_and_cycles(agent, count)
-        if as_json:
-            emit_json({"agent": summary.name, "cycles": [metrics_document(one) for one in latest]})
-        else:
-            console = CalmConsole()
-            console.show(metrics_rows(latest, console.width))
+    async with _open_agents() as agents, await agents.get(agent) as handle:
+        latest = await handle.cycles(limit=count)
+    document = {"agent": agent, "cycles": [metrics_document(one) for one in latest]}
+    deliver(metrics_rows(latest, CalmConsole().width), document, as_json=as_json)
 
 
 @cycle.command()
-def feedback(
+@handles_errors
+async def feedback(
     agent: Name,
     approve: Annotated[
         bool, typer.Option("--approve", help="Approve what the agent did, or what it plans to do.")
@@ -232,93 +221,55 @@ def feedback(
     ] = None,
     by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who is giving the feedback.")] = "",
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Give an agent feedback. It decides on a waiting plan, and the agent learns from it."""
-    with surface(debug=debug):
-        from redraft.redact.redactor import redactor_of_environment
-        from redraft.terminal.console import CalmConsole, emit_json
-
-        flags: dict[Verdict, bool] = {
-            "approve": approve,
-            "reject": reject,
-            "modify": modify is not None,
-        }
-        verdicts: list[Verdict] = [verdict for verdict, is_set in flags.items() if is_set]
-        if len(verdicts) != 1:
-            raise ConfigError("Expected one of --approve, --reject and --modify.")
-        changes = None if modify is None else parse_changes(modify, "--modify")
-        sent = _with_agent(
-            agent,
-            lambda one: one.send_feedback(
-                verdicts[0], message, cycle=number, action=action, changes=changes, by=by
-            ),
+    flags: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
+    verdicts: list[Verdict] = [verdict for verdict, is_set in flags.items() if is_set]
+    if len(verdicts) != 1:
+        raise ConfigError("Expected one of --approve, --reject and --modify.")
+    changes = None if modify is None else parse_changes(modify, "--modify")
+    async with _open_agents() as agents, await agents.get(agent) as handle:
+        sent = await handle.send_feedback(
+            verdicts[0], message, cycle=number, action=action, changes=changes, by=by
         )
-        sent = redactor_of_environment().redact_object(sent)
-        if as_json:
-            emit_json({"agent": agent, "feedback": sent})
-        else:
-            about = "" if sent.cycle is None else f" on cycle {sent.cycle}"
-            CalmConsole().say(f"Sent to {agent}{about}: {sent.verdict}.")
+    if as_json:
+        emit_json({"agent": agent, "feedback": redactor_of_environment().redact_object(sent)})
+    else:
+        about = "" if sent.cycle is None else f" on cycle {sent.cycle}"
+        CalmConsole().say(f"Sent to {agent}{about}: {sent.verdict}.")
 
 
 @cycle.command()
-def prune(
+@handles_errors
+async def prune(
     agent: Name,
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=1, help="Keep only the newest N cycles.")
     ] = 1_000,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Delete the records of older cycles, and leftover mail. The memory is not affected."""
-    with surface(debug=debug):
-        from redraft._texts import counted
-        from redraft.terminal.console import CalmConsole, emit_json
-
-        counts = _with_agent(agent, lambda one: one.prune(keep))
-        if as_json:
-            emit_json({"agent": agent, "deleted": counts})
-        else:
-            deleted = f"{counted(counts['cycles'], 'cycle')}, {counted(counts['mail'], 'message')}"
-            CalmConsole().say(f"Deleted from {agent}: {deleted}.")
+    async with _open_agents() as agents, await agents.get(agent) as handle:
+        counts = await handle.prune(keep)
+    if as_json:
+        emit_json({"agent": agent, "deleted": counts})
+    else:
+        deleted = f"{counted(counts['cycles'], 'cycle')}, {counted(counts['mail'], 'message')}"
+        CalmConsole().say(f"Deleted from {agent}: {deleted}.")
 
 
-T = TypeVar("T")
-
-
-def _summary_and_cycles(name: str, count: int) -> tuple[AgentSummary, list[CycleRecord]]:
-    async def read(agent: AgentHandle) -> tuple[AgentSummary, list[CycleRecord]]:
-        return await agent.summary(), await agent.cycles(limit=count)
-
-    return _with_agent(name, read)
-
-
-def _with_agent(name: str, use: Callable[[AgentHandle], Awaitable[T]]) -> T:
-    """Call `use` with a handle on an agent; raises `ConfigError` if there is no such agent."""
-
-    async def find_and_use() -> T:
-        async with await Agents().get(name) as agent:
-            return await use(agent)
-
-    return _run(find_and_use)
-
-
-def _run(read: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function, and close the stores that it opened."""
+@asynccontextmanager
+async def _open_agents() -> AsyncGenerator[Agents]:
+    """Yield the agents of the project and of the long-term storage; close the stores at the end."""
     storage = storage_of("default")
     if storage is None:
         required_project_store("agents")
-
-    async def read_and_close() -> T:
-        try:
-            async with open_project_store():
-                return await read()
-        finally:
-            if storage is not None:
-                await storage.aclose()
-
-    return asyncio.run(read_and_close())
+    try:
+        async with open_project_store():
+            yield Agents()
+    finally:
+        if storage is not None:
+            await storage.aclose()
 
 
 def _load_agent(file: str, functions: Path | None, model: str | None, listener: Listener) -> CycleAgent:
@@ -334,21 +285,6 @@ def _load_agent(file: str, functions: Path | None, model: str | None, listener: 
     on_event = cast("Callable[[CycleEvent], None]", listener)  # it takes events of any class
     functions_by_name = load_functions(file, functions)
     return CycleAgent(spec, functions=functions_by_name, storage=storage, on_event=on_event, source=source)
-
-
-def _run_agent(agent: CycleAgent, cycles: int | None) -> None:
-    """Run that many cycles in a row, or without a number as the agent's triggers fire."""
-    is_manual = all(isinstance(one, ManualTrigger) for one in agent.spec.triggers)
-
-    async def running() -> None:
-        try:
-            async with agent:
-                await agent.run_forever(cycles or (1 if is_manual else None), at_once=cycles is not None)
-        finally:
-            if (storage := storage_of("default")) is not None:
-                await storage.aclose()
-
-    asyncio.run(running())
 
 
 DEFAULT_FUNCTIONS = "functions.py"
@@ -386,24 +322,13 @@ MAX_RESULTS = 100
 class CycleProgress:
     """Shows the progress of an agent: a line for each cycle, and what it is waiting for.
 
-    A context manager, which also shows logged warnings. `results` are those of the newest cycles, `count` is
-    how many there were.
+    `results` are those of the newest cycles, `count` is how many there were.
     """
 
     def __init__(self, console: CalmConsole) -> None:
         self.results: deque[CycleResult] = deque(maxlen=MAX_RESULTS)
         self.count = 0
         self._console = console
-        self._warnings = Warnings(console)
-
-    def __enter__(self) -> Self:
-        self._warnings.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._warnings.__exit__(kind, error, trace)
 
     @property
     def went_well(self) -> bool:
