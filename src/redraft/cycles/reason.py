@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +13,17 @@ from redraft._validation import nearest
 from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.effects import ask_model, call_configured
 from redraft.cycles.mail import DECISIONS, Feedback
-from redraft.cycles.spec import ANY, AnyAction, Authorize, Constraint, Execute, Govern, Plan, parameters_of
+from redraft.cycles.spec import (
+    ANY,
+    AnyAction,
+    Authorize,
+    Constraint,
+    Execute,
+    Govern,
+    Plan,
+    parameters_of,
+    substages_of,
+)
 from redraft.text.templates import TemplateError, braced, holds, template
 
 if TYPE_CHECKING:
@@ -38,8 +49,7 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
             anomalies.extend(_anomalies(rule, cycle))
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be evaluated: {error_line(error)}")
-    if substage.config.function is not None:
-        _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
+    _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
     if substage.prompt is not None:
         prompt, schema = substage.prompt, substage.output_schema
         reply = await ask_model(cycle, step, prompt, schema, substage.model, reasoning=True)
@@ -88,8 +98,7 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
             cycle.failures.append(
                 f"{step}: the rule for {rule.action!r} can't be evaluated: {error_line(error)}"
             )
-    if substage.config.function is not None:
-        _add_all(await call_configured(cycle, step, substage.config), cycle, step)
+    _add_all(await call_configured(cycle, step, substage.config), cycle, step)
     if substage.prompt is not None:
         schema = substage.output_schema or _schema(cycle)
         prompt = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}"
@@ -294,11 +303,9 @@ def _accepts(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:
 
 def declared_actions(cycle: Cycle) -> dict[str, AnyAction]:
     """Return the actions that the file declares, by name."""
-    actuate = cycle.spec.stages.actuate
     return {
         action.name: action
-        for substage in (actuate.substages if actuate is not None else ())
-        if isinstance(substage, Execute)
+        for substage in substages_of(cycle.spec, Execute)
         for action in substage.config.actions
     }
 
@@ -341,31 +348,10 @@ def is_due(one: Mapping[str, Any], action: AnyAction, cycle: Cycle) -> bool:
 def unplanned_actions(cycle: Cycle) -> Iterator[AnyAction]:
     """Yield the actions that run without being planned: on a condition, or because the file has no `plan`."""
     names = {one["action"] for one in planned_actions(cycle)}
-    always = not _plans(cycle)
+    always = not substages_of(cycle.spec, Plan)
     for action in declared_actions(cycle).values():
         if action.name not in names and (always or action.when is not None):
             yield action
-
-
-def plan_due_actions(cycle: Cycle) -> list[dict[str, Any]]:
-    """Add the unplanned actions that are due by now to the plan, so that govern and authorize see them.
-
-    Returns their entries. A condition on something that is not known yet does not hold yet.
-    """
-    entered: list[dict[str, Any]] = []
-    for action in tuple(unplanned_actions(cycle)):
-        try:
-            due = is_due(plan_entry(action), action, cycle)
-        except TemplateError:
-            continue
-        if due:
-            entered.append(add_to_plan(cycle, action.name, reason=action.when or ""))
-    return entered
-
-
-def _plans(cycle: Cycle) -> bool:
-    reason = cycle.spec.stages.reason
-    return reason is not None and any(isinstance(substage, Plan) for substage in reason.substages)
 
 
 def governance_of(cycle: Cycle) -> dict[str, Any]:
@@ -378,22 +364,26 @@ def governance_of(cycle: Cycle) -> dict[str, Any]:
 
 def is_governed(cycle: Cycle) -> bool:
     """Return whether the file has a `govern` or `authorize` substage."""
-    return any(isinstance(substage, Govern | Authorize) for substage in _reasoning(cycle))
+    return bool(substages_of(cycle.spec, Govern) or substages_of(cycle.spec, Authorize))
 
 
 def constraints_of(cycle: Cycle) -> list[Constraint]:
     """Return all constraints in the file."""
-    governs = (substage for substage in _reasoning(cycle) if isinstance(substage, Govern))
+    governs = substages_of(cycle.spec, Govern)
     return [constraint for govern in governs for constraint in govern.config.constraints]
 
 
 def admit_due_actions(cycle: Cycle) -> None:
-    """Plan the actions whose condition holds, and approve those that satisfy the constraints.
+    """Plan the actions that are due by now, and approve those that satisfy the constraints.
 
-    Once a person has been asked about the plan, later additions are not approved: the person has not seen
-    them.
+    A condition on something that is not known yet does not hold yet. Once a person has been asked about the
+    plan, later additions are not approved: the person has not seen them.
     """
-    entered = plan_due_actions(cycle)
+    entered: list[dict[str, Any]] = []
+    for action in tuple(unplanned_actions(cycle)):
+        with suppress(TemplateError):
+            if is_due(plan_entry(action), action, cycle):
+                entered.append(add_to_plan(cycle, action.name, reason=action.when or ""))
     if not is_governed(cycle):
         return
     governance = governance_of(cycle)
@@ -468,8 +458,3 @@ def _is_violated(constraint: Constraint, action: dict[str, Any] | None, cycle: C
 def _mentions_action(constraint: Constraint) -> bool:
     texts = (braced(constraint.require), constraint.message)
     return any("action" in template(text).scopes for text in texts)
-
-
-def _reasoning(cycle: Cycle) -> Sequence[Any]:
-    reason = cycle.spec.stages.reason
-    return () if reason is None else reason.substages

@@ -13,7 +13,15 @@ from uuid import uuid4
 
 from redraft._codec import from_record, to_json, to_record
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.spec import ANY, Execute, IntervalTrigger, MessagesSense, MessageTrigger, parameters_of
+from redraft.cycles.spec import (
+    ANY,
+    Execute,
+    IntervalTrigger,
+    MessagesSense,
+    MessageTrigger,
+    parameters_of,
+    substages_of,
+)
 from redraft.errors import ConfigError, StoreError
 from redraft.redact.data import redact_plain
 from redraft.redact.kinds import Category
@@ -311,15 +319,16 @@ class AgentCard:
     def of(cls, spec: AgentSpec, file: str) -> AgentCard:
         """Return the card of an agent, with a new id."""
         topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
-        sources = spec.stages.sense.substages if spec.stages.sense is not None else ()
-        topics += [one.config.topic or ANY for one in sources if isinstance(one, MessagesSense)]
+        topics += [one.config.topic or ANY for one in substages_of(spec, MessagesSense)]
         triggers = tuple(
             f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
             for one in spec.triggers
         )
-        actuate = spec.stages.actuate.substages if spec.stages.actuate is not None else ()
-        executes = (substage for substage in actuate if isinstance(substage, Execute))
-        actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
+        actions = {
+            action.name: parameters_of(action)
+            for substage in substages_of(spec, Execute)
+            for action in substage.config.actions
+        }
         return cls(
             spec.name, uuid4().hex, spec.description, file, triggers, tuple(dict.fromkeys(topics)), actions
         )

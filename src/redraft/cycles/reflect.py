@@ -32,7 +32,7 @@ from redraft.cycles.memory import (
     truncated,
 )
 from redraft.cycles.records import CycleMetrics, as_object, objects_in, values_in
-from redraft.cycles.spec import CaptureMetrics, MetricsConfig, UpdateState, memory_keys_in
+from redraft.cycles.spec import CaptureMetrics, MetricsConfig, UpdateState, memory_keys_in, substages_of
 from redraft.errors import OutputError
 from redraft.lessons.safety import violation
 from redraft.text.replies import json_of
@@ -113,11 +113,9 @@ async def update_state(substage: UpdateState, cycle: Cycle) -> None:
 
 def retention_of(spec: AgentSpec) -> dict[str, Retention]:
     """Return the retention of each memory key in the file."""
-    reflect = spec.stages.reflect
     return {
         key.removeprefix("memory."): policy
-        for substage in (reflect.substages if reflect is not None else ())
-        if isinstance(substage, UpdateState)
+        for substage in substages_of(spec, UpdateState)
         for key, policy in substage.config.retention.items()
     }
 
@@ -236,7 +234,7 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
     Call it when Reflect has ended, wherever in it capture-metrics is. Anomalies are those of
     `derivedData.analysis`, alerts the successful actions of this type; a queued alert is not counted.
     """
-    flags = config or MetricsConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    flags = config or MetricsConfig()
     derived = cycle.state.derived_data
     anomalies = values_in(derived, "analysis", "anomalies")
     alerts = [
@@ -259,12 +257,7 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
 
 def metrics_config(spec: AgentSpec) -> MetricsConfig | None:
     """Return the flags that any capture-metrics of the file sets; None if there is no capture-metrics."""
-    reflect = spec.stages.reflect
-    configs = [
-        substage.config
-        for substage in (reflect.substages if reflect is not None else ())
-        if isinstance(substage, CaptureMetrics)
-    ]
+    configs = [substage.config for substage in substages_of(spec, CaptureMetrics)]
     if not configs:
         return None
     return MetricsConfig(

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
@@ -18,11 +17,12 @@ from redraft.cycles.cycle import error_line, plain_data, render, render_text
 from redraft.cycles.effects import HttpRequest, call_function, fetch
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, MessagesSense, Sense, SenseSubstage
+from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
 from redraft.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.spec import Request
@@ -109,21 +109,12 @@ async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
     if isinstance(substage, ApiSense):
         return Reading(await fetch(http_request(substage.config, cycle.outward_scopes())))
     if isinstance(substage, CsvSense):
-        return Reading(await _csv(substage, cycle))
+        table = substage.config
+        path = cycle.runtime.folder / render_text(table.path, cycle.outward_scopes())
+        return Reading(await asyncio.to_thread(read_csv, path, table.delimiter, table.last))
     if isinstance(substage, FunctionSense):
-        config = substage.config
-        value = await call_function(cycle, config.function, config.with_, timeout_ms=config.timeout_ms)
-        return Reading(value)
-    return await _messages(substage, cycle)
-
-
-async def _csv(substage: CsvSense, cycle: Cycle) -> list[dict[str, Any]]:
-    config = substage.config
-    path = cycle.runtime.folder / Path(render_text(config.path, cycle.outward_scopes()))
-    return await asyncio.to_thread(read_csv, path, config.delimiter, config.last)
-
-
-async def _messages(substage: MessagesSense, cycle: Cycle) -> Reading:
+        call = substage.config
+        return Reading(await call_function(cycle, call.function, call.with_, timeout_ms=call.timeout_ms))
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
     value = plain_data([to_json(message) for message in messages], "The bus")
     return Reading(value, messages=tuple(messages))

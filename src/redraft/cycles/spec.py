@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -24,6 +24,10 @@ Expression = Annotated[
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Milliseconds = Annotated[int, Field(ge=1)]
+Severity: TypeAlias = Literal["info", "warning", "critical"]
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+S = TypeVar("S", bound=BaseModel)
 
 
 class CamelCase(Strict):
@@ -43,16 +47,16 @@ class Prompted(Named):
 
     prompt: Template | None = None
     output_schema: dict[str, Any] | None = Field(
-        None, description="The JSON Schema that the reply must follow."
+        default=None, description="The JSON Schema that the reply must follow."
     )
-    model: str | None = Field(None, description="Default: the agent's.")
+    model: str | None = Field(default=None, description="Default: the agent's.")
 
 
 class FunctionTimeout(CamelCase):
     """A call of one of the program's functions."""
 
     timeout_ms: Milliseconds | None = Field(
-        None, description="How long the function may take, in milliseconds. Default: no limit."
+        default=None, description="How long the function may take, in milliseconds. Default: no limit."
     )
 
 
@@ -67,7 +71,7 @@ class AnomalyRule(CamelCase):
 
     name: Name
     when: Expression
-    severity: Literal["info", "warning", "critical"] = "warning"
+    severity: Severity = "warning"
     message: Template = ""
 
 
@@ -83,9 +87,9 @@ class Request(CamelCase):
     """An HTTP request."""
 
     url: Template
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    method: Method = "GET"
     headers: dict[str, Template] = Field(default_factory=dict[str, str])
-    body: Any = Field(None, description="Sent as JSON; strings in it may be templates.")
+    body: Any = Field(default=None, description="Sent as JSON; strings in it may be templates.")
     timeout_ms: Milliseconds = 10_000
 
 
@@ -93,7 +97,7 @@ class Source(CamelCase):
     """Where in the payload a source goes, and whether the cycle can do without it."""
 
     into: str | None = Field(
-        None,
+        default=None,
         description="The key in the payload. Default: an object is merged into the payload, "
         "anything else goes under the source's name.",
     )
@@ -111,15 +115,15 @@ class CsvSource(Source):
     """A CSV file; its path is relative to the agent file."""
 
     path: Template
-    delimiter: str = Field(",", min_length=1, max_length=1)
-    last: int | None = Field(None, ge=1, description="Read only this many rows, from the end.")
+    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    last: int | None = Field(default=None, ge=1, description="Read only this many rows, from the end.")
 
 
 class MessagesSource(Source):
     """The messages that other agents and programs have sent since the last cycle."""
 
     topic: Name | None = None
-    most: int = Field(100, ge=1, description="Take only this many, the newest.")
+    most: int = Field(default=100, ge=1, description="Take only this many, the newest.")
 
 
 class FunctionSource(Source, FunctionTimeout):
@@ -147,7 +151,7 @@ class MessagesSense(Named):
     """Take messages."""
 
     type: Literal["agent-messages"]
-    config: MessagesSource = MessagesSource()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: MessagesSource = MessagesSource()
 
 
 class FunctionSense(Named):
@@ -217,21 +221,21 @@ class AuthorizeConfig(CamelCase):
     mode: Literal["autonomous", "supervised", "controlled"] = "autonomous"
     timeout_ms: Milliseconds = 60_000
     default: Literal["approve", "reject"] = "reject"
-    when: Expression | None = Field(None, description="Ask a person only when this holds.")
+    when: Expression | None = Field(default=None, description="Ask a person only when this holds.")
 
 
 class Analyze(Prompted):
     """Interpret the data."""
 
     type: Literal["analyze"]
-    config: AnalyzeConfig = AnalyzeConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: AnalyzeConfig = AnalyzeConfig()
 
 
 class Plan(Prompted):
     """Choose actions by their names."""
 
     type: Literal["plan"]
-    config: PlanConfig = PlanConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: PlanConfig = PlanConfig()
 
 
 class Govern(Named):
@@ -245,7 +249,7 @@ class Authorize(Named):
     """Decide on the plan."""
 
     type: Literal["authorize"]
-    config: AuthorizeConfig = AuthorizeConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: AuthorizeConfig = AuthorizeConfig()
 
 
 ReasonSubstage: TypeAlias = Annotated[Analyze | Plan | Govern | Authorize, Field(discriminator="type")]
@@ -262,7 +266,7 @@ class Action(CamelCase):
 
     name: Name
     when: Expression | None = Field(
-        None,
+        default=None,
         description="Run the action when this holds, planned or not. Without a `plan` in the file, an action "
         "that has no condition runs in every cycle.",
     )
@@ -272,7 +276,7 @@ class ApiCallAction(Action, Request):
     """Send an HTTP request with an `Idempotency-Key`."""
 
     type: Literal["api_call"]
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    method: Method = "POST"
 
 
 class FunctionAction(Action, FunctionTimeout):
@@ -288,7 +292,7 @@ class LogAction(Action):
 
     type: Literal["log"]
     message: Template
-    severity: Literal["info", "warning", "critical"] = "info"
+    severity: Severity = "info"
 
 
 class AlertAction(Action):
@@ -296,7 +300,7 @@ class AlertAction(Action):
 
     type: Literal["alert"]
     message: Template
-    severity: Literal["info", "warning", "critical"] = "warning"
+    severity: Severity = "warning"
 
 
 AnyAction: TypeAlias = Annotated[
@@ -327,7 +331,7 @@ class Evaluate(Prompted):
     """Judge whether the actions worked."""
 
     type: Literal["evaluate"]
-    config: EvaluateConfig = EvaluateConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: EvaluateConfig = EvaluateConfig()
 
 
 ActuateSubstage: TypeAlias = Annotated[Execute | Evaluate, Field(discriminator="type")]
@@ -343,7 +347,7 @@ class LearnConfig(CamelCase):
     """Where new patterns go."""
 
     target: str | None = Field(
-        None,
+        default=None,
         pattern=r"^memory\.[A-Za-z_][A-Za-z0-9_]*$",
         description="Default: the only custom memory key that the prompt names, else `memory.patterns`.",
     )
@@ -353,10 +357,14 @@ class Retention(CamelCase):
     """A bound on a memory key: by number of items, by age, or both."""
 
     policy: Literal["max_items", "ttl"] | list[Literal["max_items", "ttl"]] | None = Field(
-        None, description="May be omitted: whichever of `maxItems` and `ttlMs` is set applies."
+        default=None, description="May be omitted: whichever of `maxItems` and `ttlMs` is set applies."
     )
-    max_items: int | None = Field(None, ge=0, description="Keep only this many items, the most recent.")
-    ttl_ms: int | None = Field(None, ge=0, description="Discard items older than this, in milliseconds.")
+    max_items: int | None = Field(
+        default=None, ge=0, description="Keep only this many items, the most recent."
+    )
+    ttl_ms: int | None = Field(
+        default=None, ge=0, description="Discard items older than this, in milliseconds."
+    )
 
 
 class UpdateStateConfig(CamelCase):
@@ -381,24 +389,24 @@ class Learn(Named):
     type: Literal["learn"]
     prompt: Template
     output_schema: dict[str, Any] | None = Field(
-        None, description="The JSON Schema that the reply must follow."
+        default=None, description="The JSON Schema that the reply must follow."
     )
-    model: str | None = Field(None, description="Default: the agent's.")
-    config: LearnConfig = LearnConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    model: str | None = Field(default=None, description="Default: the agent's.")
+    config: LearnConfig = LearnConfig()
 
 
 class UpdateState(Named):
     """Write the memory; nothing else changes it."""
 
     type: Literal["update-state"]
-    config: UpdateStateConfig = UpdateStateConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: UpdateStateConfig = UpdateStateConfig()
 
 
 class CaptureMetrics(Named):
     """Record metrics of the cycle."""
 
     type: Literal["capture-metrics"]
-    config: MetricsConfig = MetricsConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    config: MetricsConfig = MetricsConfig()
 
 
 ReflectSubstage: TypeAlias = Annotated[Learn | UpdateState | CaptureMetrics, Field(discriminator="type")]
@@ -427,7 +435,7 @@ class MessageTrigger(CamelCase):
     """Start a cycle when a message arrives."""
 
     type: Literal["message"]
-    topic: Name | None = Field(None, description="The topic of the message. Default: any.")
+    topic: Name | None = Field(default=None, description="The topic of the message. Default: any.")
 
 
 Trigger: TypeAlias = Annotated[IntervalTrigger | ManualTrigger | MessageTrigger, Field(discriminator="type")]
@@ -445,8 +453,10 @@ class Stages(CamelCase):
 class MemoryLimits(CamelCase):
     """How much memory prompts show, and how many cycles are stored."""
 
-    prompt_tokens: int = Field(2_000, ge=0, description="For all memory keys of one prompt together.")
-    cycles: int = Field(1_000, ge=1, description="How many cycles are stored, with their memory changes.")
+    prompt_tokens: int = Field(default=2_000, ge=0, description="For all memory keys of one prompt together.")
+    cycles: int = Field(
+        default=1_000, ge=1, description="How many cycles are stored, with their memory changes."
+    )
 
 
 class AgentSpec(CamelCase):
@@ -454,7 +464,7 @@ class AgentSpec(CamelCase):
 
     name: Name
     description: str = ""
-    model: str | None = Field(None, description="The model of substages that name none.")
+    model: str | None = Field(default=None, description="The model of substages that name none.")
     models: dict[str, str] = Field(
         default_factory=dict[str, str], description="Aliases: short names and the models they stand for."
     )
@@ -464,7 +474,7 @@ class AgentSpec(CamelCase):
         "key has to be written into the file; prompts can't read them.",
     )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
-    memory: MemoryLimits = MemoryLimits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    memory: MemoryLimits = MemoryLimits()
     stages: Stages
 
 
@@ -560,11 +570,19 @@ class Text(NamedTuple):
 
 def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, KeyPath]]:
     """Yield each substage with its stage and the path to it, in the order in which they run."""
-    stages = dict(spec.stages)
     for stage in STAGES:
-        part: Any = stages[stage]
+        part: Any = getattr(spec.stages, stage)
         for at, substage in enumerate(part.substages if part is not None else ()):
             yield stage, substage, ("stages", stage, "substages", at)
+
+
+def substages_of(spec: AgentSpec, kind: type[S]) -> list[S]:
+    """Return the substages of one type, in the order in which they run."""
+    stages = spec.stages
+    listed = (
+        stage.substages for stage in (stages.sense, stages.reason, stages.actuate, stages.reflect) if stage
+    )
+    return [substage for substages in listed for substage in substages if isinstance(substage, kind)]
 
 
 def texts(part: BaseModel, way: KeyPath) -> Iterator[Text]:
