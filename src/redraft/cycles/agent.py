@@ -43,6 +43,7 @@ from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics
 from redraft.cycles.sense import sense
 from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
+    STAGES,
     AgentFile,
     IntervalTrigger,
     ManualTrigger,
@@ -458,16 +459,15 @@ class StageRunner:
 
     async def run(self) -> None:
         """Run all stages; raises only if this process may not continue the cycle."""
-        stages = self.cycle.spec.stages
-        if stages.sense is not None:
-            await self._run_stage("sense", [("sense", sense, stages.sense)])
-        if stages.reason is not None:
-            await self._run_stage("reason", _with_functions(stages.reason.substages))
-        if stages.actuate is not None:
-            await self._run_stage("actuate", _with_functions(stages.actuate.substages))
-        if stages.reflect is not None:
-            await self.refresh()
-            await self._run_stage("reflect", _with_functions(stages.reflect.substages))
+        for stage in STAGES:
+            part: Any = getattr(self.cycle.spec.stages, stage)
+            if part is None:
+                continue
+            if stage == "reflect":
+                await self.refresh()
+            known = [one for one in part.substages if one.type in SUBSTAGES]
+            of_stage = [(one.name, SUBSTAGES[one.type], one) for one in known]
+            await self._run_stage(stage, of_stage if stage != "sense" else [("sense", sense, part)])
 
     async def _run_stage(self, stage: str, substages: Sequence[tuple[str, Substage, Any]]) -> None:
         began = perf_counter()
@@ -503,10 +503,6 @@ class StageRunner:
     ) -> None:
         agent, number = self.cycle.spec.name, self.cycle.number
         self.emit(SubstageFinished(agent, number, stage, name, milliseconds, error, skipped))
-
-
-def _with_functions(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:
-    return [(one.name, SUBSTAGES[one.type], one) for one in substages if one.type in SUBSTAGES]
 
 
 def _path(stage: str, name: str) -> str:

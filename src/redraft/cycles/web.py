@@ -323,70 +323,50 @@ async def _agent_fingerprint(request: PageRequest) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CycleRow:
-    """A cycle as the table shows it; metrics that its file does not track are dashes."""
-
-    record: CycleRecord
-    duration: str
-    tokens: str
-    cost: str
-    anomalies: str
-    alerts: str
-    memory: str
-
-
-@dataclass(frozen=True, slots=True)
 class AgentPage:
     """What the page of an agent shows.
 
-    `waiting` is the cycle that waits for a person. `untracked` are the metrics that no cycle has, each with
-    the flag that turns it on. `pending` is the feedback that no cycle has taken, with its parameters as JSON.
+    `waiting` is the cycle that waits for a person. `rows` are cycles, each with its metrics and with what it
+    changed in the memory. `untracked` are the metrics that no cycle has, each with the flag that turns it on.
+    `pending` is the feedback that no cycle has taken, with its parameters as JSON.
     """
 
-    agent: AgentSummary
+    view: AgentView
     waiting: CycleView | None
-    rows: tuple[CycleRow, ...]
-    older: int | None
+    rows: tuple[tuple[CycleRecord, tuple[str, ...], str], ...]
     trends: tuple[Trend, ...]
     untracked: tuple[tuple[str, str], ...]
     chosen: CycleView | None
     pending: tuple[tuple[Feedback, str], ...]
     keys: tuple[KeyView, ...]
-    after: int
-    diff: MemoryDiff | None
     changes: tuple[tuple[str, tuple[ChangeView, ...]], ...]
 
 
 def agent_page(view: AgentView) -> AgentPage:
     """Prepare what the page of an agent shows."""
-    last, diff = view.agent.last, view.diff
+    last = view.agent.last
     trends = _trends([one for one in reversed(view.cycles) if one.status not in UNFINISHED])
     return AgentPage(
-        agent=view.agent,
+        view,
         waiting=cycle_view(last, view.pending) if last is not None and last.status == "waiting" else None,
-        rows=tuple(_row(one) for one in view.cycles),
-        older=view.older,
+        rows=tuple((one, _metrics(one.metrics), _memory_words(one)) for one in view.cycles),
         trends=tuple(drawn for _, _, drawn in trends if drawn is not None),
         untracked=tuple((name, flag) for name, flag, drawn in trends if drawn is None and view.cycles),
         chosen=None if view.chosen is None else cycle_view(view.chosen, view.pending),
         pending=tuple((one, text_of(one.changes) if one.changes else "") for one in view.pending),
         keys=memory_views(view.memory, view.sizes),
-        after=view.memory.cycle,
-        diff=diff,
-        changes=() if diff is None else change_views(diff),
+        changes=() if view.diff is None else change_views(view.diff),
     )
 
 
-def _row(cycle: CycleRecord) -> CycleRow:
-    metrics = cycle.metrics
-    return CycleRow(
-        cycle,
-        duration=_duration(metrics.duration_ms),
-        tokens=_count(metrics.tokens),
-        cost=NOT_TRACKED if metrics.cost_usd is None else cost(metrics.cost_usd),
-        anomalies=_count(metrics.anomalies),
-        alerts=_count(metrics.alerts),
-        memory=_memory_words(cycle),
+def _metrics(metrics: CycleMetrics) -> tuple[str, ...]:
+    """Return metrics as the table shows them; those that the file does not track are dashes."""
+    return (
+        _duration(metrics.duration_ms),
+        _count(metrics.tokens),
+        NOT_TRACKED if metrics.cost_usd is None else cost(metrics.cost_usd),
+        _count(metrics.anomalies),
+        _count(metrics.alerts),
     )
 
 
