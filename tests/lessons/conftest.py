@@ -1,4 +1,4 @@
-"""What the tests of lessons share."""
+"""Fixtures for the tests of lessons."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from support.lessons import count_flight, file_seven
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """The folder of all agents' lessons, in a project of its own."""
+    """An empty project; returns its folder for lessons."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "redraft.toml").touch()
     return tmp_path / "memory"
@@ -18,7 +18,7 @@ def memory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def seven(project, monkeypatch):
-    """The folder of seven lessons of three agents; one of them helped twice, as the project's store says."""
+    """Seven lessons of three agents, one of which helped twice; returns their folder."""
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")  # the offline one takes a while
     file_seven()
 

@@ -1,4 +1,4 @@
-"""The pages of lessons in a real browser, over what agents really learned."""
+"""The pages of lessons in a real browser."""
 
 import os
 import subprocess
@@ -51,14 +51,14 @@ def project(tmp_path_factory):
 
 
 def the_lesson(project, agent):
-    """The one lesson of an agent, as its file has it."""
+    """Read the only lesson of an agent."""
     folder = LessonFolder(project / "memory", agent)
     return folder.read_entry(next(folder.entries()))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["agents", "lessons", "lesson"])
-def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
+def test_each_page_is_accessible_and_does_not_overflow(opened, project, page, scheme):
     paths = {
         "agents": "lessons",
         "lessons": "lessons?agent=clerk",
@@ -69,7 +69,7 @@ def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
     assert is_within(window, 360)
 
 
-def test_a_lesson_is_approved_rated_reworded_and_retired(opened, project):
+def test_a_lesson_is_approved_rated_edited_and_retired(opened, project):
     page = opened("lessons?agent=stranger")
     assert the_lesson(project, "stranger").status == "quarantined"
     page.get_by_role("button", name="Approve").click()
@@ -95,7 +95,7 @@ def test_a_lesson_is_approved_rated_reworded_and_retired(opened, project):
     assert the_lesson(project, "stranger").status == "retired"
 
 
-def test_two_lessons_are_merged_with_the_keyboard_alone(opened, project):
+def test_two_lessons_can_be_merged_by_keyboard(opened, project):
     folder = LessonFolder(project / "memory", "stranger")
     first = the_lesson(project, "stranger")
     folder.write(replace(first, status="active"))

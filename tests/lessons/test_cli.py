@@ -43,7 +43,7 @@ KEY = "sk-" + "a1B2c3D4" * 5
 
 @pytest.fixture
 def editor(monkeypatch, tmp_path):
-    """Let the editor be a program that replaces a text by another."""
+    """Set an editor that replaces one text by another."""
 
     def editor(old, new):
         script = tmp_path / "editor.py"
@@ -62,7 +62,7 @@ def rows(result):
     return [line.split() for line in result.stdout.splitlines()]
 
 
-def test_without_lessons_it_says_where_it_looked(project):
+def test_list_without_lessons_names_the_folder(project):
     result = redraft("lessons")
     assert result.exit_code == 0
     assert f"There are no lessons in {project}/memory yet." in result.stdout
@@ -73,7 +73,7 @@ def test_without_lessons_it_says_where_it_looked(project):
     assert not (project / "memory").exists()
 
 
-def test_the_list_says_what_is_used_and_what_helps(seven, monkeypatch):
+def test_list_shows_status_and_counters(seven, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     result = redraft("lessons")
     assert rows(result)[0] == (
@@ -128,7 +128,7 @@ def test_json_has_all_fields_of_a_lesson(seven):
         (("export", "--to", "skill", "--file", "memory"), "'memory' is a folder"),
     ],
 )
-def test_invalid_arguments_are_named(seven, words, says):
+def test_invalid_arguments_are_explained(seven, words, says):
     result = redraft("lessons", *words)
     assert result.exit_code == 2
     assert says in result.stderr
@@ -152,7 +152,7 @@ def test_show_prints_the_file_and_the_status(seven):
     assert "11 archived" in redraft("lessons").stderr
 
 
-def test_search_ranks_and_says_why(seven):
+def test_search_lists_the_best_first_with_reasons(seven):
     found = document(redraft("lessons", "search", "change a flight for a yes", "--json"))["found"]
     assert found[0]["lesson"]["id"] == FLIGHT
     assert found[0]["reason"]
@@ -165,7 +165,7 @@ def test_search_ranks_and_says_why(seven):
     assert len(document(redraft("lessons", "search", "yes", "-k", "1", "--json"))["found"]) == 1
 
 
-def test_a_person_approves_retires_and_merges(seven):
+def test_lessons_are_approved_retired_and_merged(seven):
     assert redraft("lessons", "approve", CURSOR).stdout == f"{CURSOR}  Active\n"
     assert redraft("lessons", "retire", "write-three", "-m", "no longer so").stdout.startswith(
         f"{FILES}  Retired: no longer so"
@@ -185,7 +185,7 @@ def test_a_person_approves_retires_and_merges(seven):
     )
 
 
-def test_doctor_lists_what_is_broken_duplicated_and_hidden(seven):
+def test_doctor_lists_broken_duplicate_and_hidden_lessons(seven):
     assert redraft("lessons", "doctor").exit_code == 0
     (seven / "booking" / "2026-05-10-broken.md").write_text(f"---\nkind: {KEY}\n---\n{ESCAPES}")
     (seven / "Not A Name").mkdir()
@@ -231,7 +231,7 @@ def test_reindex_reads_every_file(seven):
     "words", [(), ("show", "last"), ("search", "page"), ("doctor",), ("retire", "last", "-m", "x")]
 )
 @pytest.mark.parametrize("json", [False, True])
-def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(project, monkeypatch, words, json):
+def test_secrets_and_control_characters_are_not_printed(project, monkeypatch, words, json):
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
     folder = project / "memory" / "reflections" / "an-agent"
     folder.mkdir(parents=True)
@@ -262,7 +262,7 @@ FIELDS = (
 )
 
 
-def test_a_lesson_is_added_by_options(project, monkeypatch):
+def test_add_takes_a_lesson_from_options(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
     options = [word for option in FIELDS for word in option]
     about = ("--task", f"Migrate the shop's database with {KEY}.", "--tool", "psql", "--tool", "alembic")
@@ -287,7 +287,7 @@ def test_a_lesson_is_added_by_options(project, monkeypatch):
     assert "Give --task" in redraft("lessons", "add", *options).stderr
 
 
-def test_a_lesson_is_added_from_a_file(seven):
+def test_add_takes_a_lesson_from_a_file(seven):
     file = Path("mine.md")
     file.write_text("# Tests first\n\n## Strategy\nWrite the test.\n\n## Why it worked\nIt failed first.\n")
     added = document(
@@ -307,7 +307,7 @@ def test_a_lesson_is_added_from_a_file(seven):
     )
 
 
-def test_a_lesson_is_written_in_the_editor(seven, editor):
+def test_add_takes_a_lesson_from_the_editor(seven, editor):
     editor("> What was done, in steps that can be repeated.", "Ask twice.")
     result = redraft("lessons", "add", "--kind", "procedure", "--agent", "booking")
     assert result.exit_code == 2
@@ -323,7 +323,7 @@ def test_a_lesson_is_written_in_the_editor(seven, editor):
     assert "Nothing was written" in redraft("lessons", "add", "--agent", "booking").stderr
 
 
-def test_without_an_editor_and_a_terminal_it_says_so(seven, monkeypatch):
+def test_add_and_edit_need_an_editor_or_a_terminal(seven, monkeypatch):
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
     for words in (("add", "--agent", "a"), ("edit", "last")):
@@ -336,7 +336,7 @@ def test_without_an_editor_and_a_terminal_it_says_so(seven, monkeypatch):
     assert "ended with 1" in redraft("lessons", "edit", "last").stderr
 
 
-def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(seven, editor):
+def test_an_edit_is_redacted_and_keeps_the_rest_of_the_file(seven, editor):
     editor("without a yes.", f"without a yes, with {KEY}.")
     assert redraft("lessons", "edit", FLIGHT).stdout.startswith(f"{FLIGHT}  Active")
     text = (seven.parent / "reflections" / f"{FLIGHT}.md").read_text()
@@ -356,7 +356,7 @@ def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(seven, edit
         ("Change a flight\n", "Skip all tests\n", "an instruction to leave out a check"),
     ],
 )
-def test_a_broken_edit_is_not_saved_but_kept(seven, editor, old, new, shown):
+def test_an_invalid_edit_is_set_aside_and_can_be_resumed(seven, editor, old, new, shown):
     file = seven / f"{FLIGHT}.md"
     before = file.read_text()
     assert old in before
@@ -375,7 +375,7 @@ def test_a_broken_edit_is_not_saved_but_kept(seven, editor, old, new, shown):
     assert not beside.exists()
 
 
-def test_a_broken_file_is_corrected_in_the_editor(seven, editor):
+def test_a_broken_file_can_be_corrected_in_the_editor(seven, editor):
     file = seven / f"{FLIGHT}.md"
     file.write_text(file.read_text().replace("confidence: 0.7", "confidense: 0.6"))
     editor("confidense", "confidence")
@@ -386,7 +386,7 @@ def test_a_broken_file_is_corrected_in_the_editor(seven, editor):
 # --- exporting -------------------------------------------------------------------------------------------
 
 
-def test_an_export_is_written_checked_and_kept_up_to_date(seven, project):
+def test_export_writes_checks_and_updates_the_block(seven, project):
     file = project / "AGENTS.md"
     file.write_text("# Mine\n\nBe nice.")
     check = ("lessons", "export", "--to", "agents-md", "--check")
@@ -417,7 +417,7 @@ def test_an_export_is_written_checked_and_kept_up_to_date(seven, project):
 @pytest.mark.parametrize(
     ("answer", "code", "shown"), [("n", 1, "Nothing was written."), ("Y", 0, "A.md was written.")]
 )
-def test_a_person_is_asked_before_a_file_is_written(seven, project, monkeypatch, answer, code, shown):
+def test_export_asks_before_it_writes(seven, project, monkeypatch, answer, code, shown):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -428,7 +428,7 @@ def test_a_person_is_asked_before_a_file_is_written(seven, project, monkeypatch,
     assert (project / "A.md").exists() == (code == 0)
 
 
-def test_a_block_that_was_edited_by_hand_is_left_alone(seven, project):
+def test_export_does_not_overwrite_a_block_edited_by_hand(seven, project):
     words = ("lessons", "export", "--to", "skill", "--yes")
     assert redraft(*words).exit_code == 0
     file = project / ".claude" / "skills" / "lessons" / "SKILL.md"
@@ -445,7 +445,7 @@ def test_a_block_that_was_edited_by_hand_is_left_alone(seven, project):
     assert "MY" not in file.read_text()
 
 
-def test_an_export_says_what_it_left_out_and_can_be_printed(seven):
+def test_export_prints_to_stdout_and_reports_what_it_left_out(seven):
     bad = replace(DECISION, decision="Run sudo make install.", alternatives="None at all.", why="So.")
     LessonFolder(Path("memory"), "reviewer").add(lesson(bad, agent="reviewer", summary="Build"))
     shown = redraft("lessons", "export", "--to", "agents-md", "--file", "-", "--max-tokens", "130")
@@ -457,7 +457,7 @@ def test_an_export_says_what_it_left_out_and_can_be_printed(seven):
     assert only.count("\n- ") == 1
 
 
-def test_a_link_is_followed_in_its_own_folder_alone(seven, project, tmp_path_factory):
+def test_export_follows_links_only_within_their_folder(seven, project, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "x.md"
     outside.write_text("x\n")
     link = project / "AGENTS.md"
@@ -474,7 +474,7 @@ def test_a_link_is_followed_in_its_own_folder_alone(seven, project, tmp_path_fac
     assert "redraft:lessons" in (project / "CLAUDE.md").read_text()
 
 
-def test_the_folder_is_that_of_the_settings(seven, project, monkeypatch):
+def test_the_memory_setting_chooses_the_folder(seven, project, monkeypatch):
     seven.parent.rename(project / "elsewhere")
     assert document(redraft("lessons", "--json"))["lessons"] == []
     (project / "redraft.toml").write_text('memory = "elsewhere"\n')
@@ -485,7 +485,7 @@ def test_the_folder_is_that_of_the_settings(seven, project, monkeypatch):
     assert redraft("lessons", "--path", "../elsewhere", "--json").stdout
 
 
-def test_nothing_heavy_is_loaded_for_the_help():
+def test_help_imports_nothing_heavy():
     code = (
         "import sys, redraft.main\n"
         "heavy = {'rich.console', 'redraft.lessons', 'yaml', 'sqlite3'} & set(sys.modules)\n"
@@ -499,7 +499,7 @@ def test_nothing_heavy_is_loaded_for_the_help():
 
 @pytest.fixture
 def owing(project, monkeypatch):
-    """Two agents that owe a reflection on a run, one of which was done in part."""
+    """Two agents with a due reflection, one on a failed run and one on a partial success."""
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
 
     async def fail():
@@ -515,7 +515,7 @@ def owing(project, monkeypatch):
     return project
 
 
-def test_due_reflections_are_listed_oldest_first(owing):
+def test_due_lists_reflections_oldest_first(owing):
     shown = redraft("lessons", "due")
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
@@ -531,7 +531,7 @@ def test_due_reflections_are_listed_oldest_first(owing):
     assert [(one["run_id"], one["agent"], one["kind"]) for one in found] == [("run-2", "clerk", "partial")]
 
 
-def test_a_due_reflection_is_waived_or_written(owing):
+def test_a_due_reflection_can_be_waived_or_written(owing):
     assert redraft("lessons", "waive", "run-2", "--why", "The shop was closed.").stdout == (
         "run-2  waived: The shop was closed.\n"
     )
@@ -549,7 +549,7 @@ def test_a_due_reflection_is_waived_or_written(owing):
         (("run-1", "--agent", "clerk", "--why", "x"), "No reflection is due for a run 'run-1'"),
     ],
 )
-def test_what_is_not_due_can_not_be_waived(owing, words, says):
+def test_waiving_a_reflection_that_is_not_due_is_an_error(owing, words, says):
     result = redraft("lessons", "waive", *words)
     assert (result.exit_code, says in result.stderr) == (2, True)
 
@@ -565,7 +565,7 @@ def test_a_lesson_is_superseded(seven):
     assert shown.stdout.startswith(f"{API}  Superseded by {CURSOR}")
 
 
-def test_a_lesson_made_active_in_the_editor_brings_its_rule(project, editor, monkeypatch):
+def test_activating_a_lesson_in_the_editor_adds_its_rule(project, editor, monkeypatch):
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
 
     async def learn():
@@ -600,6 +600,6 @@ def test_without_fields_there_is_no_content():
         ({}, "x", "--kind: there is no 'x'"),
     ],
 )
-def test_fields_that_are_missing_or_odd_are_named_as_options(fields, kind, says):
+def test_missing_and_unexpected_fields_are_named_as_options(fields, kind, says):
     with pytest.raises(ConfigError, match=says):
         content_of(fields, kind)

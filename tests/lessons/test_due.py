@@ -1,4 +1,4 @@
-"""Reflections that are due: one a run, whatever is killed, and however many agents meet it."""
+"""Due reflections: one per run, even if processes are killed or share the store."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def started(script, *arguments, **values):
 
 
 @pytest.mark.parametrize("where", ["writing", "filed"])
-def test_a_process_that_is_killed_while_it_reflects_leaves_it_due_and_no_second_lesson(tmp_path, where):
+def test_a_reflection_interrupted_by_a_kill_stays_due_and_is_written_once(tmp_path, where):
     process = started(FAIL_AND_DIE, str(tmp_path), where)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
@@ -53,7 +53,7 @@ def test_a_process_that_is_killed_while_it_reflects_leaves_it_due_and_no_second_
         choices = {"store": store, "model": writer()}
         async with learning(tmp_path, **choices) as lessons:
             lessons.clock.pass_time(minutes=4)
-            assert await lessons.due() == []  # the other may still be at it
+            assert await lessons.due() == []  # the killed process may still be writing it
             lessons.clock.pass_time(minutes=2)
             [due] = await lessons.due()
             await run(lessons, 1.0)
@@ -65,7 +65,7 @@ def test_a_process_that_is_killed_while_it_reflects_leaves_it_due_and_no_second_
     asyncio.run(main())
 
 
-def test_a_due_reflection_is_seen_by_other_processes(tmp_path):
+def test_due_reflections_are_shared_between_processes(tmp_path):
     async def main():
         path = tmp_path / "store.db"
         store, other = SqliteStore(path), SqliteStore(path)
@@ -82,7 +82,7 @@ def test_a_due_reflection_is_seen_by_other_processes(tmp_path):
     asyncio.run(main())
 
 
-def test_two_agents_write_a_due_reflection_once(tmp_path):
+def test_concurrent_recalls_write_a_due_reflection_once(tmp_path):
     async def main():
         store = MemoryStore()
         async with learning(tmp_path, store=store) as lessons:
@@ -98,7 +98,7 @@ def test_two_agents_write_a_due_reflection_once(tmp_path):
         async with learning(tmp_path, store=store, model=ScriptedModel(slow)) as lessons:
             first = asyncio.create_task(lessons.recall(TASK))
             await begun.wait()
-            assert await lessons.recall(TASK) == []  # somebody is at it
+            assert await lessons.recall(TASK) == []  # the other recall is writing it
             go_on.set()
             assert len(await first) == 1
             assert len(asked) == 1
@@ -110,14 +110,14 @@ DUE = [
     DueReflection("run-1", "porter", "failure"),
     DueReflection("run-2", "clerk", "partial"),
     DueReflection("other-run", "clerk", "failure"),
-    DueReflection("other-run", "clerk", "partial"),  # of one run, which two processes saw end differently
+    DueReflection("other-run", "clerk", "partial"),  # the same run, which ended differently in two processes
 ]
 
 
 @pytest.mark.parametrize(
     ("run", "run_id"), [("run-1", "run-1"), ("-2", "run-2"), ("other", "other-run"), ("last", "other-run")]
 )
-def test_a_run_is_named_by_its_id_or_a_part_of_it(run, run_id):
+def test_a_due_run_is_found_by_its_id_or_a_part_of_it(run, run_id):
     assert resolve_due(run, DUE).run_id == run_id
 
 
@@ -129,6 +129,6 @@ def test_a_run_is_named_by_its_id_or_a_part_of_it(run, run_id):
         ("last", [], "No reflection is due."),
     ],
 )
-def test_a_run_that_owes_nothing_or_is_not_the_only_one_is_refused(run, due, says):
+def test_unknown_and_ambiguous_runs_are_refused(run, due, says):
     with pytest.raises(ConfigError, match=says):
         resolve_due(run, due)

@@ -1,4 +1,4 @@
-"""What coding agents read of lessons: the best ones, and nothing that a lesson makes of the file."""
+"""The export for coding agents: the best lessons, in a block that no lesson can break out of."""
 
 from dataclasses import replace
 from datetime import date
@@ -28,7 +28,7 @@ def items(body):
     return [line for line in body.splitlines() if line.startswith("- ")]
 
 
-def test_each_kind_says_what_helps_the_next_time():
+def test_each_kind_exports_its_most_useful_fields():
     made = [lesson(one, id=f"a/{one.kind}") for one in (FAILURE, PARTIAL, PROCEDURE, DECISION)]
     body = export(made, "agents-md", {}).body
     assert body.startswith("## Lessons from earlier tasks\n\n")

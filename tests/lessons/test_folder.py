@@ -22,7 +22,7 @@ def folder_in(path):
     return LessonFolder(path, "researcher-agent")
 
 
-def test_a_lesson_is_filed_where_the_protocol_says(tmp_path):
+def test_a_lesson_is_stored_where_the_protocol_says(tmp_path):
     filed = folder_in(tmp_path).add(lesson())
     assert filed.id == "researcher-agent/2026-03-01-api-timeout-handling"
     path = tmp_path / "reflections/researcher-agent/2026-03-01-api-timeout-handling.md"
@@ -31,14 +31,14 @@ def test_a_lesson_is_filed_where_the_protocol_says(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-def test_equal_names_get_numbers(tmp_path):
+def test_files_with_equal_names_are_numbered(tmp_path):
     folder = folder_in(tmp_path)
     ids = [folder.add(lesson()).id for _ in range(3)]
     stem = "researcher-agent/2026-03-01-api-timeout-handling"
     assert ids == [stem, f"{stem}-2", f"{stem}-3"]
 
 
-def test_a_lesson_is_changed_in_its_place(tmp_path):
+def test_a_lesson_is_changed_in_place(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
     folder.path_of(filed.id).chmod(0o640)
@@ -47,7 +47,7 @@ def test_a_lesson_is_changed_in_its_place(tmp_path):
     assert folder.path_of(filed.id).stat().st_mode & 0o777 == 0o640
 
 
-def test_the_oldest_go_to_the_archive_of_their_year_and_keep_their_ids(tmp_path):
+def test_the_oldest_lessons_are_archived_by_year_and_keep_their_ids(tmp_path):
     folder = folder_in(tmp_path)
     days = [date(2025, 12, 20) + timedelta(days=n) for n in range(40)]
     ids = [folder.add(lesson(day=day, summary=f"n {n}")).id for n, day in enumerate(days)]
@@ -63,7 +63,7 @@ def test_the_oldest_go_to_the_archive_of_their_year_and_keep_their_ids(tmp_path)
     assert folder.read(ids[2]).why == "changed"
 
 
-def test_a_broken_file_is_named_and_left_alone(tmp_path):
+def test_a_broken_file_is_named_and_not_changed(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
     path = folder.path_of(filed.id)
@@ -76,7 +76,7 @@ def test_a_broken_file_is_named_and_left_alone(tmp_path):
     assert path.read_text("utf-8") == "---\nkind: failure\n"
 
 
-def test_what_is_not_a_file_is_named_and_does_not_affect_others(tmp_path):
+def test_folders_and_pipes_are_reported_and_do_not_affect_others(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
     place = folder.path_of(filed.id).parent
@@ -89,7 +89,7 @@ def test_what_is_not_a_file_is_named_and_does_not_affect_others(tmp_path):
     assert folder.read(filed.id) == filed
 
 
-def test_a_lesson_without_a_day_is_of_the_day_of_its_file(tmp_path):
+def test_a_lesson_without_a_date_has_the_date_of_its_file(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson(summary="Named"))
     text = folder.path_of(filed.id).read_text("utf-8").replace("# Reflection: 2026-03-01 - ", "# ")
@@ -146,13 +146,13 @@ def test_an_id_never_leaves_the_folder(tmp_path, bad, says):
         folder_in(tmp_path).read(bad)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_folder_is_named_in_the_error(tmp_path):
     (tmp_path / "reflections").write_text("in the way", "utf-8")
     with pytest.raises(StoreError, match="reflections/researcher-agent"):
         folder_in(tmp_path).add(lesson())
 
 
-def test_agents_are_the_folders(tmp_path):
+def test_agents_are_listed_by_their_folders(tmp_path):
     assert agents_in(tmp_path) == []
     for agent in ("b", "a", "a/b"):
         LessonFolder(tmp_path, agent).add(lesson(agent=agent))
@@ -172,7 +172,7 @@ for n in range(int(sys.argv[3])):
 """
 
 
-def test_eight_processes_add_at_once_and_one_is_killed(tmp_path):
+def test_eight_processes_add_lessons_at_once_and_one_is_killed(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
     def start(number):
@@ -231,7 +231,7 @@ def started(script, *arguments, **values):
     )
 
 
-def test_eight_processes_file_at_once_and_one_is_killed(tmp_path):
+def test_eight_processes_file_lessons_at_once_and_one_is_killed(tmp_path):
     processes = [started(FILE_MANY, str(tmp_path), name, count=3) for name in "wabcdxyz"]
     filed = set()
     killed = processes[0]
@@ -285,7 +285,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_names_are_portable_whatever_the_text(text):
+def test_file_names_are_portable(text):
     for name in (short_title(text), folder_name(text)):
         assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name)
         assert len(name) <= 60
@@ -293,7 +293,7 @@ def test_names_are_portable_whatever_the_text(text):
 
 
 @pytest.mark.parametrize("agent", HOSTILE)
-def test_an_agent_that_is_named_like_a_folder_has_that_folder(agent):
+def test_the_name_of_a_folder_is_its_own_folder_name(agent):
     assert folder_name(folder_name(agent)) == folder_name(agent)
 
 
@@ -314,5 +314,5 @@ def test_a_title_has_five_words_at_most(summary, title):
     assert short_title(summary) == title
 
 
-def test_a_plain_name_of_an_agent_is_its_folder():
+def test_a_plain_agent_name_is_its_folder_name():
     assert folder_name("researcher-agent") == "researcher-agent"

@@ -12,11 +12,11 @@ from redraft.lessons.full_text import names_in, search_words, searchable, tokens
         ("a LessonFileError of os.path, or std::vector", ["LessonFileError", "os.path", "std::vector"]),
     ],
 )
-def test_names(text, names):
+def test_names_are_found_in_a_text(text, names):
     assert names_in(text) == names
 
 
-def test_a_name_has_a_token_and_so_has_each_part_of_a_path():
+def test_a_name_and_each_part_of_a_path_become_tokens():
     assert tokens_of("./app/config.yaml") == ["app_config_yaml", "app", "config_yaml"]
     assert tokens_of("__init__") == ["__init__"]
     assert searchable("see ./app/config.yaml now").endswith("app_config_yaml app config_yaml")

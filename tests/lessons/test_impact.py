@@ -1,4 +1,4 @@
-"""Whether lessons help: what is counted, and how often one that hurts is found, and one that does not."""
+"""The impact of lessons: counters, and how reliably harm is detected."""
 
 import asyncio
 from datetime import timedelta
@@ -24,14 +24,14 @@ def scored(number, score, *lessons, task_type="web"):
     [
         pytest.param([(0.9, True)], (1, 0, 0), id="nothing to compare with"),
         pytest.param([(0.4, False), (0.6, False), (0.6, True)], (1, 1, 0), id="above the average"),
-        pytest.param([(0.4, False), (0.6, False), (0.4, True)], (1, 0, 1), id="below it"),
-        pytest.param([(0.4, False), (0.6, False), (0.5, True)], (1, 0, 0), id="just the average"),
-        pytest.param([(0.5, False), (None, True)], (1, 0, 0), id="not judged"),
-        pytest.param([(None, False), (0.5, True)], (1, 0, 0), id="nothing judged before"),
-        pytest.param([(0.5, False), (0.9, True), (0.6, True)], (2, 2, 0), id="runs with it are no measure"),
+        pytest.param([(0.4, False), (0.6, False), (0.4, True)], (1, 0, 1), id="below the average"),
+        pytest.param([(0.4, False), (0.6, False), (0.5, True)], (1, 0, 0), id="exactly the average"),
+        pytest.param([(0.5, False), (None, True)], (1, 0, 0), id="no score"),
+        pytest.param([(None, False), (0.5, True)], (1, 0, 0), id="no earlier score"),
+        pytest.param([(0.5, False), (0.9, True), (0.6, True)], (2, 2, 0), id="runs with it do not count"),
     ],
 )
-def test_helped_and_hurt(runs, expected):
+def test_uses_are_counted_as_helped_or_hurt(runs, expected):
     async def main():
         counting = Impact(MemoryStore(), "agent")
         await counting.count(scored(99, 0.99, task_type="other"))  # runs of another type are no measure
@@ -48,7 +48,7 @@ def test_helped_and_hurt(runs, expected):
 
 
 async def harm_after(effect, runs, seed):
-    """Run an agent half of the time with a lesson of such an effect; say if it was found to hurt."""
+    """Simulate runs, every second one with a lesson of an effect; return whether harm was detected."""
     counting, chance = Impact(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
     history = []
     for number in range(runs):
@@ -62,9 +62,13 @@ async def harm_after(effect, runs, seed):
 
 @pytest.mark.parametrize(
     ("effect", "least", "most"),
-    [pytest.param(-0.2, 0.9, 1, id="hurts"), pytest.param(0.0, 0, 0.05, id="nothing"), (0.2, 0, 0)],
+    [
+        pytest.param(-0.2, 0.9, 1, id="harmful"),
+        pytest.param(0.0, 0, 0.05, id="no effect"),
+        pytest.param(0.2, 0, 0, id="helpful"),
+    ],
 )
-def test_how_often_harm_is_found(effect, least, most):
+def test_harm_is_detected_at_the_expected_rate(effect, least, most):
     async def main():
         found = [await harm_after(effect, 84, seed) for seed in range(100)]
         assert least <= sum(found) / 100 <= most

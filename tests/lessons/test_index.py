@@ -6,6 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import product
@@ -19,8 +21,10 @@ from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex, Query
 from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import Procedure
-from redraft.models.embed import ScriptedEmbedder
+from redraft.models.embed import ScriptedEmbedder, unit_rows
 from redraft.redact.redactor import Redactor
+from support.learning_agents import TASK, learning, writer
+from support.learning_agents import run as run_task
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 
 AGENT = "researcher-agent"
@@ -32,7 +36,7 @@ def procedure(words):
 
 
 def run(path, *steps, embedder=None):
-    """Do steps with an index, one after the other, and return what they came to."""
+    """Run steps with an index one after another, and return their results."""
 
     async def main():
         index = LessonIndex(path, embedder, redactor=Redactor([SECRET]))
@@ -69,7 +73,7 @@ def file(path, *lessons):
     return [folder.add(one) for one in lessons]
 
 
-SHELF = [
+LESSONS = [
     lesson(procedure("pears and apples"), summary="old type", task="Fetch pears", task_type="web scraping"),
     lesson(
         procedure("quinces"),
@@ -88,12 +92,12 @@ SHELF = [
         day=date(2026, 3, 5),
     ),
 ]
-SHELF = [replace(one, error="") for one in SHELF]
+LESSONS = [replace(one, error="") for one in LESSONS]
 
 
 @pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
 def test_results_are_sorted_by_task_type_then_tool_then_similarity(tmp_path, embedder):
-    file(tmp_path, *SHELF)
+    file(tmp_path, *LESSONS)
     asked = search("Bake a plum cake", task_type="web scraping", tools=("csv_read",), k=9)
     _, _, found = run(tmp_path, refresh, fill, asked, embedder=embedder)
     assert summaries(found) == ["new type", "old type", "same tool", "near"]
@@ -132,7 +136,7 @@ def test_invisible_characters_in_a_question_are_ignored(tmp_path, asked):
         assert summaries(run(tmp_path, lambda index, query=query: index.search(query))[0]) == ["it"]
 
 
-def test_only_active_lessons_of_the_kinds_asked_for_are_found(tmp_path):
+def test_only_active_lessons_of_the_requested_kinds_are_found(tmp_path):
     kept = [
         lesson(content, summary=content.kind, task="Fetch it") for content in (FAILURE, PARTIAL, DECISION)
     ]
@@ -254,7 +258,7 @@ def test_a_refresh_counts_changes_and_names_broken_files(tmp_path):
     assert [each.id for each in changed.broken] == [other.id]
 
 
-def test_no_lesson_file_is_changed(tmp_path):
+def test_indexing_changes_no_lesson_file(tmp_path):
     file(tmp_path, lesson(), lesson(PARTIAL))
     (tmp_path / "reflections" / AGENT / "broken.md").write_text("broken", "utf-8")
     (tmp_path / "reflections" / "No Agent's").mkdir()
@@ -278,7 +282,7 @@ def test_only_the_owner_can_read_the_index_and_git_ignores_it(tmp_path):
     assert "*" in (folder / ".gitignore").read_text("utf-8").split()
 
 
-def test_nothing_secret_gets_into_the_index(tmp_path):
+def test_secrets_are_withheld_from_the_index(tmp_path):
     (one,) = file(tmp_path, lesson())
     path = LessonFolder(tmp_path, AGENT).path_of(one.id)
     text = (
@@ -397,7 +401,7 @@ def test_the_newest_lessons_are_embedded_first(tmp_path):
     assert embedded() == {"early 2", "early 1", "between 1"}
 
 
-def test_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):
+def test_full_text_is_searched_if_the_embedder_fails(tmp_path, caplog):
     class Failing:
         name = "failing"
 
@@ -454,7 +458,7 @@ def test_results_are_sorted_by_cosine(tmp_path, monkeypatch, with_numpy, agent):
 
 
 def rows(path):
-    """Return all that an index holds of the lessons, without the numbers that it gave them."""
+    """Return the contents of an index, without row numbers."""
     (database,) = (path / ".index").glob("*.db")
     connection = sqlite3.connect(database)
     connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
@@ -475,7 +479,7 @@ def rows(path):
 
 
 def change(rng, path):
-    """Do one of the things that happen to lessons."""
+    """Make one random change to the lessons."""
     folder = LessonFolder(path, f"agent-{rng.randrange(3)}")
     entries = list(folder.entries())
     what = rng.choice(("add", "add", "add", "edit", "status", "delete", "archive", "break", "mend", "touch"))
@@ -568,3 +572,145 @@ def test_eight_processes_share_one_index(tmp_path):
     shutil.rmtree(tmp_path / ".index")
     run(tmp_path, refresh)
     assert rows(tmp_path) == grown
+
+
+# --- embedding in the background ---------------------------------------------------------------------------
+
+of_a_run = ContextVar("of_a_run", default="nothing")
+
+
+class Gated(ScriptedEmbedder):
+    """An embedder that waits for `gate`, and records the context in which it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.began, self.saw = asyncio.Event(), asyncio.Event(), set()
+
+    async def __call__(self, texts, /):
+        if texts == [TASK.description]:  # a question
+            return unit_rows(self.name, [[1.0] * 256], 1)
+        self.saw.add(of_a_run.get())
+        self.began.set()
+        await self.gate.wait()
+        return await super().__call__(texts)
+
+
+async def recorded(path):
+    """Write a lesson without embedding it."""
+    async with learning(path, embedder="none") as lessons:
+        await lessons.record(FAILURE, TASK)
+
+
+def test_a_run_does_not_wait_for_the_embedder(tmp_path):
+    async def main():
+        embedder = Gated()
+        async with learning(tmp_path, embedder=embedder, model=writer(), trusted=True) as lessons:
+            of_a_run.set("something")
+            await asyncio.wait_for(run_task(lessons, 0.1), 20)
+            assert len(await lessons.find()) == 1
+            await asyncio.wait_for(embedder.began.wait(), 20)
+            assert embedder.texts == []
+            embedder.gate.set()
+        assert embedder.saw == {"nothing"}
+        assert len(embedder.texts) == 1  # what was begun is done before the lessons are closed
+
+    asyncio.run(main())
+
+
+def test_the_next_search_finishes_interrupted_embedding(tmp_path, caplog):
+    embedder = Gated()
+
+    async def cut_off(lessons):
+        await run_task(lessons, 0.1)
+        await embedder.began.wait()
+
+    async def asked(lessons):
+        return await lessons.search(TASK)
+
+    async def with_lessons(use, embedder):
+        lessons = learning(tmp_path, embedder=embedder, model=writer(), trusted=True)
+        entered = await lessons.__aenter__()
+        try:
+            return await use(entered)
+        finally:
+            if use is asked:
+                await lessons.__aexit__(None, None, None)
+
+    asyncio.run(with_lessons(cut_off, embedder))
+    assert embedder.texts == []
+    later = ScriptedEmbedder()
+    [found] = asyncio.run(with_lessons(asked, later))
+    assert "similarity" in found.reason
+    assert len(later.texts) == 2  # the lesson and the question
+    assert caplog.records == []
+
+
+def test_record_and_edit_return_once_the_lesson_is_embedded(tmp_path):
+    async def main():
+        await recorded(tmp_path)
+        async with learning(tmp_path, embedder=ScriptedEmbedder()) as lessons:
+            baking = await lessons.record(PARTIAL, "Bake bread")
+            for content in (PARTIAL, replace(PARTIAL, what_happened="The bread was black.")):
+                await lessons.edit(baking.id, content)
+                found = await lessons.search(replace(TASK, description="Bake bread"), 9)
+                assert len(found) == 2
+                assert all("similarity" in one.reason for one in found)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [ValueError("no such model"), OSError("away")])
+def test_a_failing_embedder_is_logged_and_retried_after_the_next_lesson(tmp_path, caplog, error):
+    calls = []
+
+    def failing(texts):
+        calls.append(len(texts))
+        raise error
+
+    async def main():
+        await recorded(tmp_path)
+        async with learning(tmp_path, embedder=failing) as lessons:
+            with suppress(ValueError, OSError):
+                await lessons.search(TASK)
+            with suppress(ValueError, OSError):
+                await lessons.search(TASK)
+            assert len(calls) == 3  # a lesson, a question and a question
+            await lessons.record(FAILURE, "Bake bread")
+            assert len(calls) == 4
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"New lessons are found by full text only for now: {error}"] * 2
+
+
+ENDING = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from support.learning_agents import REPLY
+from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
+
+def slow(texts):
+    time.sleep(0.2)
+    return [[1.0, float(len(text))] for text in texts]
+
+digits = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
+once = ReflectionPattern(max_iterations=0, quality_criteria=[digits])
+lessons = Lessons(sys.argv[1], agent="clerk", embedder=slow, trusted=True, store=False)
+model = ScriptedModel(lambda request: REPLY if request.role == "reflection" else "no number")
+for _ in range(2):
+    print(Agent(model, pattern=once, lessons=lessons, keep=False).run_sync("Write down the order").success)
+"""
+
+
+def test_a_program_exits_without_warnings(tmp_path):
+    here = str(Path(__file__).parent.parent)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ENDING, str(tmp_path), here],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["False", "False"], "")

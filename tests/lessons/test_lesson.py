@@ -2,7 +2,7 @@ from redraft.lessons.lesson import overlap, words_of
 from support.lessons import PARTIAL
 
 
-def test_overlap():
+def test_overlap_is_the_share_of_common_words():
     one, other = frozenset({"a", "b", "c"}), frozenset({"b", "c", "d"})
     assert overlap(one, other) == 0.5
     assert overlap(frozenset(), frozenset()) == 1.0

@@ -1,17 +1,11 @@
-"""Lessons: an agent that fails, learns and succeeds, and what people make of what it learned."""
+"""Lessons: agents that fail, learn and succeed, and people who edit what was learned."""
 
 import asyncio
 import json
-import logging
 import os
 import re
-import subprocess
-import sys
-from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +23,6 @@ from redraft import (
 from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
-from redraft.models.embed import ScriptedEmbedder, unit_rows
 from redraft.types import Task
 from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
@@ -54,7 +47,7 @@ def in_lessons(path, **choices):
 # --- learning ----------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_to_the_next_attempt_and_to_other_tasks_once_that_helped(tmp_path):
+def test_a_lesson_is_recalled_for_its_own_task_and_for_others_once_it_helped(tmp_path):
     @in_lessons(tmp_path, model=writer(SYSTEMIC))
     async def _(lessons):
         prompts = []
@@ -117,7 +110,7 @@ def test_an_agent_with_lessons_learns_with_its_own_model(tmp_path, streamed):
         assert lessons.model is None
 
 
-def test_an_agent_of_another_framework_learns_too(tmp_path):
+def test_a_pydantic_ai_agent_learns_too(tmp_path):
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent as Theirs
     from pydantic_ai.messages import ModelResponse, TextPart
@@ -139,7 +132,7 @@ def test_an_agent_of_another_framework_learns_too(tmp_path):
         assert agent.pattern is pattern
 
 
-def test_a_kept_run_that_is_resumed_learns_once(tmp_path):
+def test_a_resumed_run_is_reflected_on_once(tmp_path):
     model = writer()
 
     @in_lessons(tmp_path, model=model)
@@ -239,7 +232,7 @@ FIELDS = {"what_happened", "what_went_wrong", "why", "do_differently", "rule"}
 
 
 @pytest.mark.parametrize("systemic", [False, True])
-def test_a_success_after_revisions_leaves_a_procedure_if_others_can_use_it(tmp_path, systemic):
+def test_a_success_after_revisions_leaves_a_procedure_if_other_tasks_can_use_it(tmp_path, systemic):
     reply = {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
     model = writer({**(SYSTEMIC if systemic else REPLY), **reply})
 
@@ -254,7 +247,7 @@ def test_a_success_after_revisions_leaves_a_procedure_if_others_can_use_it(tmp_p
         assert len(model.requests) == 1
 
 
-def test_the_procedure_of_a_success_is_released_only_by_a_better_one(tmp_path):
+def test_a_quarantined_procedure_is_approved_only_by_a_better_score(tmp_path):
     reply = {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
 
     @in_lessons(tmp_path, model=writer({**SYSTEMIC, **reply}), successes=True)
@@ -280,7 +273,7 @@ def test_the_procedure_of_a_success_is_released_only_by_a_better_one(tmp_path):
         (replace(DECISION, why="x" * 2_001), "Decision.why .* characters"),
     ],
 )
-def test_what_no_lesson_may_say_is_refused_by_field(tmp_path, content, says):
+def test_forbidden_content_is_refused_and_the_field_is_named(tmp_path, content, says):
     @in_lessons(tmp_path)
     async def _(lessons):
         with pytest.raises(ConfigError, match=says):
@@ -291,7 +284,7 @@ def test_what_no_lesson_may_say_is_refused_by_field(tmp_path, content, says):
         assert await lessons.find() == [lesson]
 
 
-def test_secrets_are_in_no_file_and_no_due_reflection(tmp_path):
+def test_secrets_are_withheld_from_files_and_due_reflections(tmp_path):
     secret = "AK" + "IA" + "QWERTYUIOPASDFGH"
     task = Task(f"Log in with {secret}.", task_type="login")
 
@@ -306,7 +299,7 @@ def test_secrets_are_in_no_file_and_no_due_reflection(tmp_path):
         assert secret not in json.dumps([str(due) for due in await lessons.due()])
 
 
-def test_personal_data_is_in_no_file_name_or_index(tmp_path):
+def test_personal_data_is_withheld_from_file_names_and_the_index(tmp_path):
     told, personal = person(Maker())
     task = Task(f"Dear Ms Lopez, {told}", task_type="letter")
 
@@ -323,7 +316,7 @@ def test_personal_data_is_in_no_file_name_or_index(tmp_path):
         assert "Lopez" not in repr(await lessons.due())
 
 
-def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
+def test_content_must_match_the_outcome(tmp_path):
     @in_lessons(tmp_path)
     async def _(lessons):
         with pytest.raises(ConfigError, match="'failed' takes a Failure, got a Partial"):
@@ -354,7 +347,7 @@ def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
         ({"successes": 0}, "successes must be"),
     ],
 )
-def test_arguments_that_can_not_work_are_refused(tmp_path, choices, says):
+def test_invalid_arguments_are_refused(tmp_path, choices, says):
     with pytest.raises(ConfigError, match=says):
         Lessons(**({"path": tmp_path} | choices))
 
@@ -362,7 +355,7 @@ def test_arguments_that_can_not_work_are_refused(tmp_path, choices, says):
 # --- reflections that are due ------------------------------------------------------------------------------
 
 
-def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
+def test_without_a_model_the_next_run_raises_until_the_reflection_is_written_or_waived(tmp_path):
     store = MemoryStore()
 
     @in_lessons(tmp_path, store=store)
@@ -433,7 +426,7 @@ def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, erro
     asyncio.run(with_one())
 
 
-def test_a_run_that_was_cancelled_or_has_to_wait_owes_nothing(tmp_path):
+def test_no_reflection_is_due_after_a_cancelled_or_blocked_run(tmp_path):
     async def main():
         async with learning(tmp_path) as lessons:
             await failing(lessons, asyncio.CancelledError())
@@ -446,7 +439,7 @@ def test_a_run_that_was_cancelled_or_has_to_wait_owes_nothing(tmp_path):
     asyncio.run(main())
 
 
-def test_a_kept_run_that_had_to_wait_is_resumed_once_nothing_is_due(tmp_path):
+def test_a_blocked_run_can_be_resumed_once_nothing_is_due(tmp_path):
     @in_lessons(tmp_path, auto=False)
     async def _(lessons):
         pattern = ReflectionPattern(max_iterations=0, quality_criteria=[CURSOR])
@@ -478,7 +471,7 @@ def test_a_due_reflection_is_written_before_the_next_run(tmp_path):
     asyncio.run(main())
 
 
-def test_many_runs_at_once_write_one_reflection_each(tmp_path):
+def test_concurrent_runs_write_one_reflection_each(tmp_path):
     model = writer()
 
     @in_lessons(tmp_path, model=model)
@@ -491,7 +484,7 @@ def test_many_runs_at_once_write_one_reflection_each(tmp_path):
         assert lesson.confidence == 1.0
 
 
-def test_a_run_that_was_resumed_and_succeeded_owes_nothing(tmp_path):
+def test_no_reflection_is_due_once_a_resumed_run_succeeds(tmp_path):
     @in_lessons(tmp_path)
     async def _(lessons):
         result = await run(lessons, 0.1)
@@ -513,7 +506,7 @@ def test_if_the_model_fails_a_reflection_is_written_without_it(tmp_path):
 # --- the lessons themselves --------------------------------------------------------------------------------
 
 
-def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
+def test_lessons_are_approved_retired_superseded_merged_and_rated(tmp_path):
     @in_lessons(tmp_path, model=writer(SYSTEMIC))
     async def _(lessons):
         first = await lessons.reflect_on(FAILED)
@@ -557,7 +550,7 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         assert edited.content.why == "Pages are gone."
 
 
-def test_only_a_person_can_add_a_rejected_lesson_again(tmp_path):
+def test_a_rejected_lesson_comes_back_only_by_hand(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer()) as lessons:
             first = await lessons.reflect_on(replace(FAILED, run_id="one"))
@@ -578,25 +571,7 @@ def test_only_a_person_can_add_a_rejected_lesson_again(tmp_path):
     asyncio.run(main())
 
 
-def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
-    async def main():
-        async with learning(tmp_path, model=writer(SYSTEMIC)) as lessons:
-            waiting = await lessons.reflect_on(FAILED)
-            path = tmp_path / "reflections" / f"{waiting.id}.md"
-            path.write_text(path.read_text().replace("status: quarantined", "status: active"))
-            await lessons.recall(OTHER)
-            assert not (tmp_path / "reflections/agent/rules.md").exists()
-            told = [one.source for one in await lessons.recall(TASK)]
-            assert told == [waiting.id, "agent/rules.md", f"agent/playbooks/{waiting.id.partition('/')[2]}"]
-            before = path.read_text()
-            retired = before.replace("status: active", "status: retired")
-            await lessons.edit_file(waiting.id, retired, before=before)
-            assert await lessons.recall(TASK) == []
-
-    asyncio.run(main())
-
-
-def test_fields_that_say_nothing_are_not_recalled(tmp_path):
+def test_empty_fields_are_not_recalled(tmp_path):
     async def main():
         model = ScriptedModel([ModelError("away")])
         async with learning(tmp_path, model=model, trusted=True) as lessons:
@@ -630,23 +605,6 @@ def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
         assert len(found) == 5
 
 
-def test_rules_that_can_not_be_read_cost_nothing_but_the_rules(tmp_path, caplog):
-    @in_lessons(tmp_path, model=writer(SYSTEMIC), trusted=True)
-    async def _(lessons):
-        await run(lessons, 0.1)
-        rules = tmp_path / "reflections" / "agent" / "rules.md"
-        rules.unlink()
-        rules.symlink_to("/etc/passwd")
-        result = await run(lessons, 1.0)
-        assert [one.source.partition("/")[2] for one in result.advice] == [
-            "2026-03-01-fetch-the-price-list-of",
-            "playbooks/2026-03-01-fetch-the-price-list-of",
-        ]
-        assert result.diagnostics == {}
-        assert "a link" in caplog.text
-        assert [one.id for one in await lessons.problems()] == ["agent/rules.md"]
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -657,7 +615,7 @@ def test_rules_that_can_not_be_read_cost_nothing_but_the_rules(tmp_path, caplog)
     ],
 )
 @pytest.mark.parametrize("what", ["a link", "a folder", "a pipe", "a loop"])
-def test_what_can_not_be_read_is_a_problem_and_the_rest_is_recalled(tmp_path, name, told, what):
+def test_unreadable_files_are_reported_and_the_rest_is_recalled(tmp_path, name, told, what):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer(SYSTEMIC)) as lessons:
             kept = await lessons.record(PARTIAL, TASK)
@@ -689,7 +647,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_hostile_names_of_agents_and_tasks_stay_inside_apart_and_harmless(tmp_path):
+def test_hostile_names_become_safe_and_distinct_files(tmp_path):
     async def main():
         place = tmp_path / "memory"
         filed = []
@@ -712,7 +670,7 @@ def test_hostile_names_of_agents_and_tasks_stay_inside_apart_and_harmless(tmp_pa
     asyncio.run(main())
 
 
-def test_of_many_near_duplicates_one_stays(tmp_path):
+def test_near_duplicates_are_stored_once(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True) as lessons:
             for number in range(40):
@@ -728,7 +686,7 @@ def test_of_many_near_duplicates_one_stays(tmp_path):
     asyncio.run(main())
 
 
-def test_all_but_the_newest_thirty_go_to_the_archive(tmp_path):
+def test_all_but_the_newest_thirty_lessons_are_archived(tmp_path):
     clock = Clock()
 
     @in_lessons(tmp_path, clock=clock)
@@ -742,7 +700,7 @@ def test_all_but_the_newest_thirty_go_to_the_archive(tmp_path):
         assert (await lessons.find())[0].day.isoformat() == "2026-03-04"
 
 
-def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, monkeypatch):
+def test_lessons_are_stored_in_the_memory_setting_or_the_given_path(tmp_path, monkeypatch):
     (tmp_path / "redraft.toml").write_text('memory = "learned"\n', "utf-8")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
@@ -758,148 +716,6 @@ def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, mon
         (lambda lessons: lessons.reflect_on("It failed."), "result of a run or an Outcome"),
     ],
 )
-def test_invalid_content_is_refused_by_name(tmp_path, wrong, says):
+def test_values_of_another_type_are_refused(tmp_path, wrong, says):
     with pytest.raises(ConfigError, match=says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
-
-
-# --- embedding in the background ---------------------------------------------------------------------------
-
-of_a_run = ContextVar("of_a_run", default="nothing")
-
-
-class Gated(ScriptedEmbedder):
-    """Embeds lessons when it is let; knows what it saw of a run's context."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate, self.began, self.saw = asyncio.Event(), asyncio.Event(), set()
-
-    async def __call__(self, texts, /):
-        if texts == [TASK.description]:  # a question
-            return unit_rows(self.name, [[1.0] * 256], 1)
-        self.saw.add(of_a_run.get())
-        self.began.set()
-        await self.gate.wait()
-        return await super().__call__(texts)
-
-
-async def recorded(path):
-    """File a lesson that nobody embeds."""
-    async with learning(path, embedder="none") as lessons:
-        await lessons.record(FAILURE, TASK)
-
-
-def test_a_run_does_not_wait_for_the_embedder(tmp_path):
-    async def main():
-        embedder = Gated()
-        async with learning(tmp_path, embedder=embedder, model=writer(), trusted=True) as lessons:
-            of_a_run.set("something")
-            await asyncio.wait_for(run(lessons, 0.1), 20)
-            assert len(await lessons.find()) == 1
-            await asyncio.wait_for(embedder.began.wait(), 20)
-            assert embedder.texts == []
-            embedder.gate.set()
-        assert embedder.saw == {"nothing"}
-        assert len(embedder.texts) == 1  # what was begun is done before the lessons are closed
-
-    asyncio.run(main())
-
-
-def test_the_next_search_embeds_what_the_end_of_a_loop_cut_off(tmp_path, caplog):
-    embedder = Gated()
-
-    async def cut_off(lessons):
-        await run(lessons, 0.1)
-        await embedder.began.wait()
-
-    async def asked(lessons):
-        return await lessons.search(TASK)
-
-    async def with_lessons(use, embedder):
-        lessons = learning(tmp_path, embedder=embedder, model=writer(), trusted=True)
-        entered = await lessons.__aenter__()
-        try:
-            return await use(entered)
-        finally:
-            if use is asked:
-                await lessons.__aexit__(None, None, None)
-
-    asyncio.run(with_lessons(cut_off, embedder))
-    assert embedder.texts == []
-    later = ScriptedEmbedder()
-    [found] = asyncio.run(with_lessons(asked, later))
-    assert "similarity" in found.reason
-    assert len(later.texts) == 2  # the lesson and the question
-    assert caplog.records == []
-
-
-def test_a_person_waits_until_a_lesson_is_found_by_meaning(tmp_path):
-    async def main():
-        await recorded(tmp_path)
-        async with learning(tmp_path, embedder=ScriptedEmbedder()) as lessons:
-            baking = await lessons.record(PARTIAL, "Bake bread")
-            for content in (PARTIAL, replace(PARTIAL, what_happened="The bread was black.")):
-                await lessons.edit(baking.id, content)
-                found = await lessons.search(replace(TASK, description="Bake bread"), 9)
-                assert len(found) == 2
-                assert all("similarity" in one.reason for one in found)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("error", [ValueError("no such model"), OSError("away")])
-def test_an_embedder_that_fails_is_logged_and_tried_again_after_the_next_lesson(tmp_path, caplog, error):
-    calls = []
-
-    def failing(texts):
-        calls.append(len(texts))
-        raise error
-
-    async def main():
-        await recorded(tmp_path)
-        async with learning(tmp_path, embedder=failing) as lessons:
-            with suppress(ValueError, OSError):
-                await lessons.search(TASK)
-            with suppress(ValueError, OSError):
-                await lessons.search(TASK)
-            assert len(calls) == 3  # a lesson, a question and a question
-            await lessons.record(FAILURE, "Bake bread")
-            assert len(calls) == 4
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(main())
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [f"New lessons are found by full text only for now: {error}"] * 2
-
-
-ENDING = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
-from support.learning_agents import REPLY
-from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
-
-def slow(texts):
-    time.sleep(0.2)
-    return [[1.0, float(len(text))] for text in texts]
-
-digits = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
-once = ReflectionPattern(max_iterations=0, quality_criteria=[digits])
-lessons = Lessons(sys.argv[1], agent="clerk", embedder=slow, trusted=True, store=False)
-model = ScriptedModel(lambda request: REPLY if request.role == "reflection" else "no number")
-for _ in range(2):
-    print(Agent(model, pattern=once, lessons=lessons, keep=False).run_sync("Write down the order").success)
-"""
-
-
-def test_a_program_ends_quietly(tmp_path):
-    here = str(Path(__file__).parent.parent)
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ENDING, str(tmp_path), here],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["False", "False"], "")

@@ -1,4 +1,4 @@
-"""LessonLibrary: what commands, pages and programs do with the lessons of all agents."""
+"""LessonLibrary: the lessons of all agents."""
 
 import asyncio
 import os
@@ -34,14 +34,14 @@ from support.lessons import (
 
 @pytest.fixture(autouse=True)
 def filed(memory, monkeypatch):
-    """Seven lessons of three agents; without an embedder, which takes a while."""
+    """Seven lessons of three agents, without the slow offline embedder."""
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
     file_seven()
     return memory
 
 
 def done(use, **choices):
-    """Return what is made of a library that is closed afterwards."""
+    """Call a function with a library, and close it."""
 
     async def main():
         async with aclosing(LessonLibrary(**{"store": False} | choices)) as library:
@@ -63,7 +63,7 @@ RESOLVED = {
 
 
 @pytest.mark.parametrize(("reference", "lesson_id"), RESOLVED.items())
-def test_a_lesson_is_named_by_its_id_or_a_part_of_it(reference, lesson_id):
+def test_a_lesson_is_found_by_its_id_or_a_part_of_it(reference, lesson_id):
     assert LessonLibrary(store=False).resolve(reference).id == lesson_id
 
 
@@ -84,7 +84,7 @@ def test_a_lesson_is_named_by_its_id_or_a_part_of_it(reference, lesson_id):
         ({"path": "gone"}, "last", "There are no lessons in 'gone' yet."),
     ],
 )
-def test_a_reference_to_no_lesson_or_to_several_is_refused_with_the_candidates(choices, reference, says):
+def test_unknown_and_ambiguous_references_are_refused_with_candidates(choices, reference, says):
     with pytest.raises(ConfigError) as raised:
         LessonLibrary(store=False, **choices).resolve(reference)
     assert says in str(raised.value)
@@ -101,13 +101,13 @@ def test_a_reference_to_no_lesson_or_to_several_is_refused_with_the_candidates(c
         ({"agent": "booking"}, {"kind": "partial"}, set()),
     ],
 )
-def test_lessons_are_found_by_agent_kind_status_and_task_type(choices, wanted, ids):
+def test_lessons_are_filtered_by_agent_kind_status_and_task_type(choices, wanted, ids):
     found = done(lambda library: library.find(**wanted), **choices)
     assert {one.lesson.id for one in found.lessons} == ids
     assert (found.broken, found.archived) == (0, 0)
 
 
-def test_a_lesson_is_shown_with_its_file_and_what_it_did(filed):
+def test_a_lesson_is_shown_with_its_file_and_counters(filed):
     store = MemoryStore()
     asyncio.run(count_flight(store))
     found = done(lambda library: library.show("change-a"), store=store)
@@ -130,7 +130,7 @@ def test_full_text_matches_come_after_similar_lessons(monkeypatch):
 
 
 @pytest.mark.parametrize(("agent", "whose"), [("reviewer", "reviewer"), ("Somebody New", "Somebody New")])
-def test_a_lesson_is_added_for_the_agent_that_is_named(agent, whose):
+def test_a_lesson_is_added_for_the_named_agent(agent, whose):
     assert LessonLibrary(agent=agent).the_agent() == whose
 
 
@@ -142,7 +142,7 @@ def test_a_lesson_is_added_for_the_agent_that_is_named(agent, whose):
         ({"agent": " "}, "--agent needs a name."),
     ],
 )
-def test_an_agent_must_be_named_unless_only_one_has_lessons(choices, says):
+def test_the_agent_may_be_omitted_only_if_there_is_one(choices, says):
     with pytest.raises(ConfigError, match=says):
         LessonLibrary(**choices).the_agent()
     file_lesson(FAILURE, "only-one", "It", date(2026, 1, 1), Path("one"))
@@ -182,7 +182,7 @@ def test_an_export_for_a_check_keeps_the_order_of_the_block():
     assert done(lambda library: library.export("agents-md", keep_order_of=made.body)) == made
 
 
-def test_agents_are_listed_with_the_most_recently_changed_first(tmp_path):
+def test_agents_are_listed_most_recently_changed_first(tmp_path):
     for number, agent in enumerate(("one", "two", "three")):
         file_lesson(FAILURE, agent, "It failed", date(2026, 3, 1), tmp_path)
         os.utime(tmp_path / REFLECTIONS / agent, (1_700_000_000 + number, 1_700_000_000 + number))

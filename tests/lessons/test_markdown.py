@@ -76,7 +76,7 @@ def test_invisible_characters_are_removed():
     assert read.content.why == read.summary == read.task == "safetxt[31m"
 
 
-def test_a_person_needs_to_write_the_headings_alone():
+def test_headings_are_enough():
     text = "\ufeff# Pages are not cursors\r\n\n" + "\r\n".join(
         f"## {heading} \r\n\r\nSomething.\r\n" for heading in headings_of(type(FAILURE)).values()
     )
@@ -86,31 +86,31 @@ def test_a_person_needs_to_write_the_headings_alone():
     assert read.content.rule == "Something."
 
 
-def test_three_fields_are_a_partial_success_and_the_file_names_what_no_title_does():
+def test_without_a_title_the_summary_comes_from_the_file_name():
     text = "\n".join(f"## {heading.upper()}\nx" for heading in headings_of(type(PARTIAL)).values())
     read = parse(text, ID, "researcher-agent")
     assert (read.kind, read.summary) == ("partial", "api timeout handling")
 
 
-WHOLE = render(lesson())
+TEXT = render(lesson())
 BROKEN = [
     ("", "none of the protocol's headings"),
     ("Just text.", "line 1: 'Just text.' comes before"),
     ("---\nkind: failure\n", "not closed"),
-    (WHOLE.replace("kind: failure", "kind: failed"), "line 2: Unknown kind 'failed'"),
-    (WHOLE.replace("status: active", "status: actve"), "'active'"),
-    (WHOLE.replace("confidence: 0.7", "confidence: 70"), "number in 0..1"),
-    (WHOLE.replace("confidence: 0.7", "confidnce: 0.7"), "'confidence'"),
-    (WHOLE.replace("tools: [http_get]", "tools: http_get"), "list of names"),
-    (WHOLE.replace("task_type: web scraping", "task_type: 7"), "put it in quotes"),
-    (WHOLE.replace("task_type: web scraping", "task_type: &a [*a]"), "front matter"),
-    (WHOLE.replace("task_type: web scraping", "task_type: !!python/object:os.system x"), "front matter"),
-    (WHOLE.replace("kind: failure", "- kind"), "front matter"),
-    (WHOLE.replace("## What happened?", "## What happenend?"), "comes before the first heading"),
-    (WHOLE + "\n## What happened?\nagain", "Duplicate heading"),
-    (WHOLE + "\n## Strategy\nodd", "no heading 'strategy'"),
-    (WHOLE.replace(FAILURE.why, ""), "There is nothing under '## Why did it go wrong?'"),
-    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is not a day"),
+    (TEXT.replace("kind: failure", "kind: failed"), "line 2: Unknown kind 'failed'"),
+    (TEXT.replace("status: active", "status: actve"), "'active'"),
+    (TEXT.replace("confidence: 0.7", "confidence: 70"), "number in 0..1"),
+    (TEXT.replace("confidence: 0.7", "confidnce: 0.7"), "'confidence'"),
+    (TEXT.replace("tools: [http_get]", "tools: http_get"), "list of names"),
+    (TEXT.replace("task_type: web scraping", "task_type: 7"), "put it in quotes"),
+    (TEXT.replace("task_type: web scraping", "task_type: &a [*a]"), "front matter"),
+    (TEXT.replace("task_type: web scraping", "task_type: !!python/object:os.system x"), "front matter"),
+    (TEXT.replace("kind: failure", "- kind"), "front matter"),
+    (TEXT.replace("## What happened?", "## What happenend?"), "comes before the first heading"),
+    (TEXT + "\n## What happened?\nagain", "Duplicate heading"),
+    (TEXT + "\n## Strategy\nodd", "no heading 'strategy'"),
+    (TEXT.replace(FAILURE.why, ""), "There is nothing under '## Why did it go wrong?'"),
+    (TEXT.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is not a day"),
 ]
 
 
@@ -121,10 +121,10 @@ def test_invalid_files_are_refused_with_the_line(text, says):
     assert says in str(caught.value)
 
 
-def test_the_kind_follows_from_the_headings():
-    for kind in KINDS.values():
-        text = "\n".join(f"## {heading}\nx" for heading in headings_of(kind).values())
-        assert parse(text, ID, "a").kind == kind.kind
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_kind_follows_from_the_headings(kind):
+    text = "\n".join(f"## {heading}\nx" for heading in headings_of(kind).values())
+    assert parse(text, ID, "a").kind == kind.kind
 
 
 def filled(kind="procedure"):
@@ -136,12 +136,12 @@ def filled(kind="procedure"):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_template_that_is_filled_in_is_a_lesson(kind, end):
+def test_a_filled_in_template_is_a_lesson(kind, end):
     lesson = parse_draft(filled(kind).replace("\n", end), "lesson.md", "clerk")
     assert (lesson.kind, lesson.summary, lesson.agent, lesson.task) == (kind, "Ask for a seat", "clerk", "")
 
 
-def test_headings_are_enough():
+def test_a_draft_needs_only_the_headings():
     text = "# Tests first\n\n## Strategy\nWrite the test.\n\n## Why it worked\nIt failed first.\n"
     lesson = parse_draft(text, "mine.md", "clerk")
     assert (lesson.summary, lesson.content) == (
@@ -159,6 +159,6 @@ def test_headings_are_enough():
         ("ab\n", "mine.md, line 1: 'ab' comes before the first heading"),
     ],
 )
-def test_a_draft_that_is_no_lesson_is_refused_with_the_line(text, says):
+def test_an_invalid_draft_is_refused_with_the_line(text, says):
     with pytest.raises(LessonFileError, match=says):
         parse_draft(text, "mine.md", "clerk")

@@ -64,13 +64,13 @@ def run(score, *, passed=True, fails=False):
         (run(None), None),
     ],
 )
-def test_the_status_of_a_run(result, status):
+def test_the_status_follows_from_the_best_version(result, status):
     outcome = outcome_of(result)
     assert status == (None if outcome is None else outcome.status)
     assert score_of(result) == result.history.best_version.evaluation.overall_score
 
 
-def test_the_texts_of_an_outcome():
+def test_an_outcome_has_the_output_and_the_error():
     result = run(0.3, fails=True)
     outcome = outcome_of(result)
     assert (outcome.task, outcome.tools, outcome.output) == (TASK, TASK.tools, "two pages")
@@ -110,7 +110,7 @@ def test_a_transcript_has_a_line_for_each_step():
     assert lines[2:4] == ["the answer was refused: Not JSON.", "said: Done."]
 
 
-def test_a_version_that_a_person_accepted_is_a_success_and_a_cancelled_run_nothing():
+def test_an_accepted_run_is_a_success_and_a_cancelled_run_has_no_outcome():
     result = run(0.3)
     result.convergence_reason = ConvergenceReason.USER_ACCEPTED
     assert outcome_of(result).status == "success"

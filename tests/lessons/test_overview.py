@@ -1,4 +1,4 @@
-"""Overview: all that an agent has learned, and what a person should look at."""
+"""Overview: lessons, rules, playbooks and problems of an agent."""
 
 import pytest
 

@@ -39,7 +39,7 @@ def place(path):
     return next((path / "reflections").iterdir()) / "playbooks"
 
 
-def test_a_playbook_is_filed_and_read_back(tmp_path):
+def test_a_playbook_is_written_and_read_back(tmp_path):
     filed = playbooks_in(tmp_path).add(ONE)
     assert filed.id.endswith("/playbooks/2026-03-01-fetch-a-price-list")
     assert playbooks_in(tmp_path).active() == [filed]
@@ -51,7 +51,7 @@ def test_a_playbook_is_filed_and_read_back(tmp_path):
     assert text.endswith("## Outcome\nSuccess\n")
 
 
-def test_a_known_playbook_is_not_added_again_and_equal_names_get_numbers(tmp_path):
+def test_a_known_playbook_is_not_added_again_and_equal_names_are_numbered(tmp_path):
     playbooks = playbooks_in(tmp_path)
     filed = playbooks.add(ONE)
     assert playbooks.add(replace(ONE, title="Another title")) == filed
@@ -60,7 +60,7 @@ def test_a_known_playbook_is_not_added_again_and_equal_names_get_numbers(tmp_pat
     assert len(playbooks.active()) == 2
 
 
-def test_up_to_three_are_recalled_newest_first_and_a_failure_among_them(tmp_path):
+def test_at_most_three_are_recalled_newest_first_with_a_failure_among_them(tmp_path):
     clock = Clock(START + timedelta(days=10))
     playbooks = playbooks_in(tmp_path, clock)
     for number in range(6):
@@ -110,7 +110,7 @@ def test_at_most_a_hundred_are_active(tmp_path, monkeypatch):
     assert len(list((place(tmp_path) / "archive/2026").iterdir())) == 2
 
 
-def test_what_came_with_a_retired_lesson_goes_to_the_archive(tmp_path):
+def test_the_playbook_of_a_retired_lesson_is_archived(tmp_path):
     playbooks = playbooks_in(tmp_path)
     assert playbooks.drop("x") == []
     filed = playbooks.add(ONE)
@@ -146,7 +146,7 @@ def test_secrets_are_withheld_in_the_file_and_its_name(tmp_path):
     assert key.casefold() not in path.name
 
 
-def test_a_person_needs_to_write_the_headings_alone():
+def test_headings_are_enough():
     text = (
         "## steps\r\n- Ask for page 1,\r\n  then wait\r\n* Go on\r\n\r\n"
         "## STRATEGY\r\nPages.\r\n## Outcome ##\r\nFailed: 404."
@@ -172,7 +172,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "why"), BROKEN)
-def test_a_broken_file_is_named_and_left_alone(tmp_path, text, why):
+def test_a_broken_file_is_named_and_not_changed(tmp_path, text, why):
     playbooks = playbooks_in(tmp_path)
     filed = playbooks.add(replace(ONE, steps=("Other.",)))
     path = place(tmp_path) / "2026-03-01-broken.md"
@@ -224,7 +224,7 @@ for number in range(5):
 """
 
 
-def test_many_processes_lose_nothing(tmp_path):
+def test_concurrent_processes_lose_no_playbook(tmp_path):
     children = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path), str(n)]) for n in range(3)]
     assert [child.wait() for child in children] == [0, 0, 0]
     assert len(Playbooks(tmp_path, "a").active()) == 15

@@ -14,19 +14,19 @@ def order(ranking, *candidates):
             Ranking(has_names=False, embedded=True),
             [Candidate(1, 5, similarity=0.5), Candidate(2, 1, similarity=0.8)],
             [2, 1],
-            id="the nearer one first, not the newer one",
+            id="the most similar first, even if older",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
             [Candidate(1, 1, similarity=0.503), Candidate(2, 5, similarity=0.501)],
             [2, 1],
-            id="of those that are equally near to a hundredth, the newer one first",
+            id="of equal similarity to a hundredth, the newest first",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
             [Candidate(1, 1, similarity=0.29), Candidate(2, 1, similarity=0.3)],
             [2],
-            id="what is not near is not relevant",
+            id="dissimilar ones are not relevant",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
@@ -36,19 +36,19 @@ def order(ranking, *candidates):
                 Candidate(3, 1, tools=("x",)),
             ],
             [2, 3],
-            id="but for its task type or tool",
+            id="dissimilar ones of the same task type or tool are relevant",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
             [Candidate(1, 1, similarity=0.4, text=1.0), Candidate(2, 1, similarity=0.5)],
             [2, 1],
-            id="without names, words count for nothing beside meaning",
+            id="without names in the question, words do not count",
         ),
         pytest.param(
             Ranking(has_names=True, embedded=True),
             [Candidate(1, 1, similarity=0.4, text=1.0), Candidate(2, 1, similarity=0.5)],
             [1, 2],
-            id="with names, they count",
+            id="with names in the question, words count",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
@@ -58,7 +58,7 @@ def order(ranking, *candidates):
                 Candidate(3, 1, similarity=0.4, text=1.0),
             ],
             [2, 1, 3],
-            id="one without a vector comes among the others",
+            id="one without a vector ranks among the others",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=True),
@@ -69,17 +69,17 @@ def order(ranking, *candidates):
                 Candidate(4, 1, True, ("x",)),
             ],
             [4, 3, 2, 1],
-            id="the same type before the same tool before what is near",
+            id="same type, then same tool, then similarity",
         ),
         pytest.param(
             Ranking(has_names=False, embedded=False),
             [Candidate(1, 1, text=0.2), Candidate(2, 1, text=1.0), Candidate(3, 1)],
             [2, 1],
-            id="without an embedder, words are all there is",
+            id="without an embedder, only words count",
         ),
     ],
 )
-def test_the_order(ranking, candidates, numbers):
+def test_candidates_are_sorted_by_relevance(ranking, candidates, numbers):
     assert order(ranking, *candidates) == numbers
 
 
@@ -95,7 +95,7 @@ def test_the_order(ranking, candidates, numbers):
         (Candidate(1, 1, similarity=0.5, text=0.5), [], "similarity 0.50"),
     ],
 )
-def test_the_reason(candidate, names, reason):
+def test_the_reason_names_what_matches(candidate, names, reason):
     assert reason_for(candidate, "web", names) == reason
 
 
@@ -112,13 +112,13 @@ WORDS = "one two three four five six seven eight nine ten"
         ([WORDS] * 1000 + ["other words"], [0, 1000]),
     ],
 )
-def test_near_duplicates_count_once(said, kept):
+def test_near_duplicates_are_left_out(said, kept):
     candidates = [Candidate(number, 1) for number in range(len(said))]
     found = without_duplicates(candidates, lambda one: said[one.number], lambda one, other: 0.0)
     assert [one.number for one in found] == kept
 
 
-def test_paraphrases_count_once():
+def test_paraphrases_are_left_out():
     said = {
         1: "pass the cursor on to each call",
         2: "give the cursor to each later call",

@@ -15,7 +15,7 @@ from support.lessons import FAILURE, lesson
 
 
 class Learning:
-    """A project's lessons, without files."""
+    """Lessons without files."""
 
     def __init__(self, status="quarantined", error=None):
         self.status = status
@@ -38,7 +38,7 @@ class Learning:
 
 
 def flaky(fails):
-    """A function of a task that fails so many times, and keeps what it was told."""
+    """Return a function that fails a number of times, and the list of the feedback that it gets."""
     seen = []
 
     def fn(task, feedback):
@@ -51,7 +51,7 @@ def flaky(fails):
 
 
 @pytest.mark.parametrize("fails", [0, 1, 3])
-def test_each_attempt_gets_what_was_tried_and_learned_before(fails):
+def test_each_attempt_gets_the_earlier_errors_and_lessons(fails):
     fn, seen = flaky(fails)
     lessons = Learning()
     assert run_sync(retry_with_lessons(fn, "It", lessons=lessons)) == "It done"
@@ -90,7 +90,7 @@ def test_feedback_is_fenced():
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_after_the_last_retry_it_is_escalated_with_the_chain(retries):
+def test_the_last_failure_is_escalated_with_all_attempts(retries):
     fn, seen = flaky(99)
     lessons = Learning()
     with pytest.raises(
@@ -104,7 +104,7 @@ def test_after_the_last_retry_it_is_escalated_with_the_chain(retries):
     assert lessons.approved == []
 
 
-def test_what_on_escalate_returns_is_returned():
+def test_the_value_of_on_escalate_is_returned():
     async def handed(error):
         return len(error.lessons)
 
@@ -132,7 +132,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("succeeded", VERDICTS.values(), ids=VERDICTS)
-def test_a_verdict_in_any_form_decides(succeeded):
+def test_succeeded_may_return_a_verdict_in_any_form(succeeded):
     lessons = Learning()
     assert run_sync(retry_with_lessons(by_attempt, "It", lessons=lessons, succeeded=succeeded)) == 3
     assert [one.output for one in lessons.outcomes] == ["1", "2"]
@@ -167,7 +167,7 @@ BETTER = [
 
 
 @pytest.mark.parametrize(("given", "approved"), BETTER)
-def test_a_lesson_with_which_an_attempt_did_better_is_approved_once(given, approved):
+def test_a_lesson_that_helped_is_approved_once(given, approved):
     lessons = Learning()
     result = retry_with_lessons(
         by_attempt, "It", lessons=lessons, succeeded=scores(*given), on_escalate=lambda _: None
@@ -183,14 +183,14 @@ def test_an_active_lesson_needs_no_approval():
     assert lessons.approved == []
 
 
-def test_a_reflection_that_fails_is_a_warning_and_the_next_attempt_knows_the_error(caplog):
+def test_a_failed_reflection_is_logged_and_the_next_attempt_gets_the_error(caplog):
     fn, seen = flaky(1)
     assert run_sync(retry_with_lessons(fn, "It", lessons=Learning(error=OSError("disk full")))) == "It done"
     assert "Nothing was learned from attempt 1 at 'It': OSError: disk full" in caplog.text
     assert "Attempt 1 failed. ValueError: no 1" in seen[1]
 
 
-def test_an_approval_that_fails_takes_nothing_from_the_result(caplog):
+def test_a_failed_approval_is_logged_and_the_result_is_returned(caplog):
     lessons = Learning()
     fn, _ = flaky(1)
 
@@ -248,7 +248,7 @@ def test_parameters_are_filled_by_name(kind, task):
     assert [one[2] for one in calls] == ([1, 2] if kind == "lessons" else [0, 0])
 
 
-def test_without_a_parameter_for_it_the_task_carries_what_was_learned():
+def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
     fn, calls = named("attempt")
     run_sync(retry_with_lessons(fn, "It", lessons=Learning(), max_retries=1, on_escalate=lambda _: None))
     assert calls[0][0] == "It"
@@ -287,7 +287,7 @@ def test_invalid_arguments_are_refused_before_any_call(wrong):
     assert calls == []
 
 
-def test_a_decorated_function_is_one_of_a_task():
+def test_a_decorated_function_takes_only_the_task():
     lessons = Learning()
 
     @retried_with_lessons(lessons=lessons, succeeded=later)
@@ -303,11 +303,11 @@ def test_a_decorated_function_is_one_of_a_task():
         retried_with_lessons(lessons=lessons, max_retries=-1)
 
 
-def test_a_builtin_is_a_function_too():
+def test_a_builtin_can_be_retried():
     assert run_sync(retry_with_lessons(int, "7", lessons=Learning())) == 7
 
 
-def test_a_run_of_an_agent_says_itself_whether_it_succeeded():
+def test_the_result_of_an_agent_decides_whether_it_succeeded():
     model = ScriptedModel(lambda request: "yes" if "Take way 1" in request.messages[-1].content else "no")
     says_yes = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
     pattern = ReflectionPattern(0, [says_yes])

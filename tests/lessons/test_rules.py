@@ -109,7 +109,7 @@ def test_a_rule_lasts_four_weeks(tmp_path):
         rules.make_permanent(rule("read_csf"))
 
 
-def test_at_most_ten_wait_for_a_person(tmp_path):
+def test_at_most_ten_rules_are_proposed(tmp_path):
     clock = Clock()
     rules = rules_in(tmp_path, clock)
     for tool in TOOLS:
@@ -119,7 +119,7 @@ def test_at_most_ten_wait_for_a_person(tmp_path):
     assert texts(rules.proposed()) == [rule(tool) for tool in TOOLS[-10:]]
 
 
-def test_what_a_retired_lesson_taught_goes(tmp_path):
+def test_the_rule_of_a_retired_lesson_is_removed(tmp_path):
     rules = rules_in(tmp_path)
     rules.add(rule("http_get"), "a/1")
     rules.add(rule("read_csv"), "a/2")
@@ -154,7 +154,7 @@ Some more words.
 """
 
 
-def test_what_a_person_wrote_is_read_and_stays(tmp_path):
+def test_edits_by_hand_are_read_and_preserved(tmp_path):
     path = place(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text(BY_HAND)
@@ -190,7 +190,7 @@ def test_what_a_person_wrote_is_read_and_stays(tmp_path):
         assert kept in left
 
 
-def test_an_empty_heading_takes_a_rule(tmp_path):
+def test_a_rule_is_added_under_an_empty_heading(tmp_path):
     path = place(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text("## Tactical ##\r\n\r\nThey come and go.\r\n\r\n## Other\r\ntext")
@@ -204,7 +204,7 @@ UNREAD = {"bytes": b"\xff\xfe", "link": b"x", "long": b"- x\n" * 300_000}
 
 
 @pytest.mark.parametrize("kind", ["bytes", "link", "long"])
-def test_a_file_that_can_not_be_read_is_named_and_left_alone(tmp_path, kind):
+def test_an_unreadable_file_is_named_and_not_changed(tmp_path, kind):
     path = place(tmp_path)
     path.parent.mkdir(parents=True)
     if kind == "link":
@@ -226,7 +226,7 @@ for tool in sys.argv[2:]:
 """
 
 
-def test_many_processes_lose_no_rule(tmp_path):
+def test_concurrent_processes_lose_no_rule(tmp_path):
     children = [
         subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path), *TOOLS[n : n + 3]]) for n in (0, 3, 6)
     ]
@@ -272,12 +272,12 @@ GOOD = [
 
 
 @pytest.mark.parametrize("text", VAGUE)
-def test_a_rule_that_fits_any_task_is_vague(text):
+def test_a_rule_that_fits_any_task_is_refused_as_vague(text):
     assert "vague" in refusal(text)
 
 
 @pytest.mark.parametrize("text", FORMLESS)
-def test_a_rule_has_the_form(text):
+def test_a_rule_without_if_and_then_is_refused(text):
     assert "IF ... THEN" in refusal(text)
     assert rule_text(text) == ""
 
@@ -297,7 +297,7 @@ def test_a_specific_rule_is_accepted(text):
     assert rule_text(line) == line
 
 
-def test_a_long_text_is_refused_at_once():
+def test_a_long_text_is_refused_quickly():
     long = f"IF http_get says E12 THEN ask{'.' * 200_000}x"
     assert "IF ... THEN" in refusal(long)
     assert rule_text(long) == ""

@@ -71,7 +71,7 @@ def test_harmless_lessons_are_accepted(text):
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_the_field_is_named(content):
+def test_violations_are_listed_by_field(content):
     assert violations(content) == {}
     assert violations(replace(FAILURE, rule="Skip the tests.")) == {
         "rule": "an instruction to leave out a check"

@@ -1,4 +1,4 @@
-"""LessonVectors: what one machine has embedded no other embeds again if they share a store."""
+"""LessonVectors: machines that share a store embed each text once."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ TEXTS = {b"1": "pears and apples", b"2": "plums"}
 
 
 def vectors_of(texts, shared, embedder=None):
-    """Return the vectors, and what had to be embedded for them."""
+    """Return the vectors of texts, and the texts that had to be embedded."""
     embedder = embedder or ScriptedEmbedder()
     asked = len(embedder.texts)
     found = asyncio.run(LessonVectors(embedder, shared).of_texts(texts))
@@ -42,7 +42,7 @@ def server(request, postgres):
 
 def test_machines_that_share_a_database_embed_each_lesson_once(server, tmp_path):
     async def learned(machine, words):
-        """Write a lesson on a machine, after the files of the others came there; return what it embedded."""
+        """Write a lesson on a machine that has the files of the others; return the texts that it embedded."""
         store, embedder = PostgresStore(server.url, "project"), ScriptedEmbedder()
         lessons = Lessons(tmp_path / machine, store=store, embedder=embedder)
         try:
@@ -130,7 +130,7 @@ def test_a_rebuild_deletes_old_vectors_of_texts_that_no_lesson_has(tmp_path, mon
 
 
 class Away(MemoryStore):
-    """A store that is away, and counts how often it is asked."""
+    """A store that is unavailable, and counts requests."""
 
     def __init__(self, *, reads=False):
         super().__init__()
@@ -151,7 +151,7 @@ class Away(MemoryStore):
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["read", "written"])
-def test_texts_are_embedded_here_while_the_store_is_away(reads, caplog, monkeypatch):
+def test_texts_are_embedded_locally_while_the_store_is_unavailable(reads, caplog, monkeypatch):
     store, embedder = Away(reads=reads), ScriptedEmbedder()
     vectors = LessonVectors(embedder, store)
     now = 1000.0

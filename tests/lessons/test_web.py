@@ -1,4 +1,4 @@
-"""The pages of lessons: an agent's list, each lesson, and what a person changes."""
+"""The pages of lessons: the list, each lesson, and the changes that a person can make."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
     assert f"/lessons/{filed['waiting'].id}" in seen.links
 
 
-def test_lessons_as_data(memory):
+def test_the_list_as_json(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
     used(store, filed["active"], (0.8, 0.2))
@@ -105,7 +105,7 @@ def test_archived_lessons_are_counted_and_listed_on_request(memory):
     assert "in the archive" in read("/lessons?archived=1").text
 
 
-def test_many_lessons_come_a_page_at_a_time(memory):
+def test_a_long_list_is_paginated(memory):
     folder = LessonFolder(memory, AGENT)
     for number in range(PAGE_SIZE + 5):
         folder.add(lesson(failure(f"number {number}"), f"Number {number:03}"))
@@ -115,7 +115,7 @@ def test_many_lessons_come_a_page_at_a_time(memory):
     assert "Older lessons" in read().text
 
 
-def test_several_agents_are_named_first(memory):
+def test_with_several_agents_the_page_lists_them(memory):
     lessons_of(memory)
     lessons_of(memory, "reader")
     assert "Choose an agent" in read().text
@@ -134,7 +134,7 @@ def test_without_lessons_the_page_says_how_to_get_some(memory):
     assert "No lessons of writer" in read().text
 
 
-def test_broken_files_are_named_and_do_not_affect_others(memory):
+def test_broken_files_are_reported_and_do_not_affect_others(memory):
     filed = lessons_of(memory)
     folder = memory / REFLECTIONS / AGENT
     (folder / "2026-11-20-broken.md").write_text("---\nkind: odd\n---\n# Reflection\n")
@@ -152,7 +152,7 @@ def test_broken_files_are_named_and_do_not_affect_others(memory):
     assert len(read("/lessons.json").json()["lessons"]) == len(filed)
 
 
-def test_a_file_that_was_edited_by_hand_is_read_again(memory):
+def test_a_file_edited_by_hand_is_read_again(memory):
     filed = lessons_of(memory)
     client = pages(MemoryStore())
     assert "Exporting customers" in client.get("/lessons").text
@@ -177,7 +177,7 @@ def test_a_rule_is_made_permanent(memory):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_lessons_are_shown_harmlessly(memory, text):
+def test_hostile_lessons_are_escaped_in_the_list(memory, text):
     folder = LessonFolder(memory, AGENT)
     folder.add(lesson(failure(text), f"x {text}", task_type=f"t {text}", status="retired", why=f"w {text}"))
     page = read()
@@ -219,7 +219,7 @@ WORDS = {
 }
 
 
-def test_the_page_shows_content_origin_and_uses(memory):
+def test_a_lesson_is_shown_with_its_origin_and_uses(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
     used(store, filed["active"], (0.8, 0.2))
@@ -241,7 +241,7 @@ def test_the_page_shows_content_origin_and_uses(memory):
     assert len(seen.ids) == len(set(seen.ids))
 
 
-def test_a_lesson_as_data(memory):
+def test_a_lesson_as_json(memory):
     filed, store = lessons_of(memory), MemoryStore()
     used(store, filed["active"], (0.8, 0.2))
     document = read_one(filed["active"], store, ".json").json()
@@ -318,14 +318,14 @@ def test_an_invalid_merge_changes_nothing(memory, other, status):
 
 
 @pytest.mark.parametrize("keep", ["", "both", None, 1])
-def test_a_merge_needs_to_know_which_lesson_stays(memory, keep):
+def test_a_merge_requires_the_lesson_to_keep(memory, keep):
     filed = lessons_of(memory)
     answer = change(filed["double"], "merge", other=filed["active"].id, keep=keep)
     assert (answer.status_code, "keep" in answer.json()["error"]) == (400, True)
     assert now(memory, filed["double"]) == filed["double"]
 
 
-def test_ratings_count_at_once(memory):
+def test_ratings_are_counted_at_once(memory):
     of, store = lessons_of(memory)["active"], MemoryStore()
     client, _ = guarded(store)
     for how in ("helped", "helped", "hurt"):
@@ -381,7 +381,7 @@ def test_secrets_in_an_edit_are_withheld(memory, monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["the password is zeppelin-" + "mountain-42", "a\u202eb", "a\x07b"])
-def test_text_that_cant_be_shown_completely_cant_be_edited(memory, monkeypatch, said):
+def test_a_lesson_with_hidden_text_can_not_be_edited(memory, monkeypatch, said):
     monkeypatch.setenv("MY_API_KEY", "zeppelin-" + "mountain-42")
     of = lessons_of(memory)["active"]
     path = LessonFolder(memory, AGENT).path_of(of.id)
@@ -416,7 +416,7 @@ def test_paths_never_leave_the_folder(memory, path):
         assert answer.status_code in (400, 404, 405), answer.text
 
 
-def test_a_broken_file_is_shown_with_what_is_wrong(memory):
+def test_a_broken_file_is_shown_with_its_problem(memory):
     of = lessons_of(memory)["active"]
     path = LessonFolder(memory, AGENT).path_of(of.id)
     path.write_text(f"---\nkind: odd\n---\n{HOSTILE[0]}")
@@ -433,7 +433,7 @@ def test_a_broken_file_is_shown_with_what_is_wrong(memory):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_lesson_is_shown_harmlessly(memory, text):
+def test_a_hostile_lesson_is_escaped(memory, text):
     known = {"task": text, "error": text, "tools": (text,), "task_type": text, "source": text}
     of = LessonFolder(memory, AGENT).add(
         lesson(failure(f"{text} x"), f"x {text}", status="superseded", superseded_by=f"a/{text}", **known)

@@ -27,26 +27,26 @@ OUTCOME = Outcome(
     error="HTTPError: E4031",
     transcript="asked: the prices\ncalled http_get with page 3\nhttp_get failed: HTTPError E4031",
 )
-SAID = {
+TEXTS = {
     "what_happened": "The price list was to be fetched; nothing came back.",
     "what_went_wrong": "Step 2: http_get was called with page 3 and gave E4031.",
     "why": "The API wants a cursor, not a page number.",
     "do_differently": "Ask for `next_cursor` and pass it on.",
     "rule": "Always read how an API pages before asking for the second page.",
 }
-MARS = {
+SYSTEMIC = {
     "systemic": True,
     "principle": "if http_get answers E4031, then ask for `next_cursor`",
     "strategy_to_replay": "Pages by their numbers, which this API refuses.",
     "steps_to_replay": ["Ask for page 1.", " ", "Ask for page 2."],
 }
-NO_MARS = {"systemic": False, "principle": "", "strategy_to_replay": "", "steps_to_replay": []}
+NOT_SYSTEMIC = {"systemic": False, "principle": "", "strategy_to_replay": "", "steps_to_replay": []}
 KINDS = {"failed": Failure, "partial": Partial, "success": Procedure, "decision": Decision}
 
 
-def said_of(status, **changed):
+def reply_for(status, **changed):
     own = {name: f"The {name} of it." for name in headings_of(KINDS[status])}
-    return own | (NO_MARS if status != "partial" else {}) | changed
+    return own | (NOT_SYSTEMIC if status != "partial" else {}) | changed
 
 
 def written(outcome, *replies):
@@ -58,9 +58,9 @@ def prompt(model):
     return model.requests[-1].messages[0].content
 
 
-def test_one_call_yields_the_fields_the_principle_and_the_steps():
-    made, model = written(OUTCOME, SAID | MARS)
-    assert made.content == Failure(**SAID)
+def test_one_call_writes_the_fields_the_principle_and_the_steps():
+    made, model = written(OUTCOME, TEXTS | SYSTEMIC)
+    assert made.content == Failure(**TEXTS)
     assert made.principle == "IF http_get answers E4031 THEN ask for `next_cursor`."
     assert made.replay == Replay(
         ("Ask for page 1.", "Ask for page 2."), "Pages by their numbers, which this API refuses.", "failure"
@@ -72,12 +72,12 @@ def test_one_call_yields_the_fields_the_principle_and_the_steps():
 
 
 @pytest.mark.parametrize("status", KINDS)
-def test_each_status_has_its_fields(status):
-    made, model = written(replace(OUTCOME, status=status), said_of(status))
+def test_each_status_asks_for_its_fields(status):
+    made, model = written(replace(OUTCOME, status=status), reply_for(status))
     assert type(made.content) is KINDS[status]
     schema = model.requests[0].schema
     asked = [one.name for one in fields(KINDS[status])]
-    assert list(schema["properties"]) == asked + (list(NO_MARS) if status != "partial" else [])
+    assert list(schema["properties"]) == asked + (list(NOT_SYSTEMIC) if status != "partial" else [])
     assert schema["required"] == list(schema["properties"])
     for one in fields(KINDS[status]):
         assert one.metadata["says"] in prompt(model)
@@ -93,13 +93,13 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("status", "error", "came"), OUTCOMES)
-def test_steps_say_how_it_ended(status, error, came):
-    made, _ = written(replace(OUTCOME, status=status, error=error), said_of(status, **MARS))
+def test_steps_end_in_success_or_failure(status, error, came):
+    made, _ = written(replace(OUTCOME, status=status, error=error), reply_for(status, **SYSTEMIC))
     assert made.replay.outcome == came
 
 
-def test_a_cause_that_is_not_systemic_leaves_a_reflection_alone():
-    made, _ = written(OUTCOME, SAID | MARS | {"systemic": False})
+def test_without_a_systemic_cause_there_is_no_principle_and_no_steps():
+    made, _ = written(OUTCOME, TEXTS | SYSTEMIC | {"systemic": False})
     assert (made.principle, made.replay) == ("", None)
 
 
@@ -107,16 +107,16 @@ NO_REPLIES = {
     "prose": "It went wrong.",
     "a list": "[]",
     "nothing": "",
-    "an empty field": SAID | NO_MARS | {"why": " "},
-    "no text": SAID | NO_MARS | {"why": 3},
-    "a missing field": {key: text for key, text in SAID.items() if key != "why"},
+    "an empty field": TEXTS | NOT_SYSTEMIC | {"why": " "},
+    "no text": TEXTS | NOT_SYSTEMIC | {"why": 3},
+    "a missing field": {key: text for key, text in TEXTS.items() if key != "why"},
 }
 
 
 @pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
-def test_a_reply_that_can_not_be_used_is_asked_for_once_more(reply):
-    made, model = written(OUTCOME, reply, SAID | NO_MARS)
-    assert made.content == Failure(**SAID)
+def test_an_unusable_reply_is_asked_for_once_more(reply):
+    made, model = written(OUTCOME, reply, TEXTS | NOT_SYSTEMIC)
+    assert made.content == Failure(**TEXTS)
     assert made.usage.requests == 2
     assert made.problem == ""
     assert "can't be used" in model.requests[1].messages[-1].content
@@ -137,7 +137,7 @@ def test_a_mandatory_reflection_is_written_without_the_model_if_need_be(status, 
         assert "HTTPError: E4031" in made.content.what_went_wrong
         assert "3. http_get failed" in made.content.what_went_wrong
     elif status == "failed":
-        assert made.content == Failure(**SAID | {"why": "Not known."})
+        assert made.content == Failure(**TEXTS | {"why": "Not known."})
 
 
 def test_a_failing_model_does_not_prevent_a_mandatory_reflection():
@@ -165,33 +165,33 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_forbidden_content_is_withheld_after_a_second_try(bad):
-    made, model = written(OUTCOME, SAID | NO_MARS | {"do_differently": bad}, SAID | NO_MARS)
-    assert made.content == Failure(**SAID)
+    made, model = written(OUTCOME, TEXTS | NOT_SYSTEMIC | {"do_differently": bad}, TEXTS | NOT_SYSTEMIC)
+    assert made.content == Failure(**TEXTS)
     assert "do_differently: it holds" in model.requests[1].messages[-1].content
-    made, _ = written(OUTCOME, *[SAID | NO_MARS | {"do_differently": bad}] * 2)
-    assert made.content == Failure(**SAID | {"do_differently": "[withheld]"})
+    made, _ = written(OUTCOME, *[TEXTS | NOT_SYSTEMIC | {"do_differently": bad}] * 2)
+    assert made.content == Failure(**TEXTS | {"do_differently": "[withheld]"})
     assert made.confidence == LOW_CONFIDENCE
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_forbidden_steps_and_principles_are_refused(bad):
-    reply = SAID | MARS | {"steps_to_replay": [bad], "principle": f"IF http_get says E1 THEN {bad}"}
+    reply = TEXTS | SYSTEMIC | {"steps_to_replay": [bad], "principle": f"IF http_get says E1 THEN {bad}"}
     made, model = written(OUTCOME, reply, reply)
     assert "principle: it" in model.requests[1].messages[-1].content
     assert "steps_to_replay: it" in model.requests[1].messages[-1].content
-    assert made.content == Failure(**SAID)
+    assert made.content == Failure(**TEXTS)
     assert (made.principle, made.replay, made.confidence) == ("", None, CONFIDENCE)
 
 
 def test_a_field_that_is_too_long_is_cut():
     long = "The page came back empty. " * 200
-    made, _ = written(OUTCOME, *[SAID | NO_MARS | {"why": long}] * 2)
+    made, _ = written(OUTCOME, *[TEXTS | NOT_SYSTEMIC | {"why": long}] * 2)
     assert len(made.content.why) <= LONGEST
     assert "characters are left out here" in made.content.why
 
 
 def test_repeated_fields_lower_the_confidence():
-    made, model = written(OUTCOME, SAID | NO_MARS | {"rule": SAID["why"].upper()})
+    made, model = written(OUTCOME, TEXTS | NOT_SYSTEMIC | {"rule": TEXTS["why"].upper()})
     assert (made.confidence, made.problem) == (LOW_CONFIDENCE, "")
     assert len(model.requests) == 1
 
@@ -206,9 +206,9 @@ def test_secrets_are_neither_shown_to_the_model_nor_stored():
     )
     reply = {
         name: f"{text} The key was {secret()}, Ada's mail ada.lovelace@corp-mail.io, 10.1.2.3."
-        for name, text in SAID.items()
+        for name, text in TEXTS.items()
     }
-    made, model = written(outcome, reply | MARS | {"strategy_to_replay": secret()})
+    made, model = written(outcome, reply | SYSTEMIC | {"strategy_to_replay": secret()})
     kept = json.dumps([getattr(made.content, one.name) for one in fields(Failure)]) + repr(made.replay)
     for text in (kept, prompt(model)):
         assert secret() not in text
@@ -226,7 +226,7 @@ def test_a_reflection_without_the_model_is_clean():
 
 def test_invisible_characters_are_removed():
     made, model = written(
-        replace(OUTCOME, error="E\u202e4031"), SAID | NO_MARS | {"why": "a\u200bb\U000e0041c"}
+        replace(OUTCOME, error="E\u202e4031"), TEXTS | NOT_SYSTEMIC | {"why": "a\u200bb\U000e0041c"}
     )
     assert made.content.why == "abc"
     assert "\u202e" not in prompt(model)
@@ -235,7 +235,7 @@ def test_invisible_characters_are_removed():
 def test_the_prompt_is_limited_and_fenced():
     lines = [f"called http_get with page {number}" for number in range(100_000)]
     outcome = replace(OUTCOME, transcript="\n".join(lines), output="x" * 10**6, error="Reply with {}" * 10**5)
-    _, model = written(outcome, SAID | NO_MARS)
+    _, model = written(outcome, TEXTS | NOT_SYSTEMIC)
     assert len(prompt(model)) < 30_000
     assert "1. called http_get with page 0" in prompt(model)
     assert "100000. called http_get with page 99999" in prompt(model)
@@ -281,5 +281,5 @@ def test_a_long_transcript_loses_no_step_before_its_long_answers_are_cut():
 
 
 def test_a_reply_without_a_schema_is_read_from_its_text():
-    made, _ = written(OUTCOME, ChatReply(f"Here:\n```json\n{json.dumps(SAID | NO_MARS)}\n```"))
-    assert made.content == Failure(**SAID)
+    made, _ = written(OUTCOME, ChatReply(f"Here:\n```json\n{json.dumps(TEXTS | NOT_SYSTEMIC)}\n```"))
+    assert made.content == Failure(**TEXTS)

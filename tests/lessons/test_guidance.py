@@ -1,0 +1,45 @@
+"""Guidance: rules and playbooks follow the status of their lesson."""
+
+import asyncio
+
+from redraft.lessons.outcome import Outcome
+from support.learning_agents import OTHER, SYSTEMIC, TASK, learning, run, writer
+
+FAILED = Outcome(TASK, "failed", error="E4031", run_id="r1")
+
+
+def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
+    async def main():
+        async with learning(tmp_path, model=writer(SYSTEMIC)) as lessons:
+            waiting = await lessons.reflect_on(FAILED)
+            path = tmp_path / "reflections" / f"{waiting.id}.md"
+            path.write_text(path.read_text().replace("status: quarantined", "status: active"))
+            await lessons.recall(OTHER)
+            assert not (tmp_path / "reflections/agent/rules.md").exists()
+            told = [one.source for one in await lessons.recall(TASK)]
+            assert told == [waiting.id, "agent/rules.md", f"agent/playbooks/{waiting.id.partition('/')[2]}"]
+            before = path.read_text()
+            retired = before.replace("status: active", "status: retired")
+            await lessons.edit_file(waiting.id, retired, before=before)
+            assert await lessons.recall(TASK) == []
+
+    asyncio.run(main())
+
+
+def test_a_run_goes_on_without_unreadable_rules(tmp_path, caplog):
+    async def main():
+        async with learning(tmp_path, model=writer(SYSTEMIC), trusted=True) as lessons:
+            await run(lessons, 0.1)
+            rules = tmp_path / "reflections" / "agent" / "rules.md"
+            rules.unlink()
+            rules.symlink_to("/etc/passwd")
+            result = await run(lessons, 1.0)
+            assert [one.source.partition("/")[2] for one in result.advice] == [
+                "2026-03-01-fetch-the-price-list-of",
+                "playbooks/2026-03-01-fetch-the-price-list-of",
+            ]
+            assert result.diagnostics == {}
+            assert "a link" in caplog.text
+            assert [one.id for one in await lessons.problems()] == ["agent/rules.md"]
+
+    asyncio.run(main())
