@@ -95,12 +95,12 @@ def test_regex_timeout_is_unknown():
     evaluation = evaluate(regex(criterion("regex", pattern="(?=a)(a+)+$")), "a" * 3_000 + "!")
     assert time.monotonic() - started < 60
     assert (evaluation.overall_score, evaluation.satisfactory, evaluation.confidence) == (None, False, 0.0)
-    said = "matching '(?=a)(a+)+$' took too long; look-around, back-references and \\b are slow"
-    assert evaluation.issues == (Issue(f"Not judged: {said}, so do without them", "it"),)
+    why = "matching '(?=a)(a+)+$' took too long; look-around, back-references and \\b are slow"
+    assert evaluation.issues == (Issue(f"Not judged: {why}, so do without them", "it"),)
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, "regex needs 'pattern'"),
         ({"pattern": "("}, "does not compile"),
@@ -116,8 +116,8 @@ def test_regex_timeout_is_unknown():
         ({"pattern": "a", "min_matches": 1, "must_match": True}, "not both"),
     ],
 )
-def test_invalid_regex_configuration(config, says):
-    with pytest.raises(ConfigError, match=f"^Criterion 'it': (?!Criterion).*{says}"):
+def test_invalid_regex_configuration(config, message):
+    with pytest.raises(ConfigError, match=f"^Criterion 'it': (?!Criterion).*{message}"):
         regex(criterion("regex", **config))
 
 
@@ -169,9 +169,9 @@ def test_function_score_is_held_against_the_threshold():
         assert evaluate(function(checked), "x").satisfactory is good
 
 
-@pytest.mark.parametrize("said", [4, {"score": 4}, {"score": "4/5"}, {"score": 8, "score_max": 10}])
-def test_function_score_max(said):
-    found = evaluate(function(criterion("function", function=lambda _: said, score_max=5)), "x")
+@pytest.mark.parametrize("verdict", [4, {"score": 4}, {"score": "4/5"}, {"score": 8, "score_max": 10}])
+def test_function_score_max(verdict):
+    found = evaluate(function(criterion("function", function=lambda _: verdict, score_max=5)), "x")
     assert found.overall_score == 0.8
 
 
@@ -190,7 +190,7 @@ def test_issue_keeps_the_criterion_set_by_a_function():
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, "needs 'function'"),
         ({"function": 7}, "must be a function"),
@@ -205,8 +205,8 @@ def test_issue_keeps_the_criterion_set_by_a_function():
         ({"function": len, "fn": len}, "no 'fn'"),
     ],
 )
-def test_invalid_function_configuration(config, says):
-    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+def test_invalid_function_configuration(config, message):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{message}"):
         function(criterion("function", **config))
 
 
@@ -265,7 +265,7 @@ def test_singular_and_raw_counts():
 
 @pytest.mark.parametrize("unit", ["words", "characters", "lines", "bullets"])
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, "needs at_least"),
         ({"at_least": 0}, "needs at_least"),
@@ -277,8 +277,8 @@ def test_singular_and_raw_counts():
         ({"atmost": 3}, "no 'atmost'; did you mean 'at_most'"),
     ],
 )
-def test_invalid_count_bounds(unit, config, says):
-    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+def test_invalid_count_bounds(unit, config, message):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{message}"):
         panel([criterion(unit, **config)])
 
 
@@ -356,7 +356,7 @@ def test_at_most_twenty_short_issues():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"$ref": "http://localhost:9/x.json"}, "is not fetched; refer to the schema's own"),
         ({"$ref": "file:///etc/passwd"}, "is not fetched"),
@@ -371,8 +371,8 @@ def test_at_most_twenty_short_issues():
         (None, "must be a dict"),
     ],
 )
-def test_invalid_or_remote_schema(given, says):
-    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+def test_invalid_or_remote_schema(given, message):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{message}"):
         schema(criterion("schema", schema=given))
 
 

@@ -173,7 +173,7 @@ LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
 
 
 @pytest.mark.parametrize(
-    ("draft", "config", "score", "says"),
+    ("draft", "config", "score", "message"),
     [
         ("x = 1\n", {"command": LINT, "file": "draft.py"}, 1.0, None),
         ("import os\n", {"command": LINT}, 0.0, "F401"),
@@ -194,14 +194,14 @@ LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
         ("x", {"command": ["cat", "/etc/hostname"]}, 0.0, "Permission denied"),
     ],
 )  # fmt: skip
-def test_programs(draft, config, score, says):
+def test_programs(draft, config, score, message):
     evaluation = judge(draft, **config)
     assert evaluation.overall_score == score
     assert evaluation.satisfactory is (score == 1.0)
-    if says is None:
+    if message is None:
         assert evaluation.issues == ()
     else:
-        assert says in messages(evaluation)[0]
+        assert message in messages(evaluation)[0]
         assert len(messages(evaluation)[0]) < 2500
 
 
@@ -227,7 +227,7 @@ def test_readable_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, "needs one of"),
         ({"comand": ["ruff"]}, "did you mean 'command'?"),
@@ -273,8 +273,8 @@ def test_readable_paths(tmp_path):
         ({"command": ["ruff"], "readable": 3}, "readable must be"),
     ],
 )
-def test_invalid_configuration(config, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_configuration(config, message):
+    with pytest.raises(ConfigError, match=message):
         command(criterion("command", **config), ProcessJail())
 
 

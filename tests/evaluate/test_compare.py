@@ -165,7 +165,7 @@ def test_similarity(output, score, message):
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, "either 'reference' or 'against'"),
         ({"reference": "x", "against": "best"}, "either 'reference' or 'against'"),
@@ -178,8 +178,8 @@ def test_similarity(output, score, message):
         ({"reference": "x", "model": "y"}, "no 'model'"),
     ],
 )
-def test_invalid_configuration(config, says):
-    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+def test_invalid_configuration(config, message):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{message}"):
         compare(criterion("compare", **config), ScriptedModel([]))
 
 

@@ -82,7 +82,7 @@ def test_long_sentence_is_shortened_only_as_a_name():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ([], "empty"),
         (["clarity", "clarity"], "Duplicate criterion 'clarity'"),
@@ -99,6 +99,6 @@ def test_long_sentence_is_shortened_only_as_a_name():
         (["  "], "needs a name"),
     ],
 )
-def test_invalid_criteria(given, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_criteria(given, message):
+    with pytest.raises(ConfigError, match=message):
         criteria_of(given)

@@ -62,7 +62,7 @@ FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "complaint"),
     [
         ("The text is very good, I would say 0.9.", "holds no JSON"),
         ("not valid at all", "holds no JSON"),
@@ -94,7 +94,7 @@ FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
         (ChatReply(GOOD, parsed=reply(clarity=10**400)), "expected a number"),
     ],
 )
-def test_unusable_reply_is_retried_once(bad, told):
+def test_unusable_reply_is_retried_once(bad, complaint):
     model = ScriptedModel([bad, reply()])
     evaluation = evaluate(judge(CRITERIA, model), "Because.")
     assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.9}
@@ -102,13 +102,13 @@ def test_unusable_reply_is_retried_once(bad, told):
     assert second[: len(first)] == first  # the same beginning, for the provider's cache
     assert [message.role for message in second[len(first) :]] == ["assistant", "user"]
     assert second[-2].content
-    assert told in second[-1].content
+    assert complaint in second[-1].content
     assert evaluation.usage.requests == 2
 
     still = ScriptedModel([bad, bad])
     evaluation = evaluate(judge(CRITERIA, still), "Because.")
     assert len(still.requests) == 2
-    assert evaluation.satisfactory is ("cut off" in told)  # all scores are there, only the rest is cut
+    assert evaluation.satisfactory is ("cut off" in complaint)  # all scores are there, only the rest is cut
     if not evaluation.satisfactory:
         assert evaluation.criteria_scores["clarity"] is None
         assert any(i.criterion == "clarity" and "Not judged" in i.message for i in evaluation.issues)
@@ -307,7 +307,7 @@ def test_sentences_get_short_keys():
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"kind": "number"}, "'score' or 'probability', got 'number'"),
         ({"samples": 0}, "at least 1, got 0"),
@@ -317,8 +317,8 @@ def test_sentences_get_short_keys():
         ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; known are 'task'"),
     ],
 )
-def test_invalid_judge_options(fields, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_judge_options(fields, message):
+    with pytest.raises(ConfigError, match=message):
         JudgeOptions(**fields)
 
 

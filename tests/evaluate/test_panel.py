@@ -232,7 +232,7 @@ def test_command_runner():
 
 
 @pytest.mark.parametrize(
-    ("criteria", "says"),
+    ("criteria", "message"),
     [
         (["clarity"], "'clarity': llm needs a model; give one, or set REDRAFT_MODEL"),
         ([criterion("compare", against="best")], "compare needs a model"),
@@ -241,20 +241,20 @@ def test_command_runner():
         ([], "empty"),
     ],
 )
-def test_invalid_panel(criteria, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_panel(criteria, message):
+    with pytest.raises(ConfigError, match=message):
         panel(criteria)
 
 
 @pytest.mark.parametrize(
-    ("made", "says"),
+    ("made", "message"),
     [
         (criterion("llm", prompt="x"), "llm has no 'prompt'; none is known"),
         (QualityCriterion("it", gate=True), "gate=True works only for criteria that need no model"),
     ],
 )
-def test_invalid_judged_criterion(made, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_judged_criterion(made, message):
+    with pytest.raises(ConfigError, match=message):
         panel([made], model=judging({}))
 
 

@@ -193,7 +193,7 @@ def test_a_model_need_not_be_hashable():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"lessons": "memory"}, r"lessons: an advisor .* got 'memory'. Did you mean Lessons\('memory'\)\?"),
         ({"lessons": Lessons}, "lessons: an advisor has recall"),
@@ -212,13 +212,13 @@ def test_a_model_need_not_be_hashable():
         ({"system_prompt": 3}, "system_prompt must be a text"),
     ],
 )
-def test_bad_options_raise(options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_bad_options_raise(options, message):
+    with pytest.raises(ConfigError, match=message):
         Agent(**{"model": ScriptedModel([]), **options})
 
 
 @pytest.mark.parametrize(
-    ("refused", "says"),
+    ("refused", "message"),
     [
         (lambda: Ensemble(ScriptedModel([]), [Task("W.")], keep="runs.db"), "SqliteStore"),
         (lambda: Workflow(WorkflowFile("name: w\nnodes: []"), keep="runs.db"), "SqliteStore"),
@@ -226,8 +226,8 @@ def test_bad_options_raise(options, says):
         (lambda: ReflectionPattern(advisors=["memory"]), "advisors: .*Lessons"),
     ],
 )
-def test_bad_keep_and_advisors_raise_elsewhere(refused, says):
-    with pytest.raises(RedraftError, match=says):
+def test_bad_keep_and_advisors_raise_elsewhere(refused, message):
+    with pytest.raises(RedraftError, match=message):
         refused()
 
 

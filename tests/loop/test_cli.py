@@ -18,12 +18,12 @@ def criteria(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("draft", "code", "says"), [("aaa", 0, "1.00  met"), ("ab", 1, "0.00  not met, needs 1.00")]
+    ("draft", "code", "message"), [("aaa", 0, "1.00  met"), ("ab", 1, "0.00  not met, needs 1.00")]
 )
-def test_the_verdict_is_the_exit_code(criteria, draft, code, says):
+def test_the_verdict_is_the_exit_code(criteria, draft, code, message):
     result = redraft("check", "-", "-c", criteria, stdin=draft)
     assert result.exit_code == code
-    assert result.stdout.startswith(says)
+    assert result.stdout.startswith(message)
     assert result.stderr == ""
 
 
@@ -70,17 +70,17 @@ def test_check_asks_for_a_missing_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "stdin", "says"),
+    ("file", "stdin", "message"),
     [
         ("no.txt", None, "cannot be read: No such file"),
         ("-", " \n", "The draft standard input is empty."),
         (".", None, "Is a directory"),
     ],
 )
-def test_an_unreadable_or_empty_draft_is_an_error(criteria, file, stdin, says):
+def test_an_unreadable_or_empty_draft_is_an_error(criteria, file, stdin, message):
     result = redraft("check", file, "-c", criteria, stdin=stdin)
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 

@@ -41,7 +41,7 @@ def test_empty_entries_are_ignored(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "says"),
+    ("text", "line", "message"),
     [
         ("", 1, "expected a list of criteria"),
         ("task: x", 1, "expected 'criteria'"),
@@ -65,11 +65,11 @@ def test_empty_entries_are_ignored(read):
         ("a: 1\na: 2", 2, "duplicate key"),
     ],
 )
-def test_a_mistake_is_reported_with_its_line(read, text, line, says):
+def test_a_mistake_is_reported_with_its_line(read, text, line, message):
     with pytest.raises(ConfigError) as error:
         read(text)
     assert f"c.yaml, line {line}: " in str(error.value)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def test_an_unreadable_file_is_an_error(tmp_path):

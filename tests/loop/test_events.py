@@ -39,9 +39,9 @@ def test_a_line_is_written_at_once(tmp_path):
 
 def test_personal_data_is_redacted(tmp_path):
     path = tmp_path / "events.jsonl"
-    told, personal = person(Maker())
+    text, personal = person(Maker())
     with EventLog(path) as log:
-        log(RunStarted("r", Task(told)))
+        log(RunStarted("r", Task(text)))
     line = path.read_text("utf-8")
     assert "[withheld: card number]" in line
     assert not any(value in line for value in personal)

@@ -74,10 +74,10 @@ def test_the_judge_sees_the_docstring_and_the_arguments():
         return "Because."
 
     answer.run_sync("Why is the sky blue?")
-    asked = judge.requests[0].messages[-1].content
-    assert "Answer in one sentence." in asked
-    assert "question: Why is the sky blue?" in asked
-    assert "feedback" not in asked
+    prompt = judge.requests[0].messages[-1].content
+    assert "Answer in one sentence." in prompt
+    assert "question: Why is the sky blue?" in prompt
+    assert "feedback" not in prompt
 
 
 def test_options_replace_those_of_the_pattern():
@@ -114,7 +114,7 @@ def answer_as_usual(question, feedback=""):
 
 
 @pytest.mark.parametrize(
-    ("fn", "says"),
+    ("fn", "message"),
     [
         (3, "got 3"),
         (classmethod(answer_as_usual), "below @classmethod"),
@@ -123,8 +123,8 @@ def answer_as_usual(question, feedback=""):
         (streamed, "streamed is a generator"),
     ],
 )
-def test_only_functions_that_return_can_be_decorated(fn, says):
-    with pytest.raises(ConfigError, match=says):
+def test_only_functions_that_return_can_be_decorated(fn, message):
+    with pytest.raises(ConfigError, match=message):
         reflected(evaluate=bool)(fn)
 
 
@@ -151,14 +151,14 @@ def test_wrong_arguments_are_a_type_error():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({}, "nothing to judge with: pass evaluate=..., criteria=... that are checks, or model=..., or set"),
         ({"criteria": ["clarity"]}, "no model to judge 'clarity': pass model=..., or set REDRAFT_MODEL"),
     ],
 )
-def test_something_must_judge(given, says):
-    with pytest.raises(ConfigError, match=says):
+def test_something_must_judge(given, message):
+    with pytest.raises(ConfigError, match=message):
         reflected(**given)(answer_as_usual)
 
 
@@ -191,9 +191,9 @@ def ways_to_judge(mistake):
     return [{"evaluate": mistake}, {"criteria": [criterion]}, {"criteria": [criterion, CITES]}]
 
 
-@pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
+@pytest.mark.parametrize(("mistake", "error", "message"), MISTAKES)
 @pytest.mark.parametrize("way", range(3))
-def test_a_mistake_in_the_evaluator_is_raised(mistake, error, says, way):
+def test_a_mistake_in_the_evaluator_is_raised(mistake, error, message, way):
     called = []
 
     @reflected(**ways_to_judge(mistake)[way])
@@ -201,16 +201,16 @@ def test_a_mistake_in_the_evaluator_is_raised(mistake, error, says, way):
         called.append(feedback)
         return "x"
 
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         answer.run_sync("Why?")
     assert called == [""]  # paid for once
     assert answer.pattern.get_history().best_version.output == "x"  # and not lost
     assert "Not judged" in answer.pattern.get_history().best_version.evaluation.issues[0]
 
 
-@pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
+@pytest.mark.parametrize(("mistake", "error", "message"), MISTAKES)
 @pytest.mark.parametrize("way", range(3))
-def test_a_later_mistake_in_the_evaluator_ends_the_run_and_is_logged(mistake, error, says, way, caplog):
+def test_a_later_mistake_in_the_evaluator_ends_the_run_and_is_logged(mistake, error, message, way, caplog):
     def judge(output):
         return (False, "too short") if output == "draft 1" else mistake(output)
 
@@ -222,7 +222,7 @@ def test_a_later_mistake_in_the_evaluator_ends_the_run_and_is_logged(mistake, er
     [warning] = [record for record in caplog.records if record.name == "redraft"]
     assert warning.levelname == "WARNING"
     assert f"{error.__name__}: " in warning.getMessage()
-    assert says in warning.getMessage()
+    assert message in warning.getMessage()
     result = answer.run_sync("Why?")
     assert result.convergence_reason == "error"
     assert isinstance(result.error, error)

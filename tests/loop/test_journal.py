@@ -73,8 +73,8 @@ class Work:
         return reflect("Say it.", pattern=pattern, **others)
 
 
-def told(result):
-    """What a caller sees of a run."""
+def visible(result):
+    """Return what a caller sees of a run."""
     history = result.history
     return (
         [(v.output, v.evaluation, v.timestamp, v.token_usage, v.strategy, v.base) for v in history.versions],
@@ -96,7 +96,7 @@ def test_a_finished_run_is_replayed_without_calls():
         assert work.calls == [
             "generate", "evaluate draft 1", "revise", "evaluate draft 2", "revise", "evaluate draft 3",
         ]  # fmt: skip
-        assert told(again) == told(first)
+        assert visible(again) == visible(first)
         assert first.run_id == "a run"
 
     asyncio.run(main())
@@ -206,7 +206,7 @@ def test_failures_and_waits_are_replayed_without_waiting():
         assert again.token_usage == first.token_usage
         assert first.token_usage.failed_requests == 1
         assert first.token_usage.input_tokens == 29
-        assert told(again) == told(first)
+        assert visible(again) == visible(first)
 
     asyncio.run(main())
 
@@ -535,7 +535,7 @@ def test_a_run_is_kept_through_a_step_around_its_journal(around):
         assert seen == ["generate", "evaluate", "revise", "evaluate"]
         kept = await Runs(store).get("x")
         assert (kept.status, kept.revisions) == ("finished", 1)
-        assert told(await run()) == told(first)
+        assert visible(await run()) == visible(first)
         assert len(calls) == 2
 
     asyncio.run(main())
@@ -551,7 +551,7 @@ def test_a_killed_run_resumes_through_a_step_around_its_journal(around):
         resumed = await work.run(store, step=around(Journalled(store, "a run"), []))
         assert work.calls == ["evaluate draft 2", "revise", "evaluate draft 3"]
         assert resumed.history.versions[0].timestamp < resumed.history.versions[2].timestamp
-        assert told(await work.run(store)) == told(resumed)
+        assert visible(await work.run(store)) == visible(resumed)
 
     asyncio.run(main())
 

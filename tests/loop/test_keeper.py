@@ -319,17 +319,17 @@ def test_a_running_run_shows_its_versions_so_far():
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("name", "found"),
     [("last", "b-2"), ("a-1", "a-1"), ("a-", "a-1"), ("b-", "Several runs match"), ("c", "no run 'c'")],
 )
-def test_a_run_is_found_by_its_id_or_a_prefix(asked, found):
+def test_a_run_is_found_by_its_id_or_a_prefix(name, found):
     async def main():
         store = MemoryStore()
         for run_id in ("a-1", "b-1", "b-2"):
             await reflect(
                 "T", generate=lambda p: "x", evaluate=lambda o: True, step=Journalled(store, run_id)
             )
-        return (await Runs(store).get(asked)).run_id
+        return (await Runs(store).get(name)).run_id
 
     if " " in found:
         with pytest.raises(ConfigError, match=found):

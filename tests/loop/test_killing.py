@@ -24,5 +24,5 @@ def test_runs_that_are_killed_anywhere_repeat_nothing_and_lose_nothing(tmp_path)
     killed(tmp_path, 160)
 
 
-def test_so_do_runs_that_are_kept_in_postgresql(tmp_path, postgres):
+def test_killed_runs_in_postgresql_repeat_nothing_and_lose_nothing(tmp_path, postgres):
     killed(tmp_path, 20, postgres.url)

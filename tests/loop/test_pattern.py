@@ -176,11 +176,11 @@ def test_a_criterion_checks_itself(fields):
 
 
 @pytest.mark.parametrize(
-    ("evaluator", "says"),
+    ("evaluator", "message"),
     [("regexp", "did you mean 'regex'"), ("pytest", "known are 'llm'"), ("", "known are 'llm'")],
 )
-def test_an_unknown_evaluator_raises(evaluator, says):
-    with pytest.raises(ConfigError, match=says):
+def test_an_unknown_evaluator_raises(evaluator, message):
+    with pytest.raises(ConfigError, match=message):
         QualityCriterion("x", evaluator=evaluator)
 
 
@@ -341,14 +341,14 @@ def test_revise_and_reflect_use_the_agents_model():
 
 
 @pytest.mark.parametrize(
-    ("agent", "says"),
+    ("agent", "message"),
     [
         (None, "no model to revise with: pass an agent=... that has one, or set REDRAFT_MODEL"),
         (ScriptedModel([]), "agent must be an Agent"),
     ],
 )
-def test_revise_without_a_model_says_what_to_pass(agent, says):
-    with pytest.raises(ConfigError, match=says):
+def test_revise_without_a_model_says_what_to_pass(agent, message):
+    with pytest.raises(ConfigError, match=message):
         run_sync(ReflectionPattern().revise("x", ReflectionEvaluation(0.1), agent=agent))
 
 

@@ -197,7 +197,7 @@ CLARITY = ReflectionPattern(quality_criteria=["clarity"])
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (
             {"generate": lambda prompt: "x"},
@@ -214,8 +214,8 @@ CLARITY = ReflectionPattern(quality_criteria=["clarity"])
         ),
     ],
 )
-def test_an_error_names_the_missing_function(given, says):
-    with pytest.raises(ConfigError, match=says):
+def test_an_error_names_the_missing_function(given, message):
+    with pytest.raises(ConfigError, match=message):
         reflect_sync("W.", **given)
 
 

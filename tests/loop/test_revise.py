@@ -74,9 +74,9 @@ def test_a_draft_request_always_asks_for_only_the_answer():
 def test_a_revision_request_starts_with_the_whole_task():
     model = ScriptedModel(["better"])
     revise(model, "old", evaluation("x"), run={"advice": (Advice("Mention milk.", "note"),)})
-    asked = model.requests[0].messages[1].content
+    prompt = model.requests[0].messages[1].content
     for part in ("For children.", "Write about tea.", "One paragraph.", "- Mention milk."):
-        assert part in asked
+        assert part in prompt
 
 
 def test_a_fresh_start_hides_the_failed_draft_and_lists_what_to_avoid():

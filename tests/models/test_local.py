@@ -29,10 +29,10 @@ USED = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"c
 
 
 class FakeServer:
-    """Stand in for the runtime: say word for word what `says` gives for a body."""
+    """A stand-in for the runtime that streams what `answer` returns for a body, word by word."""
 
-    def __init__(self, says):
-        self.says, self.bodies, self.loads = says, [], 0
+    def __init__(self, answer):
+        self.answer, self.bodies, self.loads = answer, [], 0
 
     def __call__(self, params):
         self.params = params
@@ -41,10 +41,10 @@ class FakeServer:
 
     def handle_chat_completions(self, body, take=None):
         self.bodies.append(body)
-        said = self.says(body)
-        if isinstance(said, dict):
-            return said if take is None else take(said)
-        for word in said:
+        answer = self.answer(body)
+        if isinstance(answer, dict):
+            return answer if take is None else take(answer)
+        for word in answer:
             if take({"choices": [{"delta": {"content": word}, "finish_reason": None}]}):
                 return None
         take({"choices": [{"delta": {}, "finish_reason": "stop"}]})
@@ -56,8 +56,8 @@ class FakeServer:
 def fake(tmp_path, monkeypatch):
     """Return a function that makes a model which runs on a `FakeServer`, and the server."""
 
-    def make(says, **options):
-        server = FakeServer(says)
+    def make(answer, **options):
+        server = FakeServer(answer)
         monkeypatch.setattr("redraft.models.local._engines", {})
         params = {
             "model": SimpleNamespace(),
@@ -203,7 +203,7 @@ def test_cancelled_call_stops_generating(fake):
         with pytest.raises(asyncio.CancelledError):
             await call
         assert time.perf_counter() - started < 30  # the model would never end
-        server.says = lambda _: [
+        server.answer = lambda _: [
             "next"
         ]  # waits for the one thread, which is free only when the first stopped
         assert (await model(asked())).text == "next"

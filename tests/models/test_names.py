@@ -40,7 +40,7 @@ def test_aliases(weights):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("a", "aliases form a cycle: a -> b -> c -> a"),
         ("self", "aliases form a cycle: self -> self"),
@@ -56,8 +56,8 @@ def test_aliases(weights):
         ("local:/nowhere/own.gguf", "'/nowhere/own.gguf' cannot be read"),
     ],
 )
-def test_invalid_name(name, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_name(name, message):
+    with pytest.raises(ConfigError, match=message):
         model_named(name, {"a": "b", "b": "c", "c": "a", "self": "self"})
 
 

@@ -115,21 +115,21 @@ def test_pydantic_ai_test_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "says"),
+    ("name", "error", "message"),
     [
         ("openai:gpt-5-mini", ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
         ("opnai:gpt-5-mini", ConfigError, r"no provider 'opnai'.* Did you mean 'openai:gpt-5-mini'\?"),
         ("zzz:x", ConfigError, r"no provider 'zzz'.* Providers are openai, anthropic, google, local"),
     ],
 )
-def test_invalid_name(name, error, says, monkeypatch):
+def test_invalid_name(name, error, message, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         ProviderModel(name)
 
 
 @pytest.mark.parametrize(
-    ("missing", "name", "error", "says"),
+    ("missing", "name", "error", "message"),
     [
         ("pydantic_ai.providers", "anthropic:x", MissingExtraError, r"pip install 'redraft\[anthropic\]'"),
         ("pydantic_ai.providers", "groq:x", MissingExtraError, r"pip install 'redraft\[providers\]'"),
@@ -137,13 +137,13 @@ def test_invalid_name(name, error, says, monkeypatch):
         ("groq", "groq:x", ConfigError, r"pip install 'pydantic-ai-slim\[groq\]'"),
     ],
 )
-def test_missing_client_names_the_extra(missing, name, error, says, monkeypatch):
+def test_missing_client_names_the_extra(missing, name, error, message, monkeypatch):
     import sys
 
     for module in [each for each in sys.modules if each.startswith("pydantic_ai.providers.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         ProviderModel(name)
 
 
@@ -287,7 +287,7 @@ def test_failure_is_one_attempt_and_says_whether_to_retry(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "says"),
+    ("status", "body", "message"),
     [
         (401, {"error": {"message": "Wrong key"}}, " failed with status 401: Wrong key."),
         (401, {"error": {"code": 7}}, " failed: status_code: 401"),
@@ -299,9 +299,9 @@ def test_failure_is_one_attempt_and_says_whether_to_retry(
         ),
     ],
 )
-def test_failure_quotes_the_provider(server, status, body, says):
+def test_failure_quotes_the_provider(server, status, body, message):
     server.answers = [(status, {}, body)]
-    with pytest.raises(ModelError, match=re.escape(f"openai-chat:gpt-6-lunar{says}")):
+    with pytest.raises(ModelError, match=re.escape(f"openai-chat:gpt-6-lunar{message}")):
         run_sync(ProviderModel("openai-chat:gpt-6-lunar")(asked()))
 
 

@@ -69,7 +69,7 @@ def test_recording_calls_the_model_only_for_missing_replies(path):
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "message"),
     [
         (
             asked("Write a poem on rain."),
@@ -84,9 +84,9 @@ def test_recording_calls_the_model_only_for_missing_replies(path):
         (ChatRequest((Message("system", "Be brief."),)), "has 2 messages, this one 1"),
     ],
 )
-def test_missing_reply_names_the_difference(path, request_, says):
+def test_missing_reply_names_the_difference(path, request_, message):
     recorded(path, (asked("Write a poem on snow."), "x"), (asked("Something else."), "y"))
-    with pytest.raises(ModelError, match=says) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         ask(Cassette(path), request_)
     assert "record=model" in str(caught.value)
     assert not caught.value.retryable
@@ -161,7 +161,7 @@ def test_compressed_cassette_is_read_only(path):
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("{", "jsonl:2: this is not a recorded call"),
         ("[]", "jsonl:2: this is not a recorded call"),
@@ -170,15 +170,15 @@ def test_compressed_cassette_is_read_only(path):
         ('{"schema_version": 1, "request": {"messages": []}, "reply": {"text": 3}}', "jsonl:2: this is not"),
     ],
 )
-def test_invalid_file_names_the_line(path, line, says):
+def test_invalid_file_names_the_line(path, line, message):
     recorded(path, (asked(), "x"))
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         Cassette(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("none.jsonl", None, "There is no cassette"),
         ("binary.jsonl", b"\xff\xfe", "cannot be read"),
@@ -186,10 +186,10 @@ def test_invalid_file_names_the_line(path, line, says):
         ("damaged.jsonl.gz", gzip.compress(b"x" * 99, mtime=0)[:15], "cannot be read"),
     ],
 )
-def test_unreadable_file(tmp_path, name, content, says):
+def test_unreadable_file(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         Cassette(tmp_path / name)
 
 

@@ -43,7 +43,7 @@ def test_limit_of_matches():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "flags", "says"),
+    ("pattern", "flags", "message"),
     [
         ("(", "", "does not compile"),
         ("*a", "", "does not compile"),
@@ -62,9 +62,9 @@ def test_limit_of_matches():
         ("(?=a)" + "(" * 600 + "a" + ")*" * 600, "", "does not compile"),
     ],
 )
-def test_invalid_or_exploding_pattern(pattern, flags, says):
+def test_invalid_or_exploding_pattern(pattern, flags, message):
     started = time.process_time()
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         compile_pattern(pattern, flags)
     assert time.process_time() - started < 1
 

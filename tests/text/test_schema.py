@@ -715,7 +715,7 @@ def deep(levels):
 
 
 @pytest.mark.parametrize(
-    ("schema", "says"),
+    ("schema", "message"),
     [
         (deep(3_000), "too large"),
         ({"enum": list(range(60_000))}, "too large"),
@@ -726,9 +726,9 @@ def deep(levels):
         ({"allOf": [{"$ref": "#"}, {"$ref": "#"}], "type": "null"}, "branches for one place"),
     ],
 )
-def test_exploding_schema(schema, says):
+def test_exploding_schema(schema, message):
     began = time.thread_time()
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         Schema(schema)
     assert time.thread_time() - began < 2
 

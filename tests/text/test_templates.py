@@ -129,7 +129,7 @@ def test_prompt_of_the_specification():
 
 
 @pytest.mark.parametrize(
-    ("source", "line", "says"),
+    ("source", "line", "message"),
     [
         ("a\n{{ x", 2, "unexpected end of template, expected 'end of print statement'"),
         ("{{ a b }}", 1, "expected token 'end of print statement', got 'b'"),
@@ -145,17 +145,17 @@ def test_prompt_of_the_specification():
         ("{{ [-1e999] }}", 1, "a number is larger than numbers can be"),
     ],
 )
-def test_invalid_template_names_the_line(source, line, says):
+def test_invalid_template_names_the_line(source, line, message):
     with pytest.raises(TemplateError) as caught:
         Template(source)
     assert caught.value.line == line
-    assert says in caught.value.message
+    assert message in caught.value.message
     assert str(caught.value) == f"line {line}: {caught.value.message}"
     assert isinstance(caught.value, ConfigError)
 
 
 @pytest.mark.parametrize(
-    ("source", "line", "says"),
+    ("source", "line", "message"),
     [
         (
             "{{ state.user.email }}",
@@ -193,10 +193,10 @@ def test_invalid_template_names_the_line(source, line, says):
         ("{{ state.items.append(1) }}", 1, "a list has no method 'append' that a template may call"),
     ],
 )
-def test_render_errors_name_the_line(source, line, says):
+def test_render_errors_name_the_line(source, line, message):
     with pytest.raises(TemplateError) as caught:
         render(source)
-    assert says in caught.value.message
+    assert message in caught.value.message
     assert caught.value.line == line
 
 
@@ -493,7 +493,7 @@ def test_work_and_output_are_bounded(source):
 
 
 @pytest.mark.parametrize(
-    ("source", "limits", "says"),
+    ("source", "limits", "message"),
     [
         ("{{ 'x' * 50 }}{{ 'x' * 60 }}", TemplateLimits(output=100), "writes more than 100 characters"),
         ("{{ 'x' * 101 }}", TemplateLimits(output=100), "101 characters or items is too large; at most 100"),
@@ -512,8 +512,8 @@ def test_work_and_output_are_bounded(source):
         ("{{ range(11) }}", TemplateLimits(steps=10), "a range is too long; at most 10"),
     ],
 )
-def test_limits_are_named(source, limits, says):
-    with pytest.raises(TemplateLimitError, match=says):
+def test_limits_are_named(source, limits, message):
+    with pytest.raises(TemplateLimitError, match=message):
         Template(source).render(SCOPES_UNDER_ATTACK, limits)
 
 

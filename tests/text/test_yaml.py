@@ -47,7 +47,7 @@ def test_yaml_1_2_core_schema(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (LAUGHS, "aliases stand for more than"),
         (MERGES, "aliases|too many"),
@@ -95,9 +95,9 @@ def test_yaml_1_2_core_schema(text, value):
         ("a: 1\n<<: [1]", "line 2: expected a mapping, or a list of them, to merge"),
     ],
 )
-def test_invalid_or_oversized_yaml(text, says):
+def test_invalid_or_oversized_yaml(text, message):
     started = time.process_time()
-    with pytest.raises(ConfigError, match=says) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         load_yaml(text, "criteria.yaml")
     assert str(caught.value).startswith("criteria.yaml")
     assert time.process_time() - started < 2
