@@ -45,9 +45,9 @@ from redraft.loop.triggers import (
     MOST_REFLECTIONS,
     NO_TRIGGERS,
     LiveRun,
-    ReflectingGenerator,
-    ReflectingReviser,
     ReflectionTriggers,
+    reflecting_generator,
+    reflecting_reviser,
     triggers_of,
 )
 from redraft.models.names import model_of
@@ -425,8 +425,8 @@ def with_reflections(verbs: Verbs, live: LiveRun) -> Verbs:
     """Wrap verbs to reflect before they make the next version, if a trigger fires."""
     if live.triggers is NO_TRIGGERS:
         return verbs
-    generate = None if verbs.generate is None else ReflectingGenerator(verbs.generate, live)
-    return replace(verbs, generate=generate, revise=ReflectingReviser(verbs.revise, live), live=live)
+    generate = None if verbs.generate is None else reflecting_generator(verbs.generate, live)
+    return replace(verbs, generate=generate, revise=reflecting_reviser(verbs.revise, live), live=live)
 
 
 def judges_of(

@@ -15,7 +15,7 @@ from redraft.events import Reflected, StepFailed
 from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.events import ignore
 from redraft.loop.select import highest
-from redraft.protocols import ChatReply, ChatRequest, Generator, Message, Reviser
+from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.text.replies import fenced
 from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from redraft.events import Listener
-    from redraft.protocols import ChatModel, ModelRole, RunContext, Step
+    from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext, Step
     from redraft.types import Draft, Output, ReflectionEvaluation, ReflectionVersion, Task
 
 Trigger: TypeAlias = Literal["completion", "step_interval", "error", "tool_result", "quality_drop", "manual"]
@@ -40,15 +40,12 @@ NO_STEPS = (
     "takes no steps between which it could reflect: give the Agent tools, or wrap an agent that has some"
 )
 NO_HANDLE = "returns no handle with `reflect_now()`: use `Agent.stream`"
-CAN_NOT_FIRE = {
-    "a text agent": {"step_interval": NO_STEPS, "error": NO_STEPS, "tool_result": NO_STEPS},
-    "a plain function": {
-        "step_interval": NO_STEPS,
-        "error": NO_STEPS,
-        "tool_result": NO_STEPS,
-        "manual": NO_HANDLE,
-    },
+NEED_STEPS: tuple[str, ...] = ("step_interval", "error", "tool_result")
+CAN_NOT_FIRE: dict[str, dict[str, str]] = {
+    "a text agent": dict.fromkeys(NEED_STEPS, NO_STEPS),
+    "a plain function": {**dict.fromkeys(NEED_STEPS, NO_STEPS), "manual": NO_HANDLE},
 }
+"""Why a trigger can't fire, by who makes the versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,33 +307,28 @@ class LiveRun:
                 self._tally.add("reflection", reflection.usage)
 
 
-@dataclass(frozen=True, slots=True)
-class ReflectingGenerator:
-    """A generator that reflects first if that is due; the reflection joins the critique."""
+def reflecting_generator(generate: Generator, live: LiveRun) -> Generator:
+    """Wrap a generator to reflect first if that is due; the reflection joins the critique."""
 
-    generate: Generator
-    live: LiveRun
+    async def reflect_and_generate(prompt: str, run: RunContext, /) -> Draft:
+        reflection = await _reflection(live, run)
+        return _with_reflection(reflection, await generate(prompt, _advised(run, reflection)))
 
-    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return the draft of the generator, which sees the critique with the reflection."""
-        reflection = await _reflection(self.live, run)
-        return _with_reflection(reflection, await self.generate(prompt, _advised(run, reflection)))
+    return reflect_and_generate
 
 
-@dataclass(frozen=True, slots=True)
-class ReflectingReviser:
-    """A reviser that reflects first if that is due; the reflection joins the critique."""
+def reflecting_reviser(revise: Reviser, live: LiveRun) -> Reviser:
+    """Wrap a reviser to reflect first if that is due; the reflection joins the critique."""
 
-    revise: Reviser
-    live: LiveRun
-
-    async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return the draft of the reviser, which sees the critique with the reflection."""
-        reflection = await _reflection(self.live, run)
+    async def reflect_and_revise(
+        output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
+    ) -> Draft:
+        reflection = await _reflection(live, run)
         run = _advised(run, reflection)
-        return _with_reflection(
-            reflection, await self.revise(output, run.attempt.evaluation or evaluation, run)
-        )
+        draft = await revise(output, run.attempt.evaluation or evaluation, run)
+        return _with_reflection(reflection, draft)
+
+    return reflect_and_revise
 
 
 async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
