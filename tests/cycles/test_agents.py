@@ -6,9 +6,10 @@ import pytest
 
 from redraft.cycles import Agents
 from redraft.cycles.cycle import CycleWaiting
-from redraft.cycles.records import CYCLE, CycleRecord, cycle_from, cycle_key, stored_cycle
+from redraft.cycles.records import CycleRecord, cycle_from, cycle_key, stored_cycle
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
+from redraft.stores.run_index import CYCLE
 from support.monitor import MONITOR, World, monitor, run
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -10,11 +10,15 @@ import pytest
 from redraft import ConfigError, TokenUsage
 from redraft.stores.base import Record
 from redraft.stores.run_index import (
+    CHECKPOINT,
+    CYCLE,
     ENDED,
     LESSON_USE,
     NOTE_USE,
     RUN,
     Count,
+    Expense,
+    ExpenseGroup,
     RunEntry,
     RunQuery,
     RunRow,
@@ -394,3 +398,73 @@ def test_uses_of_another_space_are_not_seen(open_store):
     asyncio.run(theirs.delete(LESSON_USE, "a/1/x"))
     assert use_counts(ours) == {"a/1": (1,)}
     assert use_counts(theirs) == {}
+
+
+# Expenses beside runs: cycles and notes
+
+DAY = START.date()
+
+
+def expense(kind, key, minutes=0, **columns):
+    one = Expense(START + timedelta(minutes=minutes), **columns)
+    return Record(kind, key, {"text": "whole", "index": one.to_data()})
+
+
+def expenses(store, kind, since=None):
+    return asyncio.run(run_index(store).expenses(kind, since))
+
+
+def test_expenses_are_summed_by_day(store):
+    records = [
+        expense(CYCLE, "1", requests=1, input_tokens=10, output_tokens=1, known_usd=0.25),
+        expense(CYCLE, "2", 29, requests=2, failed_requests=3, known_usd=0.5, unpriced=True),
+        expense(CYCLE, "3", 30, known_usd=0.125),
+        expense(CHECKPOINT, "a/reflection", known_usd=8.0),
+    ]
+    asyncio.run(keep(store, *records, Record(CYCLE, "4", {"text": "still running"})))
+    today = Totals(2, 3, 3, 10, 1, 0.75, unknown=1)
+    tomorrow = {ExpenseGroup(DAY + timedelta(days=1)): Totals(1, cost_usd=0.125)}
+    assert expenses(store, CYCLE) == {ExpenseGroup(DAY): today, **tomorrow}
+    assert expenses(store, CYCLE, START + timedelta(minutes=30)) == tomorrow
+    assert expenses(store, CHECKPOINT) == {ExpenseGroup(DAY): Totals(1, cost_usd=8.0)}
+
+
+def test_expenses_of_a_run_have_its_agent_model_and_task(store):
+    records = [
+        record(row("a", model=HOSTILE)),
+        record(row("b", agent="other")),
+        expense(CHECKPOINT, "a/reflection", run_id="a", known_usd=0.5),
+        expense(CHECKPOINT, "a/again", run_id="a", known_usd=0.25),
+        expense(CHECKPOINT, "b/reflection", run_id="b"),
+        expense(CHECKPOINT, "gone/reflection", run_id="gone", unpriced=True),
+    ]
+    asyncio.run(keep(store, *records))
+    assert expenses(store, CHECKPOINT) == {
+        ExpenseGroup(DAY, "writer", HOSTILE, "t1"): Totals(2, cost_usd=0.75),
+        ExpenseGroup(DAY, "other", "", "t1"): Totals(1),
+        ExpenseGroup(DAY): Totals(1, unknown=1),
+    }
+
+
+def test_expenses_follow_their_records(store):
+    async def main():
+        index = run_index(store)
+        await keep(store, Record(CYCLE, "1", {"text": "running"}), expense(CYCLE, "1"), expense(CYCLE, "2"))
+        await store.put_all([expense(CYCLE, "1", requests=3), expense(CYCLE, "2", requests=1)])
+        assert await index.expenses(CYCLE) == {ExpenseGroup(DAY): Totals(2, 4)}
+        await store.put(Record(CYCLE, "2", {"index": ["no time"]}))
+        assert await index.expenses(CYCLE) == {ExpenseGroup(DAY): Totals(1, 3)}
+        assert await store.delete(CYCLE, "1")
+        assert await index.expenses(CYCLE) == {}
+
+    asyncio.run(main())
+
+
+def test_expenses_of_another_space_are_not_seen(open_store):
+    ours, theirs = open_store("ours"), open_store("theirs")
+    asyncio.run(keep(ours, record(row("a")), expense(CHECKPOINT, "a/reflection", run_id="a")))
+    asyncio.run(keep(theirs, expense(CHECKPOINT, "a/reflection", run_id="a")))
+    assert expenses(ours, CHECKPOINT) == {ExpenseGroup(DAY, "writer", "", "t1"): Totals(1)}
+    assert expenses(theirs, CHECKPOINT) == {ExpenseGroup(DAY): Totals(1)}
+    asyncio.run(theirs.delete(CHECKPOINT, "a/reflection"))
+    assert (len(expenses(ours, CHECKPOINT)), expenses(theirs, CHECKPOINT)) == (1, {})

@@ -12,7 +12,6 @@ from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
 from redraft.cycles.memory import differences
 from redraft.cycles.records import (
-    CYCLE,
     AgentCard,
     CycleRecord,
     card_of,
@@ -27,15 +26,18 @@ from redraft.cycles.records import (
 from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.stores.base import listed
+from redraft.stores.run_index import CYCLE, run_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import date
     from types import TracebackType
     from typing import Self
 
     from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
+    from redraft.stores.run_index import Totals
 
 UNDER_WAY = ("running", "waiting")
 CHANGES = '{"level": 2}'
@@ -151,6 +153,10 @@ class AgentHandle:
             )
         found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
         return [self._as_shown(listed_cycle(record)) for record in found]
+
+    async def spend(self) -> dict[date, Totals]:
+        """Add up what the cycles that have ended used, by the day (UTC) on which they began."""
+        return {group.day: used for group, used in (await run_index(self._store).expenses(CYCLE)).items()}
 
     async def cycle(self, number: int) -> CycleRecord:
         """Return one cycle by its number; raises `ConfigError` if it is not stored."""

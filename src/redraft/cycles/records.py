@@ -27,6 +27,7 @@ from redraft.redact.data import redact_plain
 from redraft.redact.kinds import Category
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
+from redraft.stores.run_index import CYCLE, Expense, spent
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from redraft.cycles.memory import Item
     from redraft.cycles.spec import AgentSpec
     from redraft.stores.base import Store
-
-CYCLE = "cycle"
-"""The kind of the records of cycles; the key is the number in ten digits."""
 
 CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "abandoned", "damaged"]
 
@@ -103,7 +101,7 @@ UNFINISHED = ("running", "waiting", "abandoned")
 
 
 def cycle_key(number: int) -> str:
-    """Return the key of a cycle's record."""
+    """Return the key of a cycle's record: the number in ten digits."""
     return f"{number:010d}"
 
 
@@ -115,7 +113,10 @@ MAX_DERIVED = 50_000
 def stored_cycle(cycle: CycleRecord) -> Record:
     """Return the record of a cycle."""
     # The codec omits defaults; `find` needs the status.
-    return Record(CYCLE, cycle.key, to_record(cycle) | {"status": cycle.status})
+    data = to_record(cycle) | {"status": cycle.status}
+    if cycle.status not in UNFINISHED:  # its usage is known when it ends
+        data["index"] = Expense(cycle.started_at, **spent([cycle.usage])).to_data()
+    return Record(CYCLE, cycle.key, data)
 
 
 def cycle_from(record: Record) -> CycleRecord:

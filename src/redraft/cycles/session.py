@@ -12,7 +12,6 @@ from redraft.cycles.journal import CycleSteps, unjournalled
 from redraft.cycles.mail import TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
-    CYCLE,
     UNFINISHED,
     card_of,
     cycle_key,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from redraft.cycles.storage import AgentLocation
     from redraft.protocols import Step
     from redraft.stores.base import Record
+from redraft.stores.run_index import CYCLE
 
 DELETE_BATCH = 100
 """How many obsolete records are deleted at once, and after how many cycles excess mail is."""

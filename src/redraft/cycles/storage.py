@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
-from redraft.cycles.records import CYCLE, listed_cycle
+from redraft.cycles.records import listed_cycle
 from redraft.cycles.write_behind import Spool, WriteBehind
 from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
@@ -23,6 +23,7 @@ from redraft.stores.base import Record, Store, intact
 from redraft.stores.location import project_place, project_store
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
+from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

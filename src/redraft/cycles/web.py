@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from redraft.cycles.mail import DECISIONS, VERDICTS, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, objects_in, values_in
 from redraft.errors import ConfigError, DamagedRecordError
+from redraft.stores.run_index import Totals
 from redraft.web.charts import Trend, trend
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import cost, count
@@ -122,9 +124,10 @@ KEPT_OPEN = 100
 
 @dataclass(slots=True)
 class AgentList:
-    """Summaries of all agents, shared by all pages, and read no more often than is affordable."""
+    """All agents and their spend, shared by all pages, and read no more often than is affordable."""
 
     _summaries: tuple[AgentSummary, ...] = ()
+    _spend: dict[str, dict[date, Totals]] = field(default_factory=dict[str, dict[date, Totals]])
     _again_at: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -135,26 +138,32 @@ class AgentList:
 
     async def all(self) -> tuple[AgentSummary, ...]:
         """Return all agents, sorted by name; raises `StoreError` if one of them can't be read."""
-        async with self._lock:
-            if monotonic() >= self._again_at:
-                began = monotonic()
-                self._summaries = await _summaries()
-                now = monotonic()
-                self._again_at = now + max(FRESH, (now - began) / BUSY_SHARE)
-            return self._summaries
+        await self._read()
+        return self._summaries
+
+    async def spend(self) -> dict[str, dict[date, Totals]]:
+        """Return the spend of each agent by name and day; raises `StoreError` likewise."""
+        await self._read()
+        return self._spend
 
     def expire(self) -> None:
         """Read the agents again next time, since one of them was sent something."""
         self._again_at = float("-inf")
 
-
-async def _summaries() -> tuple[AgentSummary, ...]:
-    found: list[AgentSummary] = []
-    for number, handle in enumerate(await Agents().handles()):
-        found.append(await handle.summary())
-        if number >= KEPT_OPEN:
-            await handle.aclose()
-    return tuple(found)
+    async def _read(self) -> None:
+        async with self._lock:
+            if (began := monotonic()) < self._again_at:
+                return
+            summaries: list[AgentSummary] = []
+            spend: dict[str, dict[date, Totals]] = {}
+            for number, handle in enumerate(await Agents().handles()):
+                summaries.append(await handle.summary())
+                spend[handle.name] = await handle.spend()
+                if number >= KEPT_OPEN:
+                    await handle.aclose()
+            self._summaries, self._spend = tuple(summaries), spend
+            now = monotonic()
+            self._again_at = now + max(FRESH, (now - began) / BUSY_SHARE)
 
 
 # --- one agent ------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from redraft._locks import flock
 from redraft.cycles.mail import FEEDBACK, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
-    CYCLE,
     MEMORY,
     PROVISIONAL,
     UNFINISHED,
@@ -29,6 +28,7 @@ from redraft.cycles.records import (
 from redraft.errors import ConfigError, DamagedRecordError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import NewRow, Record
+from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
-from redraft._codec import from_record
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.history.changes import Comparison, comparison, strip_versions
-from redraft.history.spend import OF_A_NOTE
+from redraft.loop.keeper import RunKey
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import (
     AT_WORK,
@@ -25,7 +24,7 @@ from redraft.loop.runs import (
     Why,
     state_of,
 )
-from redraft.notes.checkpoint import CHECKPOINT
+from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED
@@ -70,9 +69,9 @@ async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
     calls = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
-    noted = await request.project.store.get(CHECKPOINT, f"{kept.record.run_id}{OF_A_NOTE}")
-    if noted is not None:
-        roles["note"] = from_record(Learned, noted.data["value"]).usage
+    key = RunKey(kept.record.run_id, request.project.store, resumes=True)
+    if (learned := await checkpoint.load(key, "reflection", Learned)) is not None:
+        roles["note"] = learned.usage
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
     if not spent:
         return kept

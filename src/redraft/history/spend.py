@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from heapq import nlargest
-from operator import attrgetter
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from redraft._codec import from_record
-from redraft.cycles.agents import Agents
-from redraft.cycles.records import UNFINISHED
-from redraft.cycles.web import KEPT_OPEN, AgentList
+from redraft.cycles.web import AgentList
 from redraft.errors import ConfigError
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
-from redraft.notes.checkpoint import CHECKPOINT
-from redraft.notes.learner import Learned
-from redraft.stores.base import Record, intact, listed
-from redraft.stores.run_index import RunQuery, Totals, run_index
+from redraft.stores.base import listed
+from redraft.stores.run_index import ExpenseGroup, Totals
 from redraft.web.charts import Period, PeriodBars, period_bars
 from redraft.web.page import Page, PageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from redraft.cycles.agents import AgentHandle
-    from redraft.cycles.records import CycleRecord
-    from redraft.stores.base import Store
-    from redraft.types import TokenUsage
     from redraft.web.project import Project
 
 
 K = TypeVar("K")
-T = TypeVar("T")
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
 MOST = 20
 """Rows in a table; the rest are added up in the last row."""
 MOST_DAYS = 92
 """Longest period in days that is shown day by day; a longer one is shown by month."""
-PATIENCE = 0.1
-"""Seconds that a request waits for older cycles and notes to be counted."""
-OF_A_NOTE = "/reflection"
-"""Suffix of the key of a note's outcome; the id of its run comes before it."""
-PAGE_SIZE = 50
-"""Cycles or notes read at once."""
-AT_ONCE = 500
-"""How many runs of notes are looked up at once."""
 CYCLE, NOTE = "cycle", "note"
-"""What cycles and notes have as their role."""
+"""The roles of cycles and notes."""
 LONGEST = 200
 
 
@@ -63,18 +40,21 @@ async def spend(request: PageRequest) -> SpendView:
     if period not in PERIODS:
         raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
     since = None if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
-    runs, other_spend = Runs(request.project.store), request.project.shared(OtherSpend.of)
+    runs = Runs(request.project.store)
     spend = await runs.spend(since, inner=inner)
     days, tasks = _tallies(spend.days), _tallies(spend.tasks)
     roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
-    await other_spend.read()
-    for spent, used in other_spend.spent.items():
-        if since is None or spent.day >= since:
-            days.setdefault(spent.day, SpendTally()).add(used)
-            for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
+    expenses = [(NOTE, group, used) for group, used in spend.notes.items()]
+    for name, of_days in (await request.project.shared(AgentList.of).spend()).items():
+        expenses += [(CYCLE, ExpenseGroup(day, name), used) for day, used in of_days.items()]
+    for role, group, totals in expenses:
+        if since is None or group.day >= since:
+            used = SpendTally.of_expenses(totals)
+            days.setdefault(group.day, SpendTally()).add(used)
+            for tallies, key in ((roles, role), (models, group.model), (agents, group.agent)):
                 tallies.setdefault(key, SpendTally()).add(used)
-            if spent.task:
-                tasks.setdefault(spent.task, SpendTally()).add(used)
+            if group.task:
+                tasks.setdefault(group.task, SpendTally()).add(used)
     total = SpendTally()
     for used in days.values():
         total.add(used)
@@ -93,7 +73,6 @@ async def spend(request: PageRequest) -> SpendView:
         spend.at_work,
         spend.interrupted,
         bool(total.runs or await runs.rows(inner=True, limit=1)),
-        other_spend.is_complete,
     )
 
 
@@ -115,8 +94,6 @@ class SpendView:
     interrupted: int
     kept: bool
     """Whether there are any runs at all, in any period."""
-    is_complete: bool
-    """Whether all cycles and notes were counted."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
 
     @property
@@ -218,10 +195,7 @@ def _tally_document(used: SpendTally) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class SpendTally(Totals):
-    """Sums over runs, the cycles of agents and the notes made after runs.
-
-    `cycles_and_notes` counts the latter two.
-    """
+    """Sums over runs, cycles of agents and notes on runs; `cycles_and_notes` counts the latter two."""
 
     cycles_and_notes: int = 0
 
@@ -233,153 +207,16 @@ class SpendTally(Totals):
         return tally
 
     @classmethod
-    def of_one(cls, used: TokenUsage) -> Self:
-        """Return the tally of one cycle or note."""
-        return cls(
-            requests=used.requests,
-            failed_requests=used.failed_requests,
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            cost_usd=used.cost_usd or 0.0,
-            unknown=int(used.cost_usd is None),
-            cycles_and_notes=1,
-        )
+    def of_expenses(cls, totals: Totals) -> Self:
+        """Return the tally of cycles or notes."""
+        tally = cls.of_runs(totals)
+        tally.runs, tally.cycles_and_notes = 0, totals.runs
+        return tally
 
     def add(self, other: Totals) -> None:
         """Add other sums to these."""
         Totals.add(self, other)
         self.cycles_and_notes += other.cycles_and_notes if isinstance(other, SpendTally) else 0
-
-
-class Spent(NamedTuple):
-    """What something was spent on; cycles have no `task`."""
-
-    day: date
-    role: str
-    agent: str = ""
-    model: str = ""
-    task: str = ""
-
-
-@dataclass(slots=True)
-class _Backlog(Generic[T]):
-    """Count each item of a growing list once: new ones first, then older ones, a page at a time.
-
-    `count` returns False for an item that is not finished yet, and gets it again later.
-    """
-
-    key: Callable[[T], Hashable]
-    count: Callable[[T], bool]
-    is_complete: bool = False
-    _oldest: T | None = None
-    _counted: set[Hashable] = field(default_factory=set[Hashable])
-
-    async def read(self, page_after: Callable[[T | None], Awaitable[list[T]]], until: float) -> None:
-        """Count everything new, and older items until a time of the monotonic clock."""
-        page = await page_after(None)
-        while self._count_new(page) and self._oldest is not None:
-            page = await page_after(page[-1])
-        if self._oldest is None:
-            self._extend(page)
-        while not self.is_complete and monotonic() < until:
-            page = await page_after(self._oldest)
-            self._count_new(page)
-            self._extend(page)
-
-    def _count_new(self, page: list[T]) -> bool:
-        """Count the new items of a page; return whether all were new, so there may be more."""
-        new = [one for one in page if self.key(one) not in self._counted]
-        self._counted.update(self.key(one) for one in new if self.count(one))
-        return bool(page) and len(new) == len(page)
-
-    def _extend(self, page: list[T]) -> None:
-        self._oldest = page[-1] if page else self._oldest
-        self.is_complete = len(page) < PAGE_SIZE
-
-
-class OtherSpend:
-    """Spend outside of runs: that of cycles and notes, read incrementally. `spent` has the sums."""
-
-    def __init__(self, store: Store, agents: AgentList) -> None:
-        self.spent: dict[Spent, SpendTally] = {}
-        self._store = store
-        self._agents = agents
-        self._notes = _Backlog[Record](attrgetter("key"), self._count_note)
-        self._new_notes: list[tuple[str, date, TokenUsage]] = []
-        self._cycles: dict[str, _Backlog[CycleRecord]] = {}
-        self._latest: dict[str, tuple[int, str]] = {}
-        self._lock = asyncio.Lock()
-
-    @classmethod
-    def of(cls, project: Project) -> OtherSpend:
-        """Create the one that a project shares."""
-        return cls(project.store, project.shared(AgentList.of))
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything stored was counted."""
-        return all(backlog.is_complete for backlog in (self._notes, *self._cycles.values()))
-
-    async def read(self, patience: float = PATIENCE) -> None:
-        """Count everything new, and older records for at most `patience` seconds.
-
-        Raises `StoreError` if the store can't be read.
-        """
-        async with self._lock:
-            until = monotonic() + patience
-            await self._notes.read(self._notes_after, until - patience / 2)
-            await self._sort_notes()
-            for at, agent in enumerate(await self._agents.all()):
-                latest = None if agent.last is None else (agent.last.number, agent.last.status)
-                backlog = self._cycles.get(agent.name)
-                if latest is None or (backlog and backlog.is_complete and latest == self._latest[agent.name]):
-                    continue
-                if backlog is None:
-                    key = attrgetter("number", "started_at")
-                    backlog = self._cycles[agent.name] = _Backlog(key, partial(self._count_cycle, agent.name))
-                view = await Agents().get(agent.name)
-                await backlog.read(partial(_cycles_after, view), until)
-                self._latest[agent.name] = latest
-                if at >= KEPT_OPEN:
-                    await view.aclose()
-
-    async def _notes_after(self, last: Record | None) -> list[Record]:
-        return await self._store.find(CHECKPOINT, newest_first=True, after=last, limit=PAGE_SIZE)
-
-    def _count_note(self, record: Record) -> bool:
-        if record.key.endswith(OF_A_NOTE) and intact([record]):
-            used = from_record(Learned, record.data["value"]).usage
-            if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
-                day = (record.created_at or datetime.now(UTC)).date()
-                self._new_notes.append((record.key.removesuffix(OF_A_NOTE), day, used))
-        return True
-
-    async def _sort_notes(self) -> None:
-        """Count new notes under the agent, model and task of their runs."""
-        while self._new_notes:
-            notes, self._new_notes = self._new_notes[:AT_ONCE], self._new_notes[AT_ONCE:]
-            query = RunQuery({"run_id": tuple(run_id for run_id, _, _ in notes)})
-            rows = await run_index(self._store).find(query)
-            known = {row.run_id: (row.agent, row.model, row.task) for row in rows}
-            for run_id, day, used in notes:
-                self._count_one(Spent(day, NOTE, *known.get(run_id, ())), used)
-
-    def _count_cycle(self, agent: str, cycle: CycleRecord) -> bool:
-        if cycle.status in UNFINISHED:  # its usage is recorded when it ends
-            return False
-        self._count_one(Spent(cycle.started_at.astimezone(UTC).date(), CYCLE, agent), cycle.usage)
-        return True
-
-    def _count_one(self, on: Spent, used: TokenUsage) -> None:
-        self.spent.setdefault(on, SpendTally()).add(SpendTally.of_one(used))
-
-
-async def _cycles_after(view: AgentHandle, last: CycleRecord | None) -> list[CycleRecord]:
-    """Return the cycles before the `last` one; none if it is gone, since then all earlier ones are, too."""
-    try:
-        return await view.cycles(before=last.number if last else None, limit=PAGE_SIZE)
-    except ConfigError:
-        return []
 
 
 async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:

@@ -26,7 +26,17 @@ from redraft.protocols import ChatReply
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.base import intact, listed
 from redraft.stores.location import required_project_store
-from redraft.stores.run_index import ENDED, Column, Count, RunQuery, RunRow, Totals, run_index
+from redraft.stores.run_index import (
+    CHECKPOINT,
+    ENDED,
+    Column,
+    Count,
+    ExpenseGroup,
+    RunQuery,
+    RunRow,
+    Totals,
+    run_index,
+)
 from redraft.types import (
     NOTHING_USED,
     REASONS,
@@ -231,6 +241,7 @@ class Runs:
             await self._index.sum("role_model", ended),
             await self._index.sum("agent", ended),
             await self._index.sum("task", ended),
+            await self._index.expenses(CHECKPOINT, begin),
             sum(count.runs for count in inside.values()),
             at_work,
             len(unended) - at_work,
@@ -576,7 +587,8 @@ class Exchange:
 class Spend:
     """What finished runs used, by day, role, model, agent and task.
 
-    `inner_runs` counts those inside other runs. Runs `at_work` or `interrupted` are not in the sums.
+    `notes` is what the notes on runs used, which is not in the other sums. `inner_runs` counts the runs
+    inside other runs. Runs `at_work` or `interrupted` are not in the sums.
     """
 
     days: dict[date, Totals]
@@ -584,6 +596,7 @@ class Spend:
     models: dict[str, Totals]
     agents: dict[str, Totals]
     tasks: dict[str, Totals]
+    notes: dict[ExpenseGroup, Totals]
     inner_runs: int
     at_work: int
     interrupted: int

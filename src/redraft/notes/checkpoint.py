@@ -1,22 +1,26 @@
-"""Checkpoints: what an ensemble has done beside its tasks' runs, so that resuming it does not repeat it."""
+"""Checkpoints: what an ensemble has done beside its tasks' runs, so that resuming it does not repeat it.
+
+The key of a checkpoint's record is the run's id, a slash and the checkpoint's name.
+"""
 
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._codec import from_record, to_record
 from redraft.errors import StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
+from redraft.stores.run_index import CHECKPOINT, Expense, spent
+from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
     from redraft.loop.keeper import RunKey
+    from redraft.types import TokenUsage
 
 T = TypeVar("T")
-
-CHECKPOINT = "ensemble_step"
-"""The kind of the records; their keys are the run's id, a slash and the checkpoint's name."""
 
 
 async def load(key: RunKey, name: str, returns: type[T]) -> T | None:
@@ -30,13 +34,15 @@ async def load(key: RunKey, name: str, returns: type[T]) -> T | None:
     return None if record is None else from_record(returns, record.data["value"])
 
 
-async def save(key: RunKey, name: str, value: Any) -> None:
-    """Save a value for when the run is resumed, unless one is saved; a failure is only logged."""
+async def save(key: RunKey, name: str, value: Any, used: TokenUsage = NOTHING_USED) -> None:
+    """Save a value, and what it cost, unless one is saved by this name; a failure is only logged."""
     if key.store is None:
         return
-    record = Record(CHECKPOINT, f"{key.run_id}/{name}", {"value": to_record(value)})
+    data: dict[str, Any] = {"value": to_record(value)}
+    if used != NOTHING_USED:
+        data["index"] = Expense(datetime.now(UTC), key.run_id, **spent([used])).to_data()
     try:
-        await key.store.put_if_absent(record)
+        await key.store.put_if_absent(Record(CHECKPOINT, f"{key.run_id}/{name}", data))
     except StoreError as error:
         # A run without a given id is not resumed, and its own record warns of the store.
         level = logging.WARNING if key.resumes else logging.INFO

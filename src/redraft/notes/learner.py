@@ -144,7 +144,7 @@ class Learner:
             if (learned := await checkpoint.load(run.key, "reflection", Learned)) is not None:
                 return learned, None
             learned, event = await self._reflect(run, metered)
-            await checkpoint.save(run.key, "reflection", learned)
+            await checkpoint.save(run.key, "reflection", learned, learned.usage)
         except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
             problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
             level = logging.INFO if run.injected.unread else logging.WARNING

@@ -346,14 +346,16 @@ def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
 ROLE = "redraft_agents"
 """A role that is subject to policies, for users who bypass them."""
 
+ISOLATED_TABLES = tuple(
+    f"redraft_agent_{name}" for name in ("records", "runs", "run_shares", "uses", "expenses")
+)
+"""The tables in which a session sees one space only."""
+
 _BYPASSES_POLICIES = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 _RIGHTS = f"""
 SELECT format('GRANT USAGE ON SCHEMA %s TO {ROLE}', relnamespace::regnamespace),
     format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO {ROLE}', oid::regclass)
-FROM pg_class WHERE oid IN (
-    'redraft_agent_records'::regclass, 'redraft_agent_runs'::regclass, 'redraft_agent_run_shares'::regclass,
-    'redraft_agent_uses'::regclass
-) AND NOT (
+FROM pg_class WHERE oid IN ({", ".join(f"'{table}'::regclass" for table in ISOLATED_TABLES)}) AND NOT (
     has_schema_privilege('{ROLE}', relnamespace, 'USAGE')
     AND has_table_privilege('{ROLE}', oid, 'SELECT') AND has_table_privilege('{ROLE}', oid, 'INSERT')
     AND has_table_privilege('{ROLE}', oid, 'UPDATE') AND has_table_privilege('{ROLE}', oid, 'DELETE'))"""  # noqa: S608 (made of a constant)
@@ -449,10 +451,20 @@ def _scalar(connection: psycopg.Connection, sql: str) -> Any:
 # Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb rejects NUL characters and
 # lone surrogates and does not keep the spelling of numbers; `fields` makes it searchable: it holds
 # '"status":"finished"' for each top-level field. `vector` is cast to pgvector's type if that is installed.
-# `checksum` is CRC-32 of kind, key, schema_version, data and vector. `redraft_runs` and `redraft_run_shares`
-# are described in `stores.run_index`, names escaped as in JSON.
+# `checksum` is CRC-32 of kind, key, schema_version, data and vector. The other tables hold the columns of
+# `stores.run_index`, texts escaped as in JSON.
+_USED = """requests bigint NOT NULL, failed_requests bigint NOT NULL, input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL, known_usd double precision NOT NULL, unpriced integer NOT NULL"""
+"""The columns of `stores.run_index.spent`."""
+_POLICIES = "".join(
+    f"""
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON {table} USING (space = current_setting('redraft.space', true));"""
+    for table in ISOLATED_TABLES
+)
 MIGRATIONS = (
-    """
+    f"""
 CREATE TABLE redraft_schema (version integer NOT NULL);
 INSERT INTO redraft_schema VALUES (0);
 
@@ -481,12 +493,7 @@ CREATE TABLE redraft_runs (
     day             integer NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) STORED,
     status          text    NOT NULL,
     is_inner        integer NOT NULL,
-    requests        bigint  NOT NULL,
-    failed_requests bigint  NOT NULL,
-    input_tokens    bigint  NOT NULL,
-    output_tokens   bigint  NOT NULL,
-    known_usd       double precision NOT NULL,
-    unpriced        integer NOT NULL,
+    {_USED},
     later_tokens    bigint  NOT NULL,
     later_usd       double precision NOT NULL,
     later_unpriced  integer NOT NULL,
@@ -526,12 +533,7 @@ CREATE TABLE redraft_run_shares (
     created_at      bigint  NOT NULL,
     status          text    NOT NULL,
     is_inner        integer NOT NULL,
-    requests        bigint  NOT NULL,
-    failed_requests bigint  NOT NULL,
-    input_tokens    bigint  NOT NULL,
-    output_tokens   bigint  NOT NULL,
-    known_usd       double precision NOT NULL,
-    unpriced        integer NOT NULL,
+    {_USED},
     PRIMARY KEY (space, run_id, facet, value)
 );
 
@@ -549,6 +551,16 @@ CREATE TABLE redraft_uses (
 );
 CREATE INDEX redraft_uses_of_subjects ON redraft_uses (space, kind, subject, at, run_id);
 
+CREATE TABLE redraft_expenses (
+    space  text COLLATE "C" NOT NULL,
+    kind   text COLLATE "C" NOT NULL,
+    key    text COLLATE "C" NOT NULL,
+    at     bigint NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    {_USED},
+    PRIMARY KEY (space, kind, key)
+);
+
 -- The records of agents that share a database: a session sees those of the space that it has set, whatever
 -- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
 -- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
@@ -558,27 +570,12 @@ CREATE TABLE redraft_agent_runs (LIKE redraft_runs INCLUDING GENERATED, PRIMARY 
 CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
 CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, run_id, facet, value));
 CREATE TABLE redraft_agent_uses (LIKE redraft_uses, PRIMARY KEY (space, kind, key));
-
-ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_records
-    USING (space = current_setting('redraft.space', true));
-ALTER TABLE redraft_agent_runs ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_runs FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_runs
-    USING (space = current_setting('redraft.space', true));
-ALTER TABLE redraft_agent_run_shares ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_run_shares FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_run_shares
-    USING (space = current_setting('redraft.space', true));
-ALTER TABLE redraft_agent_uses ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_uses FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_uses
-    USING (space = current_setting('redraft.space', true));
+CREATE TABLE redraft_agent_expenses (LIKE redraft_expenses, PRIMARY KEY (space, kind, key));
+{_POLICIES}
 -- The directory of agents shows what each says of itself, and nothing else.
 CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
     USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
-""",
+""",  # noqa: S608 (made of constants)
 )
 """The schema, one script per version."""
 

@@ -312,7 +312,7 @@ def _for_psycopg(sql: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
 
 
-_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares|uses)\b"), re.compile(r":([a-z_0-9]+)")
+_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares|uses|expenses)\b"), re.compile(r":([a-z_0-9]+)")
 
 
 def _condition(query: Query) -> tuple[str, dict[str, Any]]:

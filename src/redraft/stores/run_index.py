@@ -1,4 +1,4 @@
-"""RunIndex: find, count and add up the runs of a store, and their uses of lessons and notes, by columns."""
+"""RunIndex: query runs, their uses of lessons and notes, and the expenses beside them by columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 RUN, LESSON_USE, NOTE_USE = "run", "lesson_use", "note_use"
 """The kinds of the records of runs, and of their uses of lessons and notes."""
-INDEXED = (RUN, LESSON_USE, NOTE_USE)
+CYCLE, CHECKPOINT = "cycle", "ensemble_step"
+"""The kinds of the records of agents' cycles, and of the checkpoints of ensembles."""
 DAMAGED = "damaged"
 """The status of a run whose record, or the columns in it, can't be read."""
 ENDED = ("finished", "failed", "cancelled", DAMAGED)
@@ -164,7 +165,7 @@ def spent(usages: Iterable[TokenUsage]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs.
+    """Sums over runs, or over expenses, which `runs` counts then.
 
     `cost_usd` is the known part of the cost, and `unknown` counts the runs that cost more than that; so do
     `later_usd` and `later_unknown` for what came after the best version.
@@ -192,8 +193,8 @@ class Totals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @classmethod
-    def of(cls, used: RunRow | Share) -> Self:
-        """Return the sums of one run, or of a share in it."""
+    def of(cls, used: RunRow | Share | Expense) -> Self:
+        """Return the sums of one run, of a share in it, or of one expense."""
         tokens = used.input_tokens, used.output_tokens
         totals = cls(1, used.requests, used.failed_requests, *tokens, used.known_usd, int(used.unpriced))
         if isinstance(used, RunRow):
@@ -227,16 +228,31 @@ class RunUse(NamedTuple):
         """Return the use as its record carries it."""
         return [*self[:2], microseconds(self.at), *self[3:]]
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self | None:
-        """Read the use from the data of its record; None where that can't be done."""
-        try:
-            subject, run_id, at, *others = (
-                _checked(value, kind) for value, kind in zip(data["index"], _USE.values(), strict=True)
-            )
-            return cls(subject, run_id, _time(at), *others)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return None
+
+class Expense(NamedTuple):
+    """What one cycle of an agent used, or one note on a run; the record carries this as `data["index"]`."""
+
+    at: datetime
+    run_id: str = ""
+    requests: int = 0
+    failed_requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    known_usd: float = 0.0
+    unpriced: bool = False
+
+    def to_data(self) -> list[Any]:
+        """Return the expense as its record carries it."""
+        return [microseconds(self.at), *self[1:]]
+
+
+class ExpenseGroup(NamedTuple):
+    """A day (UTC) of expenses, and the agent, model and task of their runs, empty for those without one."""
+
+    day: date
+    agent: str = ""
+    model: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +291,9 @@ ALL_RUNS: Final = RunQuery()
 
 
 class RunIndex(Protocol):
-    """Query the runs of a store by their columns.
+    """Query the runs of a store, their uses of lessons and notes, and the expenses beside them by columns.
 
-    The record of a run carries its columns as `data["index"]`. SQLite and PostgreSQL write them to tables of
+    Each record carries its columns as `data["index"]`. SQLite and PostgreSQL write them to tables of
     their own in the transaction that writes the record, so the two never disagree. For any other store, the
     records themselves are read. Every method raises `StoreError` when the store can't be read.
     """
@@ -314,6 +330,10 @@ class RunIndex(Protocol):
         self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
     ) -> dict[str, tuple[int, ...]]:
         """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
+        ...
+
+    async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
+        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
         ...
 
 
@@ -383,7 +403,18 @@ class RunScan:
 
     async def _uses(self, kind: str, prefix: str) -> list[RunUse]:
         records = intact(await self._store.find(kind, prefix=prefix))
-        return [use for record in records if (use := RunUse.of(record.data)) is not None]
+        return [use for record in records if (use := _TABLES[kind].read(record.data)) is not None]
+
+    async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
+        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
+        runs = {row.run_id: (row.agent, row.model, row.task) for row in await self.find()}
+        sums: dict[ExpenseGroup, Totals] = {}
+        for record in intact(await self._store.find(kind)):
+            one: Expense | None = _TABLES[kind].read(record.data)
+            if one is not None and (since is None or one.at >= since):
+                group = ExpenseGroup(one.at.date(), *runs.get(one.run_id, ()))
+                sums.setdefault(group, Totals()).add(Totals.of(one))
+        return sums
 
     async def _parts(self, by: GroupBy, query: RunQuery) -> list[tuple[Any, str, RunRow | Share]]:
         """Return what a group adds up, each with its value and the id of its run."""
@@ -451,7 +482,7 @@ class SqlRunIndex:
     ) -> list[RunUse]:
         """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
         values: dict[str, Any] = {"space": self._space, "kind": kind, "subject": _to_column(subject)}
-        columns = ", ".join(_USE)
+        columns = ", ".join(_USES.columns)
         sql = f"SELECT {columns} FROM uses WHERE space = :space AND kind = :kind AND subject = :subject"  # noqa: S608 (made of constants)
         if outcome is not None:
             sql += " AND outcome = :outcome"
@@ -460,7 +491,8 @@ class SqlRunIndex:
         if limit is not None:
             sql += " LIMIT :limit"
             values["limit"] = limit
-        return [_use(found) for found in await self._ask(sql, values)]
+        kinds = _USES.columns.values()
+        return [RunUse(*map(_from_column, found, kinds)) for found in await self._ask(sql, values)]
 
     async def count_uses(
         self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
@@ -477,6 +509,17 @@ class SqlRunIndex:
             values |= {"first": first, "beyond": after_all_with(first)}
         found = await self._ask(f"{sql} GROUP BY subject", values)
         return {_from_column(subject, "str"): tuple(counts) for subject, *counts in found}
+
+    async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
+        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
+        condition = "expenses.space = :space AND kind = :kind"
+        values: dict[str, Any] = {"space": self._space, "kind": kind}
+        if since is not None:
+            condition += " AND at >= :since"
+            values["since"] = microseconds(since)
+        found = await self._ask(f"{_SUM_EXPENSES} WHERE {condition} GROUP BY 1, 2, 3, 4", values)
+        kinds = ("date", "str", "str", "str")
+        return {ExpenseGroup(*map(_from_column, row[:4], kinds)): Totals(*row[4:]) for row in found}
 
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
         """Return columns of each group by its value."""
@@ -522,9 +565,12 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
     """Return the statements, with `:name` for each value, that write the columns of an indexed record."""
     key = {"space": space, "kind": row.kind, "key": row.key}
     if row.kind != RUN:
-        use = RunUse.of(data)
-        columns = {} if use is None else dict(zip(_USE, map(_to_column, use.to_data()), strict=True))
-        return [(_DELETE_USE, key), *([(_PUT_USE, columns | key)] if columns else [])]
+        table = _TABLES[row.kind]
+        statements = [(table.delete, key)]
+        if (one := table.read(data)) is not None:
+            columns = dict(zip(table.columns, map(_to_column, one.to_data()), strict=True))
+            statements.append((table.put, columns | key))
+        return statements
     entry = RunEntry.of(row.key, _time(row.created_at), data)
     columns = {name: _to_column(getattr(entry.row, name)) for name in _COLUMNS}
     columns |= {"created_at": row.created_at}
@@ -542,7 +588,7 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
 def removals(space: str, kind: str, key: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements that remove the columns of an indexed record."""
     if kind != RUN:
-        return [(_DELETE_USE, {"space": space, "kind": kind, "key": key})]
+        return [(_TABLES[kind].delete, {"space": space, "kind": kind, "key": key})]
     of_run = {"space": space, "run_id": key}
     return [(_DELETE_SHARES, of_run), (_DELETE_RUN, of_run)]
 
@@ -553,6 +599,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "bool": (bool,),
     "int": (int,),
+    "time": (int,),
     "int | None": (int, type(None)),
     "float": (float, int),
     "float | None": (float, int, type(None)),
@@ -562,7 +609,6 @@ _COLUMNS = {name: kind for name, kind in _ALL_COLUMNS.items() if kind in _KINDS 
 _SHARE = {one.name: str(one.type) for one in fields(Share)}
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
-_USE = dict(zip(RunUse._fields, ("str", "str", "int", "str", "int | None", "float | None"), strict=True))
 _QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
 """Columns that a query may name, and of what kind they are."""
 _SUMS = tuple(one.name for one in fields(Totals))
@@ -572,6 +618,8 @@ def _checked(value: Any, kind: str) -> Any:
     """Return a value as a column of a kind holds it; raises `TypeError` for any other."""
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{value!r} is no {kind}")
+    if kind == "time":
+        return _time(value)
     return float(value) if kind.startswith("float") and value is not None else value
 
 
@@ -604,6 +652,8 @@ def _from_column(value: Any, kind: str) -> Any:
         return json.loads(f'"{value}"')
     if kind == "date":
         return _EPOCH.date() + timedelta(days=value)
+    if kind == "time":
+        return _time(value)
     return bool(value) if kind == "bool" else value
 
 
@@ -613,11 +663,6 @@ def _row(found: Sequence[Any]) -> RunRow:
     scores = {name: (first, best) for name, (first, best) in json.loads(criteria).items()}
     make = cast("Callable[..., RunRow]", RunRow)  # the columns are in the order of its fields
     return make(run_id, _time(created_at), *columns, scores)
-
-
-def _use(found: Sequence[Any]) -> RunUse:
-    subject, run_id, at, *others = map(_from_column, found, _USE.values())
-    return RunUse(subject, run_id, _time(at), *others)
 
 
 def _insert(table: str, names: Iterable[str]) -> str:
@@ -642,5 +687,45 @@ _PUT_RUN = (
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _DELETE_RUN = "DELETE FROM runs WHERE space = :space AND run_id = :run_id"
 _DELETE_SHARES = "DELETE FROM run_shares WHERE space = :space AND run_id = :run_id"
-_PUT_USE = _insert("uses", ("kind", "key", *_USE))
-_DELETE_USE = "DELETE FROM uses WHERE space = :space AND kind = :kind AND key = :key"
+
+
+class _Table(NamedTuple):
+    """A table with a row for each record of some kinds, whose `data["index"]` lists its columns."""
+
+    row: Callable[..., Any]
+    columns: Mapping[str, str]
+    put: str
+    delete: str
+
+    @classmethod
+    def of(cls, name: str, row: Callable[..., Any], columns: Mapping[str, str]) -> Self:
+        delete = f"DELETE FROM {name} WHERE space = :space AND kind = :kind AND key = :key"  # noqa: S608 (made of constants)
+        return cls(row, columns, _insert(name, ("kind", "key", *columns)), delete)
+
+    def read(self, data: Mapping[str, Any]) -> Any:
+        """Read the row from the data of its record; None where that can't be done."""
+        try:
+            columns = zip(data["index"], self.columns.values(), strict=True)
+            return self.row(*(_checked(value, kind) for value, kind in columns))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+
+
+_USES = _Table.of(
+    "uses",
+    RunUse,
+    dict(zip(RunUse._fields, ("str", "str", "time", "str", "int | None", "float | None"), strict=True)),
+)
+_EXPENSES = _Table.of(
+    "expenses",
+    Expense,
+    {"at": "time", "run_id": "str", **{name: _SHARE[name] for name in Expense._fields[2:]}},
+)
+_TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, CHECKPOINT: _EXPENSES}
+INDEXED = (RUN, *_TABLES)
+"""The kinds of the records that have columns."""
+_OF_EXPENSES = {f"expenses.{name}": kind for name, kind in _CALLS.items()}
+_SUM_EXPENSES = f"""
+SELECT at / 86400000000, coalesce(agent, ''), coalesce(model, ''), coalesce(task, ''),
+    count(*), {_sums({**_OF_EXPENSES, "expenses.known_usd": _DOUBLE, "expenses.unpriced": _BIG})}
+FROM expenses LEFT JOIN runs ON runs.space = expenses.space AND runs.run_id = expenses.run_id"""  # noqa: S608 (made of constants)

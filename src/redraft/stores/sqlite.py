@@ -418,11 +418,14 @@ OLDEST = (3, 35)
 
 
 # Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
-# CRC-32 of kind, key, schema_version, data and vector. `runs`, `run_shares` and `uses` are described in
-# `stores.run_index`, names escaped as in JSON.
+# CRC-32 of kind, key, schema_version, data and vector. The other tables hold the columns of
+# `stores.run_index`, texts escaped as in JSON.
 _SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
     later_tokens, later_usd, later_unpriced"""
 """Part of the indices by which runs are summed, so that SQLite reads them in order and reads nothing else."""
+_USED = """requests INTEGER NOT NULL, failed_requests INTEGER NOT NULL, input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL, known_usd REAL NOT NULL, unpriced INTEGER NOT NULL"""
+"""The columns of `stores.run_index.spent`."""
 MIGRATIONS = (
     f"""
 CREATE TABLE records (
@@ -447,12 +450,7 @@ CREATE TABLE runs (
     day             INTEGER NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) VIRTUAL,
     status          TEXT    NOT NULL,
     is_inner        INTEGER NOT NULL,
-    requests        INTEGER NOT NULL,
-    failed_requests INTEGER NOT NULL,
-    input_tokens    INTEGER NOT NULL,
-    output_tokens   INTEGER NOT NULL,
-    known_usd       REAL    NOT NULL,
-    unpriced        INTEGER NOT NULL,
+    {_USED},
     later_tokens    INTEGER NOT NULL,
     later_usd       REAL    NOT NULL,
     later_unpriced  INTEGER NOT NULL,
@@ -492,12 +490,7 @@ CREATE TABLE run_shares (
     created_at      INTEGER NOT NULL,
     status          TEXT    NOT NULL,
     is_inner        INTEGER NOT NULL,
-    requests        INTEGER NOT NULL,
-    failed_requests INTEGER NOT NULL,
-    input_tokens    INTEGER NOT NULL,
-    output_tokens   INTEGER NOT NULL,
-    known_usd       REAL    NOT NULL,
-    unpriced        INTEGER NOT NULL,
+    {_USED},
     PRIMARY KEY (space, facet, value, run_id)
 ) WITHOUT ROWID;
 CREATE INDEX run_shares_of_runs ON run_shares (space, run_id);
@@ -515,6 +508,16 @@ CREATE TABLE uses (
     PRIMARY KEY (space, kind, subject, at, run_id, key)
 ) WITHOUT ROWID;
 CREATE INDEX uses_by_key ON uses (space, kind, key);
+
+CREATE TABLE expenses (
+    space           TEXT    NOT NULL,
+    kind            TEXT    NOT NULL,
+    key             TEXT    NOT NULL,
+    at              INTEGER NOT NULL,
+    run_id          TEXT    NOT NULL,
+    {_USED},
+    PRIMARY KEY (space, kind, key)
+) WITHOUT ROWID;
 """,
 )
 """The schema, one script per version."""
