@@ -18,7 +18,7 @@ from _measure import options, publish, table, verdict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from redraft.lessons.index import LessonIndex, Query
+    from redraft.lessons.index import LessonIndex, LessonQuery
     from redraft.lessons.lesson import Lesson
     from redraft.models.embed import NamedEmbedder
 
@@ -89,12 +89,12 @@ def write_more(path: Path, agents: int) -> None:
         file.write_text(render(lesson), "utf-8")
 
 
-def questions(tasks: Iterable[str], agent: str | None, *, code: bool) -> list[Query]:
-    from redraft.lessons.index import Query
+def questions(tasks: Iterable[str], agent: str | None, *, code: bool) -> list[LessonQuery]:
+    from redraft.lessons.index import LessonQuery
 
     rng = random.Random(9)
     return [
-        Query(
+        LessonQuery(
             task,
             task_type=rng.choice(TYPES),
             tools=(rng.choice(TOOLS),),
@@ -136,14 +136,14 @@ def middle(times: Sequence[Took]) -> Took:
     return Took(*map(median, zip(*times, strict=True)))
 
 
-async def warm(index: LessonIndex, asked: Sequence[Query]) -> list[Took]:
+async def warm(index: LessonIndex, asked: Sequence[LessonQuery]) -> list[Took]:
     """Return what each search takes whose question was embedded before."""
     for query in asked:
         await index.search(query)
     return [await took(index.search(query)) for query in asked]
 
 
-async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[Query]) -> list[Took]:
+async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[LessonQuery]) -> list[Took]:
     """Return what the first search takes of an index that is opened for it."""
     from redraft.lessons.index import LessonIndex
 

@@ -21,7 +21,7 @@ from _measure import PROJECT, options, publish, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from redraft.lessons.index import Found
+    from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Lesson
     from redraft.models.embed import NamedEmbedder
 
@@ -149,9 +149,9 @@ class Collection:
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
         """Return what each way of ranking finds for a text."""
-        from redraft.lessons.index import Query
+        from redraft.lessons.index import LessonQuery
 
-        query = Query(text, k=FIRST)
+        query = LessonQuery(text, k=FIRST)
         return {
             PLAIN: [self.documents[place] for place in by_bm25(self.plain, text)],
             TEXT: self._of(await self.by_text.search(query)),
@@ -159,7 +159,7 @@ class Collection:
             DEFAULT: self._of(await self.default.search(query)),
         }
 
-    def _of(self, found: Iterable[Found]) -> list[Reflection]:
+    def _of(self, found: Iterable[FoundLesson]) -> list[Reflection]:
         return [self.documents[int(one.lesson.id.rpartition("-")[2])] for one in found]
 
     async def _by_vectors(self, text: str) -> list[Reflection]:

@@ -9,7 +9,7 @@ import pytest
 
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import advice_of
-from redraft.lessons.index import Found
+from redraft.lessons.index import FoundLesson
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
 from redraft.types import prompt_of
@@ -24,7 +24,7 @@ PLAYBOOK = Playbook(
 
 
 def found(content=FAILURE, number=1):
-    return Found(lesson(content, id=f"agent/{number}"), 0.9, f"reason {number}")
+    return FoundLesson(lesson(content, id=f"agent/{number}"), 0.9, f"reason {number}")
 
 
 @pytest.mark.parametrize("content", CONTENTS)

@@ -12,7 +12,7 @@ import pytest
 
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.folder import LessonFolder, agents_in, folder_name, short_title
-from redraft.lessons.index import LessonIndex, Query
+from redraft.lessons.index import LessonIndex, LessonQuery
 from redraft.models.embed import ScriptedEmbedder
 from support.learning_agents import TASK
 from support.lessons import FAILURE, lesson
@@ -258,7 +258,7 @@ def test_eight_processes_file_lessons_at_once_and_one_is_killed(tmp_path):
             index = LessonIndex(tmp_path, ScriptedEmbedder())
             if rebuilt:
                 await index.rebuild()
-            query = Query(TASK.description, TASK.task_type, agent="agent", k=30)
+            query = LessonQuery(TASK.description, TASK.task_type, agent="agent", k=30)
             found.append({one.lesson.id for one in await index.search(query)})
             await index.aclose()
         assert found[0] == found[1]

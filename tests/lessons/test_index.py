@@ -18,7 +18,7 @@ import pytest
 from redraft.errors import ModelError
 from redraft.lessons import vectors
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import LessonIndex, Query
+from redraft.lessons.index import LessonIndex, LessonQuery
 from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import Procedure
 from redraft.models.embed import ScriptedEmbedder, unit_rows
@@ -49,7 +49,7 @@ def run(path, *steps, embedder=None):
 
 
 def search(task, **asked):
-    return lambda index: index.search(Query(task, **({"agent": AGENT} | asked)))
+    return lambda index: index.search(LessonQuery(task, **({"agent": AGENT} | asked)))
 
 
 def summaries(found):
@@ -132,7 +132,9 @@ def test_a_lesson_with_a_name_in_the_question_is_found_first(tmp_path, embedder,
 def test_invisible_characters_in_a_question_are_ignored(tmp_path, asked):
     file(tmp_path, lesson(summary="it", task="Sort ab", task_type="ab", tools=(), error=""))
     for hidden in ("", "\u202e", "\u200b", "\U000e0041", "\ud800", "\x00"):
-        query = Query(**{key: f"{text[:-1]}{hidden}{text[-1:]}" for key, text in asked.items()}, agent=AGENT)
+        query = LessonQuery(
+            **{key: f"{text[:-1]}{hidden}{text[-1:]}" for key, text in asked.items()}, agent=AGENT
+        )
         assert summaries(run(tmp_path, lambda index, query=query: index.search(query))[0]) == ["it"]
 
 
@@ -204,7 +206,7 @@ def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
 
     async def main():
         index = LessonIndex(tmp_path, ScriptedEmbedder())
-        asked = Query("Fetch the price list", agent=AGENT)
+        asked = LessonQuery("Fetch the price list", agent=AGENT)
         everyone = replace(asked, agent=None)
         assert await index.search(asked) == await index.search(everyone) == []
         one = folder.add(lesson(summary="first"))
@@ -349,9 +351,9 @@ def test_an_index_removed_while_in_use_is_rebuilt(tmp_path):
 
     async def main():
         index = LessonIndex(tmp_path)
-        assert len(await index.search(Query("Fetch"))) == 1
+        assert len(await index.search(LessonQuery("Fetch"))) == 1
         shutil.rmtree(tmp_path / ".index")
-        assert len(await index.search(Query("Fetch"))) == 1
+        assert len(await index.search(LessonQuery("Fetch"))) == 1
         await index.aclose()
 
     asyncio.run(main())
@@ -519,7 +521,7 @@ def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, seed):
             change(rng, tmp_path)
             what = rng.random()
             if what < 0.3:
-                await index.search(Query("words", agent=rng.choice((None, "agent-1"))))
+                await index.search(LessonQuery("words", agent=rng.choice((None, "agent-1"))))
             elif what < 0.5:
                 await index.refresh()
             elif what < 0.6:
@@ -543,13 +545,13 @@ sys.path.insert(0, sys.argv[3])
 from support.lessons import lesson
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
-from redraft.lessons.index import Query
+from redraft.lessons.index import LessonQuery
 
 async def main():
     folder, index = LessonFolder(sys.argv[1], "shared"), LessonIndex(sys.argv[1])
     for number in range(12):
         folder.add(lesson(agent="shared", summary=f"by {sys.argv[2]}", error=f"P{sys.argv[2]}N{number}"))
-        await index.search(Query("Fetch the price list", agent="shared"))
+        await index.search(LessonQuery("Fetch the price list", agent="shared"))
         await index.refresh()
     await index.aclose()
 

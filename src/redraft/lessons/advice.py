@@ -15,7 +15,7 @@ from redraft.types import Advice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.lessons.index import Found
+    from redraft.lessons.index import FoundLesson
     from redraft.lessons.playbooks import Playbook
     from redraft.lessons.rules import Rule
 
@@ -27,7 +27,7 @@ def advice_of(
     agent: str,
     max_tokens: int,
     *,
-    lessons: Sequence[Found] = (),
+    lessons: Sequence[FoundLesson] = (),
     rules: Sequence[Rule] = (),
     playbooks: Sequence[Playbook] = (),
 ) -> list[Advice]:
@@ -77,7 +77,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
 """The fields of a lesson that help in another run, and their labels."""
 
 
-def _lesson_advice(found: Found) -> Advice:
+def _lesson_advice(found: FoundLesson) -> Advice:
     lesson = found.lesson
     lines = [f"From {_ABOUT[lesson.kind]} of {lesson.day}: {_indented(lesson.summary)}"]
     lines += [f"{label}: {_indented(text)}" for label, text in _fields(lesson.content).items()]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from redraft.lessons.due import DueReflection
     from redraft.lessons.export import Export, Form
     from redraft.lessons.impact import Counters
-    from redraft.lessons.index import Found
+    from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
     from redraft.lessons.overview import Problem
@@ -640,7 +640,7 @@ def _status_line(lesson: Lesson) -> Text:
     return Text.assemble((visible(lesson.id), "bold"), "  ", _status(lesson))
 
 
-def _search_results(found: Sequence[Found]) -> RenderableType:
+def _search_results(found: Sequence[FoundLesson]) -> RenderableType:
     parts: list[RenderableType] = []
     for one in found:
         parts.append(Text.assemble(f"{one.score:5.2f}  ", (visible(one.lesson.id), "bold")))

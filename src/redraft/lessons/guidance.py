@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from redraft.lessons.impact import Impact
     from redraft.lessons.lesson import Lesson
-    from redraft.lessons.writer import Reflection
+    from redraft.lessons.writer import LessonReflection
     from redraft.types import Task
 
 QUARANTINED = "lesson_quarantined"
@@ -73,7 +73,7 @@ class Guidance:
         found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
         return [from_record(Quarantined, one.data).lesson for one in intact(found)]
 
-    async def add(self, lesson: Lesson, task: Task, reflection: Reflection) -> None:
+    async def add(self, lesson: Lesson, task: Task, reflection: LessonReflection) -> None:
         """Add the rule and the playbook of a new lesson; those of a quarantined one wait."""
         quarantined = Quarantined(lesson.id, reflection.principle, reflection.replay)
         if lesson.status == "active":

@@ -55,7 +55,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class LessonQuery:
     """Ask for the `k` lessons that are most relevant to a task.
 
     `tools` are those the task may use, `error` is what just went wrong. Of an `agent`'s lessons, those about
@@ -82,7 +82,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLesson:
     """A lesson, its score, and the reason why it was chosen.
 
     `score` is the cosine of lesson and question, plus up to 0.3 for names that both contain. Without an
@@ -99,7 +99,7 @@ class LessonIndex:
 
         index = LessonIndex("memory", embedder)
         await index.fill()
-        found = await index.search(Query("Fetch the price list", agent="researcher"))
+        found = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
 
     `path` is the folder of all agents' lessons (`memory`). The index is in its subfolder `.index`, which only
     its owner can read and git ignores; if it is missing or damaged, the next use rebuilds it from the files,
@@ -126,7 +126,7 @@ class LessonIndex:
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
         self._active: dict[int, _ActiveLessons] = {}
 
-    async def search(self, query: Query) -> list[Found]:
+    async def search(self, query: LessonQuery) -> list[FoundLesson]:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
 
         Only active lessons are found, archived ones included, and one of several near-duplicates. If the
@@ -181,13 +181,15 @@ class LessonIndex:
         except (sqlite3.Error, OSError) as error:
             raise explained(error, self._indexer.folder, WAIT) from error
 
-    def _search(self, connection: Connection, query: Query, vector: Sequence[float] | None) -> list[Found]:
+    def _search(
+        self, connection: Connection, query: LessonQuery, vector: Sequence[float] | None
+    ) -> list[FoundLesson]:
         """Index what has changed, load the active lessons, rank them, and read the files of the best.
 
         Starts again if one of these files turns out to have been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
-        found: dict[int, Found | None] = {}
+        found: dict[int, FoundLesson | None] = {}
         for _ in range(ATTEMPTS):
             self._indexer.update(connection, folder)
             if vector is not None:
@@ -213,7 +215,7 @@ class LessonIndex:
                 self._active[agent] = _ActiveLessons(connection, agent, revision, self._vectors.name)
         return [self._active[agent] for agent, _ in agents]
 
-    def _read(self, connection: Connection, search: _Search, candidate: Candidate) -> Found | None:
+    def _read(self, connection: Connection, search: _Search, candidate: Candidate) -> FoundLesson | None:
         """Read the file of a candidate; None if its text is no longer the one that was indexed."""
         lesson_id, file_hash, searched = connection.execute(
             "SELECT id, file_hash, searched FROM lessons WHERE number = ?", (candidate.number,)
@@ -228,7 +230,7 @@ class LessonIndex:
             lesson = parse(text, lesson_id, agent, entry.day)
         except StoreError:
             return None
-        return Found(lesson, search.ranking.score(candidate), search.reason(candidate, searched))
+        return FoundLesson(lesson, search.ranking.score(candidate), search.reason(candidate, searched))
 
     def _without_vector(
         self, connection: Connection, agent: str | None, most: int | None
@@ -294,7 +296,7 @@ class _Search:
     def __init__(
         self,
         connection: Connection,
-        query: Query,
+        query: LessonQuery,
         vector: Sequence[float] | None,
         embedder: str,
         agents: Iterable[_ActiveLessons],

@@ -162,7 +162,7 @@ class Indexer:
         except StoreError as error:
             problem = str(error)
         if problem:  # its lessons stay as they were
-            return _write(connection, agent, [(_File(name, 0, 0, b"", problem), Row())], known)
+            return _write(connection, agent, [(_File(name, 0, 0, b"", problem), IndexRow())], known)
         changed = [
             entry
             for entry in entries.values()
@@ -188,19 +188,19 @@ class Indexer:
         counts["removed"] += sum(not file.problem for file in removed)
         return counts
 
-    def _read(self, folder: LessonFolder, entry: Entry, known: _File | None) -> tuple[_File, Row] | None:
+    def _read(self, folder: LessonFolder, entry: Entry, known: _File | None) -> tuple[_File, IndexRow] | None:
         """Read a file; None if it has just been removed, which the next update will find."""
         file = _File(entry.id, max(0, _trusted_time(entry.changed_ns)), entry.size, b"")
         try:
             text = folder.text_of(entry)
             file = file._replace(file_hash=digest_of(text))
             if known is not None and known.file_hash == file.file_hash:
-                return file._replace(problem=known.problem), Row()
+                return file._replace(problem=known.problem), IndexRow()
             return file, row_of(parse(text, entry.id, folder.agent, entry.day), self._redactor)
         except StoreError as error:
             if not isinstance(error, LessonFileError) and not entry.path.exists():
                 return None
-            return file._replace(problem=self._redactor.redact(str(error)).text), Row()
+            return file._replace(problem=self._redactor.redact(str(error)).text), IndexRow()
 
     @cached_property
     def _redactor(self) -> Redactor:
@@ -210,7 +210,7 @@ class Indexer:
 # --- the rows ----------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """The columns of a lesson that may be found, from `kind` on; empty for any other file."""
 
     kind: str = ""
@@ -224,10 +224,10 @@ class Row(NamedTuple):
     digest: bytes = b""
 
 
-def row_of(lesson: Lesson, redactor: Redactor) -> Row:
+def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
     """Return the row of a lesson; an empty one if it is not active, or says what no lesson may."""
     if lesson.status != "active" or violation_in(lesson):
-        return Row()
+        return IndexRow()
     content = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
     texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *content]
     # Most lessons are clean: one pass over all texts is faster than one for each.
@@ -239,7 +239,7 @@ def row_of(lesson: Lesson, redactor: Redactor) -> Row:
     tools, content = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
     searched = "\n".join(filter(None, texts))
     meaning = "\n".join(filter(None, [task or summary, error, *content]))[:LONGEST_MEANING]
-    return Row(
+    return IndexRow(
         kind=lesson.kind,
         day=lesson.day.toordinal(),
         task_type=normalized(task_type),
@@ -285,7 +285,7 @@ def _known_files(connection: Connection, name: str) -> tuple[int, dict[str, _Fil
 
 
 def _write(
-    connection: Connection, agent: int, files: Sequence[tuple[_File, Row]], known: Mapping[str, _File]
+    connection: Connection, agent: int, files: Sequence[tuple[_File, IndexRow]], known: Mapping[str, _File]
 ) -> Counter[str]:
     """Write files of an agent with their rows, and count the lessons added, changed and removed."""
     counts: Counter[str] = Counter()

@@ -21,14 +21,14 @@ from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance
 from redraft.lessons.impact import Impact, ScoredRun
-from redraft.lessons.index import Backlog, Found, LessonIndex, Query
+from redraft.lessons.index import Backlog, FoundLesson, LessonIndex, LessonQuery
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.safety import LONGEST, Cleaner, checked_content, checked_lesson, violation_in
 from redraft.lessons.vectors import shared_store
-from redraft.lessons.writer import Reflection, write_reflection
+from redraft.lessons.writer import LessonReflection, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder
@@ -144,12 +144,14 @@ class Lessons:
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
         )
 
-    async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
+    async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[FoundLesson]:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
         task = _as_task(task)
         agent = None if self.semantic else self.agent
         await self._backlog.catch_up(agent)
-        return await self._index.search(Query(task.description, task.task_type, task.tools, error, agent, k))
+        return await self._index.search(
+            LessonQuery(task.description, task.task_type, task.tools, error, agent, k)
+        )
 
     # --- after a run ---------------------------------------------------------------------------------------
 
@@ -397,9 +399,9 @@ class Lessons:
             await self._due.release(outcome)
             raise
 
-    async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
+    async def _quarantined_of(self, task: Task, k: int) -> list[FoundLesson]:
         """Return the quarantined lessons that this very task taught, for an attempt at it again."""
-        found: list[Found] = []
+        found: list[FoundLesson] = []
         for lesson_id in await self._guidance.quarantined(task):
             try:
                 lesson = await self.get(lesson_id)
@@ -409,7 +411,7 @@ class Lessons:
                 await self._follow(lesson)
             elif len(found) < k and not violation_in(lesson):
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
-                found.append(Found(lesson, 1.0, reason))
+                found.append(FoundLesson(lesson, 1.0, reason))
         return found
 
     # --- writing a lesson ----------------------------------------------------------------------------------
@@ -431,7 +433,7 @@ class Lessons:
             return None
         return await self._file(outcome, reflection)
 
-    async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
+    async def _file(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False) -> Lesson:
         """Store the lesson that an outcome teaches; it is active if written by hand, or if trusted."""
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
@@ -448,7 +450,7 @@ class Lessons:
         self._backlog.begin()
         return lesson
 
-    def _lesson(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool) -> Lesson:
+    def _lesson(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool) -> Lesson:
         cleaner, task = Cleaner(), outcome.task
         description = cleaner.redact(task.description)
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
@@ -562,7 +564,7 @@ def _as_task(task: str | Task) -> Task:
     return Task(task) if isinstance(task, str) else task.plain()
 
 
-def _reflection_of(content: Content) -> Reflection:
+def _reflection_of(content: Content) -> LessonReflection:
     """Return content that a person or a program wrote as a reflection."""
     checked = checked_content(content)
-    return Reflection(checked, principle=checked.rule if isinstance(checked, Failure) else "")
+    return LessonReflection(checked, principle=checked.rule if isinstance(checked, Failure) else "")

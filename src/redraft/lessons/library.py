@@ -15,7 +15,7 @@ from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import LessonIndex, Query
+from redraft.lessons.index import LessonIndex, LessonQuery
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redraft.lessons.folder import Entry
-    from redraft.lessons.index import Found
+    from redraft.lessons.index import FoundLesson
     from redraft.lessons.rules import Rule
     from redraft.stores.base import Store
 
@@ -202,17 +202,17 @@ class LessonLibrary:
         days = [str(entry.day) for entry in entries if not entry.archived]
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
-    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[Found]:
+    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[FoundLesson]:
         """Return the active lessons that are relevant to a task, best first; full-text matches come last."""
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
         if not self.folders():  # so that no index is created
             return []
-        wanted = Query(query, task_type, agent=self.agent, k=k)
+        wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
         indexes = [LessonIndex(self.path, embedder)]
         indexes += [LessonIndex(self.path)] if embedder is not None else []
-        found: dict[str, Found] = {}
+        found: dict[str, FoundLesson] = {}
         for index in indexes:
             try:
                 if len(found) < k:

@@ -44,7 +44,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Reflection:
+class LessonReflection:
     """What an outcome teaches; if its cause is systemic, also a principle and steps to replay.
 
     `confidence` is in 0..1. It is low if fields repeat each other, and if `problem` says why some of the
@@ -59,7 +59,7 @@ class Reflection:
     problem: str = ""
 
 
-async def write_reflection(outcome: Outcome, model: ChatModel) -> Reflection:
+async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflection:
     """Have a model reflect on an outcome, in one call, or in two if the first reply can't be used.
 
     The prompt is limited in size, and the outcome is fenced as data. Secrets are withheld from the reply, and
@@ -203,7 +203,7 @@ class _Form:
         failed = self.outcome.status == "failed" or bool(self.outcome.error)
         return Replay(tuple(steps_to_replay), idea, "failure" if failed else "success"), ""
 
-    def reflection(self, answer: Answer[_Reply]) -> Reflection:
+    def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
         """Return the reflection in a reply; raises `OutputError` if it is unusable and not mandatory."""
         reply, problem = answer.value, answer.problem
         texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
@@ -215,7 +215,7 @@ class _Form:
             known = _known(self.outcome, self.cleaner.redact(problem))
             texts |= {name: self.cleaner.clean(known[name]) for name in missing}
         content = self.outcome.content_type(**{name: texts[name] for name in names})
-        reflection = Reflection(content, reply.principle, reply.replay, answer.usage)
+        reflection = LessonReflection(content, reply.principle, reply.replay, answer.usage)
         if missing or reply.refused:
             return replace(reflection, confidence=LOW_CONFIDENCE, problem=problem)
         # Weak models fill every field with the same sentence.
