@@ -38,8 +38,10 @@ _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo",
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/etc/localtime")
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
 
-# The child imports `child` from our packages, then forgets where they are.
-_PACKAGES = str(Path(__file__).resolve().parents[2])
+PACKAGES = str(Path(__file__).resolve().parents[2])
+"""The folder from which children import this package."""
+
+# The child imports `child` from there, then forgets where that is.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from redraft.sandbox.child import main; "
     "del sys.path[0], sys.argv[1:]; main()"
@@ -323,7 +325,7 @@ async def _run_child(command: Command, order: Order, environment: Mapping[str, s
             stdin.write(json.dumps({**order, "channel": writers[2]}).encode())
             stdin.seek(0)
             process = await asyncio.create_subprocess_exec(
-                *(*bare_interpreter(), "-c", _START, _PACKAGES),
+                *(*bare_interpreter(), "-c", _START, PACKAGES),
                 stdin=stdin,
                 stdout=writers[0],
                 stderr=writers[1],

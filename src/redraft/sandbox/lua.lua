@@ -68,9 +68,9 @@ local env = {
     wrap = function(body)
       local thread = watched(body)
       return function(...)
-        local given = pack(resume(thread, ...))
-        if not given[1] then error(given[2], 0) end
-        return unpack(given, 2, given.n)
+        local results = pack(resume(thread, ...))
+        if not results[1] then error(results[2], 0) end
+        return unpack(results, 2, results.n)
       end
     end,
   },
@@ -80,7 +80,7 @@ env._G = env
 env.getmetatable = function(value)
   if type(value) == "table" then return raw_getmetatable(value) end
 end
--- A finalizer would run when nobody watches any more.
+-- A finalizer would run when the time limit no longer applies.
 env.setmetatable = function(value, meta)
   if type(meta) == "table" and rawget(meta, "__gc") ~= nil then
     error("a metatable with __gc is not allowed", 2)
@@ -90,17 +90,17 @@ end
 local of_strings = raw_getmetatable("")
 of_strings.__index, of_strings.__metatable = env.string, false
 
--- Nobody reads a long message to its end. What is left of the last character goes, too.
+-- Cut a long message between two characters of UTF-8.
 local find, sub = string.find, string.sub
-local MOST_SAID = 8000
+local MAX_MESSAGE = 8000
 local function cut(text)
-  if #text <= MOST_SAID then return text end
-  text = sub(text, 1, MOST_SAID)
+  if #text <= MAX_MESSAGE then return text end
+  text = sub(text, 1, MAX_MESSAGE)
   return sub(text, 1, (find(text, "[\xC0-\xFF][\x80-\xBF]*$") or #text + 1) - 1)
 end
 
--- An error may be any value; to ask a table for its text would run the script's code once more.
-local function said(problem)
+-- An error may be any value. Asking a table for its text would run code of the script again.
+local function message_of(problem)
   if type(problem) == "string" then return cut(problem) end
   if type(problem) == "number" then return tostring(problem) end
   return "an error that is a " .. type(problem)
@@ -110,12 +110,12 @@ local function run(source)
   local chunk, problem = load(source, "=script", "t", env)
   if not chunk then return "syntax", cut(problem), "" end
   local thread = watched(chunk)
-  local given = pack(resume(thread))
+  local results = pack(resume(thread))
   local text = concat(printed)
   if stopped then return stopped == LATE and "late" or "flooded", "", text end
-  if not given[1] then return "raised", said(given[2]), text end
+  if not results[1] then return "raised", message_of(results[2]), text end
   if status(thread) ~= "dead" then return "raised", "it yields outside of a coroutine", text end
-  local result = given[2]
+  local result = results[2]
   if result == nil then result = rawget(env, "result") end
   return "gave", result, text
 end

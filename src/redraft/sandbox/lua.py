@@ -54,12 +54,12 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
         runtime.globals()["python"] = None
         bounds = [limits["seconds"], limits["output_chars"]]
         run, env, *makers = cast("list[Any]", runtime.execute(world, *bounds))
-        tables = _Tables(runtime.table, *makers)
+        tables = _Tables(limits["result_chars"], runtime.table, *makers)
         for name, value in order["names"].items():
             env[name] = tables.write(value)
         how, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
         if how == "gave":
-            return success(tables.read(value, limits["result_chars"]), printed, limits)
+            return success(tables.read(value), printed, limits)
     except lua54.LuaMemoryError:
         return out_of_memory(limits)
     except NotJsonError as error:
@@ -89,10 +89,12 @@ class _Tables:
 
     A table remembers whether it was an array or an object, so that an empty one comes back as it went in. A
     table that the script made is an array if it is empty or its keys are 1 to n. `null` stands for JSON's
-    null in arrays and results; in an object that is passed in, a null becomes a missing key.
+    null in arrays and results; in an object that is passed in, a null becomes a missing key. `limit` is the
+    most characters of JSON that may be read.
     """
 
-    def __init__(self, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
+    def __init__(self, limit: int, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
+        self._limit = self._left = limit
         self._new, self._array, self._object = new, array, object_
         self._kind, self._null = kind, null
 
@@ -111,15 +113,12 @@ class _Tables:
             return float(value)
         return value
 
-    def read(self, value: Any, limit: int) -> Any:
+    def read(self, value: Any, depth: int = 0) -> Any:
         """Return a Lua value as JSON data; raises `NotJsonError`, also for more than `limit` characters.
 
         What is referenced twice is read twice, and counts twice.
         """
-        return self._read(value, 0, _Budget(limit))
-
-    def _read(self, value: Any, depth: int, budget: _Budget) -> Any:
-        budget.take(value)
+        self._count(value)
         if value is None or isinstance(value, bool | int | float | str):
             return value
         what = lua54.lua_type(value) or type(value).__name__
@@ -133,23 +132,16 @@ class _Tables:
         items: list[tuple[Any, Any]] = []
         for key, item in value.items():
             if isinstance(key, str):
-                budget.take(key)
-            items.append((key, self._read(item, depth + 1, budget)))
+                self._count(key)
+            items.append((key, self.read(item, depth + 1)))
         if kind != "object" and _are_indices([key for key, _ in items]):
             return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
             raise NotJsonError("contains an array whose keys are not 1 to n")
         return {_key(key): item for key, item in items}
 
-
-class _Budget:
-    """How many characters a result may still take."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = self._left = limit
-
-    def take(self, value: Any) -> None:
-        """Take off the characters that a value needs at least; raises `NotJsonError` if too few are left."""
+    def _count(self, value: Any) -> None:
+        """Count the characters that a value needs at least; raises `NotJsonError` beyond the limit."""
         self._left -= len(value) + 2 if isinstance(value, str) else 1
         if self._left < 0:
             raise NotJsonError(f"is too large: the limit is {self._limit:,} characters of JSON")

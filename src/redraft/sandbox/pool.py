@@ -8,13 +8,12 @@ import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from redraft.errors import SandboxError
 from redraft.sandbox.answers import HEAD
-from redraft.sandbox.jail import bare_interpreter
+from redraft.sandbox.jail import PACKAGES, bare_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +133,6 @@ class Pool:
         self._starter = self._new_starter()
 
 
-_PACKAGES = str(Path(__file__).resolve().parents[2])
 _START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.worker import main; main()"
 _READ_BYTES = 1 << 14
 
@@ -150,7 +148,7 @@ class _Worker:
         inward, outward = os.pipe(), os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our interpreter, our arguments)
-                [*bare_interpreter(), "-c", _START, _PACKAGES, *libraries],
+                [*bare_interpreter(), "-c", _START, PACKAGES, *libraries],
                 stdin=inward[0],
                 stdout=outward[1],
                 stderr=subprocess.DEVNULL,

@@ -102,7 +102,7 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _do_nothing(*_given: object) -> int:
+def _do_nothing(*_arguments: object) -> int:
     return 0
 
 

@@ -163,22 +163,16 @@ def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Print
 
 
 _VALUE = "__value__"
-_WRITE_ASSIGNED = f"""
+_WRITE = f"""
 try:
-    {_VALUE} = result
+    {_VALUE} = %s
 except NameError:
     pass
 import json
 json.dumps({_VALUE}, ensure_ascii=False, allow_nan=False)
 """
-_WRITE_RETURNED = f"""
-try:
-    {_VALUE} = result if {_VALUE} is None else {_VALUE}
-except NameError:
-    pass
-import json
-json.dumps({_VALUE}, ensure_ascii=False, allow_nan=False)
-"""
+_WRITE_ASSIGNED = _WRITE % "result"
+_WRITE_RETURNED = _WRITE % f"result if {_VALUE} is None else {_VALUE}"
 
 
 def _captured(source: str) -> tuple[str, bool]:

@@ -27,7 +27,7 @@ from redraft.errors import (
 )
 from redraft.execution import Command, ScriptOutcome
 from redraft.sandbox.answers import MAX_DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
-from redraft.sandbox.jail import ProcessJail, bare_interpreter
+from redraft.sandbox.jail import PACKAGES, ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _monty_options() -> dict[str, Any]:
             f"The program 'monty' of pydantic-monty is neither in {scripts!r} nor on PATH: "
             "pip install --force-reinstall 'redraft[python]', or use `sandbox: process`."
         )
-    packages = str(Path(__file__).resolve().parents[2])
-    return {"program": program, "interpreter": bare_interpreter(), "packages": packages}
+    return {"program": program, "interpreter": bare_interpreter(), "packages": PACKAGES}
 
 
 _OTHERS = 0o077
