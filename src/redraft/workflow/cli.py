@@ -61,6 +61,7 @@ from redraft.workflow.history import (
     Workflows,
 )
 from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
+from redraft.workflow.runtime import SCHEMA
 from redraft.workflow.spec import (
     WorkflowFile,
     read,
@@ -151,6 +152,53 @@ def run(
         print_result(result, progress.last, as_json=as_json)
 
 
+def parse_values(words: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of `-v`; raises `ConfigError` for one that can't be read, or a repeated name.
+
+    A value is text, whatever it looks like, unless it is given with `:=`.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        is_json = name.endswith(":")
+        name = name.removesuffix(":").strip()
+        if not equals or not name:
+            raise ConfigError(
+                f"Invalid value -v {word!r}; expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."
+            )
+        if name in values:
+            raise ConfigError(f"-v {name!r} is given twice.")
+        content = read_text(text[1:], f"-v {name}") if text.startswith("@") else text
+        values[name] = _json(name, content) if is_json else content
+    return values
+
+
+def read_text(file: str, what: str) -> str:
+    """Read a file, or standard input for `-`; raises `ConfigError` that begins with `what`."""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{what}: {file!r} is not UTF-8 text.") from error
+    except (OSError, ValueError) as error:  # ValueError for a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{what}: {file!r} cannot be read: {reason}.") from error
+
+
+def _json(name: str, text: str) -> Any:
+    def reject(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not a JSON number")
+
+    def finite(word: str) -> float:
+        if isfinite(number := float(word)):
+            return number
+        raise ValueError(f"{word} is larger than a number can be")
+
+    try:
+        return json.loads(text, parse_constant=reject, parse_float=finite)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
+
+
 AGENT_KEYS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
 """Top-level keys of an agent's file; `stages` is a common mistake."""
 
@@ -172,6 +220,18 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
         named = {spec.model, *model_names([node.with_ for node in spec.nodes])} - {None, model}
         models = {str(name): model for name in named}
     return Workflow(source, models=models, keep=keep, allow_unsandboxed=allow_unsandboxed)
+
+
+def model_names(value: Any) -> set[str]:
+    """Return all names of models in the parameters of an unchecked workflow."""
+    if isinstance(value, list):
+        return set[str]().union(*map(model_names, cast("list[Any]", value)))
+    if not isinstance(value, Mapping):
+        return set()
+    items = cast("Mapping[str, Any]", value)
+    found = {name for key, name in items.items() if key == "model" and isinstance(name, str)}
+    # A `model` in a JSON Schema is a key of the output.
+    return found.union(*(model_names(item) for key, item in items.items() if key != SCHEMA))
 
 
 def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
@@ -262,9 +322,6 @@ def _report_failure(
         raise typer.Exit(code) from error
 
 
-OUTPUT = "reflection_output"
-
-
 def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
     """Print the value of the last node, or a JSON document with the final state."""
     if as_json:
@@ -285,8 +342,8 @@ def readable(value: Any) -> str:
     """Render a node's value: a loop's output, the only text of an object, else JSON."""
     if isinstance(value, dict):
         items = cast("Mapping[str, Any]", value)
-        if OUTPUT in items and "reflection_history" in items:
-            return as_text(items[OUTPUT])
+        if "reflection_output" in items and "reflection_history" in items:
+            return as_text(items["reflection_output"])
         if len(items) == 1 and isinstance(only := next(iter(items.values())), str):
             return only
     return as_text(value)
@@ -360,68 +417,6 @@ def outcome_text(result: Any) -> Text:
     outcome = NodeOutcome.of(result)
     style = "" if outcome.valid is None else GOOD if outcome.valid else BAD
     return Text.assemble((outcome.verdict, style), f" {outcome.detail}".rstrip())
-
-
-UNRENDERED = "schema"
-"""The parameter that is data: a `model` in it is no model of the workflow."""
-
-
-def model_names(value: Any) -> set[str]:
-    """Return all names of models in the parameters of an unchecked workflow."""
-    if isinstance(value, list):
-        return set[str]().union(*map(model_names, cast("list[Any]", value)))
-    if not isinstance(value, Mapping):
-        return set()
-    items = cast("Mapping[str, Any]", value)
-    found = {name for key, name in items.items() if key == "model" and isinstance(name, str)}
-    return found.union(*(model_names(item) for key, item in items.items() if key != UNRENDERED))
-
-
-def parse_values(words: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of `-v`; raises `ConfigError` for one that can't be read, or a repeated name.
-
-    A value is text, whatever it looks like, unless it is given with `:=`.
-    """
-    values: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        is_json = name.endswith(":")
-        name = name.removesuffix(":").strip()
-        if not equals or not name:
-            raise ConfigError(
-                f"Invalid value -v {word!r}; expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."
-            )
-        if name in values:
-            raise ConfigError(f"-v {name!r} is given twice.")
-        content = read_text(text[1:], f"-v {name}") if text.startswith("@") else text
-        values[name] = _json(name, content) if is_json else content
-    return values
-
-
-def read_text(file: str, what: str) -> str:
-    """Read a file, or standard input for `-`; raises `ConfigError` that begins with `what`."""
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{what}: {file!r} is not UTF-8 text.") from error
-    except (OSError, ValueError) as error:  # ValueError for a name with a NUL
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{what}: {file!r} cannot be read: {reason}.") from error
-
-
-def _json(name: str, text: str) -> Any:
-    def reject(word: str) -> NoReturn:
-        raise ValueError(f"{word} is not a JSON number")
-
-    def finite(word: str) -> float:
-        if isfinite(number := float(word)):
-            return number
-        raise ValueError(f"{word} is larger than a number can be")
-
-    try:
-        return json.loads(text, parse_constant=reject, parse_float=finite)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
 
 
 LONGEST_VALUE = 200
