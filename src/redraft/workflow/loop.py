@@ -158,7 +158,7 @@ class LoopVerbs:
             return await self._generate(run, {})
         try:
             result = await run_call(corrector, self._scope_after(run.versions), self.resources)
-        except NO_ATTEMPT:
+        except FATAL:
             raise
         except Exception as error:  # noqa: BLE001 (whatever the file's code or action raises, the attempt failed)
             return _failed_draft("corrector", error, "corrected")
@@ -177,7 +177,7 @@ class LoopVerbs:
     ) -> None:
         """Warn of feedback that may be meant as the corrected output, which nothing else would show."""
         is_first = all(version.memo is None for version in run.versions)
-        if is_first and corrector.apply == "auto" and has_all_keys(value, output):
+        if is_first and corrector.apply == "auto" and _has_all_keys(value, output):
             logger.warning(
                 "The corrector returned an object with all keys of the output. It is taken as feedback: its "
                 "keys go into the state, and the generator runs again. If it is the corrected output, add "
@@ -194,7 +194,7 @@ class LoopVerbs:
             generator, strategy = with_feedback(generator), "regenerated"
         try:
             result = await run_call(generator, scope, self.resources)
-        except NO_ATTEMPT:
+        except FATAL:
             raise
         except Exception as error:  # noqa: BLE001 (as above)
             draft = _failed_draft("generator", error, strategy)
@@ -221,15 +221,11 @@ class LoopVerbs:
         earlier: dict[str, Any] = {}
         for version in versions:
             earlier |= version.memo or {}
-        names = {
-            name: state[name] for name in ("reflection_output", "reflection_errors", "reflection_iteration")
-        }
-        added = {FEEDBACK: "", **earlier, **(feedback or {}), **state}
-        return self.scope.extended(added, output=state["reflection_output"], **names)
+        return self.scope.inside_loop({FEEDBACK: "", **earlier, **(feedback or {}), **state})
 
 
-NO_ATTEMPT = (ConfigError, WorkflowError, ChangedRunError)
-"""Errors that another attempt would not mend; they are raised at once."""
+FATAL = (ConfigError, WorkflowError, ChangedRunError)
+"""Errors that end the loop at once: another attempt would raise them again."""
 
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
@@ -262,7 +258,7 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
 def loop_value(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
     """Return the documented value of a finished loop, and beside its keys those of the output.
 
-    `reason` says why it ended before its attempts were used up, if it did. The best attempt is always a
+    `reason` says why it ended early, if it did. The best attempt is always a
     candidate (`is_candidate`), whatever the others scored. Keys without a value are left out, so that
     `state.get("reflection_best", {})` works.
     """
@@ -286,7 +282,7 @@ def loop_value(result: ReflectionResult, selection: Selection, reason: str = "")
         values["reflection_reason"] = reason
     elif not result.success:
         values["exhausted"] = True
-    if not _is_candidate(chosen):
+    if not is_candidate(chosen.evaluation):
         return values
     if isinstance(output, Mapping):
         own = cast("Mapping[str, Any]", output)
@@ -332,12 +328,8 @@ def _best_values(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
 
 
 def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    candidates = [version for version in versions if _is_candidate(version)]
+    candidates = [version for version in versions if is_candidate(version.evaluation)]
     return highest(candidates) if candidates else None
-
-
-def _is_candidate(version: ReflectionVersion) -> bool:
-    return not isinstance(version.output, FailedAttempt) and is_candidate(version.evaluation)
 
 
 def judges_output_alone(loop: LoopParams) -> bool:
@@ -392,13 +384,7 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
     state = scope.state
     data = state.get("reflection_output") if options.data is None else scope.render(options.data)
     errors = state.get("reflection_errors", []) if options.errors is None else scope.render(options.errors)
-    inside = scope.extended(
-        {"reflection_output": data, "reflection_errors": errors},
-        output=data,
-        reflection_output=data,
-        reflection_errors=errors,
-        reflection_iteration=scope.state.get("reflection_iteration", 1),
-    )
+    inside = scope.inside_loop({"reflection_output": data, "reflection_errors": errors})
     unchanged = {"corrected_output": data, "success": False}
     call = options.call()
     try:
@@ -442,7 +428,7 @@ def is_feedback(corrector: Corrector, value: Any) -> bool:
     return isinstance(value, Mapping) and unwrap(value) is value
 
 
-def has_all_keys(value: Any, output: Any) -> bool:
+def _has_all_keys(value: Any, output: Any) -> bool:
     """Return whether an object has all the keys of an output, as a corrected one would."""
     if not isinstance(value, Mapping) or not isinstance(output, Mapping) or not output:
         return False

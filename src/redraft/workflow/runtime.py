@@ -42,7 +42,7 @@ SCOPES = ("state", "variables", "env")
 class Scope:
     """The state, the variables and the environment that a node reads, all of them plain JSON data.
 
-    Code also sees `names`: `output`, `reflection_errors` and the like.
+    Inside a loop, code also sees `names`: `output`, `reflection_errors` and the like.
     """
 
     state: dict[str, Any]
@@ -50,9 +50,17 @@ class Scope:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def extended(self, state: Mapping[str, Any], **names: Any) -> Scope:
-        """Return a scope with additions to the state, and to the names for code."""
-        return Scope({**self.state, **state}, self.variables, self.env, {**self.names, **names})
+    def inside_loop(self, additions: Mapping[str, Any]) -> Scope:
+        """Return a scope with additions to the state, whose output and errors are variables for code, too."""
+        state = {**self.state, **additions}
+        output = state.get("reflection_output")
+        names = {
+            "output": output,
+            "reflection_output": output,
+            "reflection_errors": state.get("reflection_errors", []),
+            "reflection_iteration": state.get("reflection_iteration", 1),
+        }
+        return Scope(state, self.variables, self.env, names)
 
     def render(self, value: Any) -> Any:
         """Render all texts in a value; raises `TemplateError`."""
@@ -78,7 +86,7 @@ class Scope:
         return {**self._scopes(), **self.names}
 
     def _scopes(self) -> dict[str, Any]:
-        return dict(zip(SCOPES, (self.state, self.variables, self.env), strict=True))
+        return {"state": self.state, "variables": self.variables, "env": self.env}
 
 
 def as_template_text(value: Any) -> str:

@@ -77,20 +77,23 @@ class Example(Strict):
     output: Any
 
 
-class EvaluatorSpec(Code):
-    """Decides whether an output is valid, and how good it is."""
+class EvaluatorKeys(Code):
+    """The keys of an evaluator, besides its type."""
 
-    type: Literal["schema", "llm", "custom"]
     schema_: Any = Field(None, alias="schema", description="JSON Schema, for the type `schema`.")
     prompt: Template | None = Field(
-        None, description="For the type `llm`; the output is added if it lacks it."
+        None, description="For the type `llm`; the output is appended unless the prompt shows it."
     )
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
-    threshold: float = Field(
-        0.8, ge=0, le=1, description="The lowest valid score, where only a score decides."
-    )
+    threshold: float = Field(0.8, ge=0, le=1)
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+
+
+class EvaluatorSpec(EvaluatorKeys):
+    """Decides whether an output is valid, and how good it is."""
+
+    type: Literal["schema", "llm", "custom"]
 
     def check(self) -> None:
         """Raise `ConfigError` if it lacks the key that its type needs, or has that of another type."""
@@ -117,32 +120,16 @@ class LoopParams(Strict):
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
 
 
-class EvaluateParams(Code):
+class EvaluateParams(EvaluatorKeys):
     """Parameters of `reflection.evaluate`."""
 
     data: Any = Field(None, description="Default: state.reflection_output.")
     evaluator_type: Literal["schema", "llm", "custom"] = "schema"
-    schema_: Any = Field(None, alias="schema")
-    prompt: Template | None = None
-    model: str | None = None
-    examples: list[Example] = Field(default_factory=list[Example])
-    threshold: float = Field(0.8, ge=0, le=1)
-    score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
 
     def evaluator(self) -> EvaluatorSpec:
         """Return the evaluator that these parameters describe."""
-        return EvaluatorSpec(
-            type=self.evaluator_type,
-            schema=self.schema_,
-            prompt=self.prompt,
-            model=self.model,
-            examples=self.examples,
-            threshold=self.threshold,
-            score_max=self.score_max,
-            run=self.run,
-            language=self.language,
-            sandbox=self.sandbox,
-        )
+        keys = self.model_dump(by_alias=True, include=set(EvaluatorKeys.model_fields))
+        return EvaluatorSpec.model_validate({"type": self.evaluator_type, **keys})
 
 
 class CorrectParams(Code):

@@ -40,7 +40,7 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Re
     data = scope.state.get("reflection_output") if options.data is None else scope.render(options.data)
     judge = Judge.of(options.evaluator(), resources)
     output = judge.candidate(data)
-    evaluation = await judge(output, scope.extended({"reflection_output": output}))
+    evaluation = await judge(output, scope.inside_loop({"reflection_output": output}))
     value = {
         "success": evaluation.confidence > 0,
         "valid": evaluation.satisfactory,
@@ -86,7 +86,7 @@ class Judge:
         Raises `ModelError` if the provider failed for good, and `ConfigError`.
         """
         if isinstance(output, FailedAttempt):
-            return _verdict(0.0, valid=False, errors=[output.message])
+            return _verdict(0.0, valid=False, errors=[output.message], is_candidate=False)
         if self.schema is not None:
             return self._by_schema(output, self.schema)
         return await (self._by_model if self.evaluator.type == "llm" else self._by_code)(output, scope)
@@ -135,13 +135,7 @@ class Judge:
         return replace(judged, usage=answered.usage)
 
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
-        inside = scope.extended(
-            {"reflection_output": output},
-            output=output,
-            reflection_output=output,
-            reflection_errors=scope.state.get("reflection_errors", []),
-            reflection_iteration=scope.state.get("reflection_iteration", 1),
-        )
+        inside = scope.inside_loop({"reflection_output": output})
         try:
             result = await run_code(self.evaluator, inside, self.resources)
             return self._read(result.value)
@@ -196,7 +190,8 @@ def _verdict(
 ) -> ReflectionEvaluation:
     """Return an evaluation whose memo keeps the errors as objects with a `message`.
 
-    An output that is not a candidate, such as text where an object was due, is never the best attempt.
+    An output that is not a candidate is never the best attempt: there is none, or it is text where the schema
+    expects an object.
     """
     objects = [_object(error) for error in errors]
     issues = tuple(Issue(error["message"], path=str(error.get("path") or "") or None) for error in objects)
