@@ -28,7 +28,7 @@ from redraft.stores.location import project_store
 from redraft.types import Task
 from support.commands import document, put, redraft
 from support.dashboards import pages
-from support.kept_agents import visited, went_round
+from support.kept_agents import ran_cycles, visited
 from support.kept_runs import START, record
 from support.kept_workflows import kept as kept_workflows
 from support.versions import history
@@ -187,8 +187,8 @@ def test_tasks_with_a_damaged_note_are_listed(project):
 
 def test_agents_with_a_damaged_cycle_are_listed(project):
     async def main():
-        await went_round(4, "first")
-        await went_round(4, "second")
+        await ran_cycles(4, "first")
+        await ran_cycles(4, "second")
 
     asyncio.run(main())
     flip(project, "cycle", "0000000002", '"status":"finished"', '"status":"finishee"')
@@ -218,10 +218,10 @@ def test_agents_with_a_damaged_cycle_are_listed(project):
 
 
 def test_damaged_memory_is_not_an_outage(project):
-    asyncio.run(went_round(2, "first"))
+    asyncio.run(ran_cycles(2, "first"))
     flip(project, "memory", "", "cycle", "cykle")
     with pytest.raises(DamagedRecordError, match="'memory' 'memory' is damaged"):
-        asyncio.run(went_round(1, "first"))
+        asyncio.run(ran_cycles(1, "first"))
 
 
 def test_errors_of_runs_are_listed_without_secrets(project):

@@ -357,7 +357,7 @@ def test_idempotency_keys_differ_between_cycles():
     cycle, _ = cycle_of(agent(LOG))
     others = [
         replace(cycle, number=8),
-        replace(cycle, agent_id="another"),  # of the same name, counting from 1, too
+        replace(cycle, agent_id="another"),  # another agent of the same name
         replace(cycle, spec=cycle.spec.model_copy(update={"name": "other"})),
     ]
     keys = [idempotency_key(one, "act", 0, "note") for one in (cycle, *others)]

@@ -289,7 +289,7 @@ def test_memory_and_records_hold_no_personal_data():
             return agent.memory, await store.find("cycle"), await store.find("memory")
 
     memory, cycles, stored = run(main())
-    assert acted == ["m.lopez@telco-mail.net"]  # what is done is done with what was meant
+    assert acted == ["m.lopez@telco-mail.net"]  # actions get the real value
     assert memory.of("recentActions")
     assert memory.of("patterns")
     assert memory.of("feedbackHistory")
@@ -339,8 +339,8 @@ def replace_reflect(stages):
     return stages.model_copy(update={"reflect": None})
 
 
-class UntoldError(Exception):
-    """An error that can't be told."""
+class UnreadableError(Exception):
+    """An error whose message can't be read."""
 
     def __str__(self):
         raise ValueError(self)
@@ -349,13 +349,13 @@ class UntoldError(Exception):
 @pytest.mark.parametrize("where", ["look", "lower", "think"])
 def test_an_error_without_a_readable_message_is_a_failure(where):
     def fails(**given):
-        raise UntoldError
+        raise UnreadableError
 
     world = World()
     setattr(world, where, fails)
     result = run(monitor(world).run_cycle())
     assert len(result.metrics.failures) == 1
-    assert "UntoldError: (its message can't be read)" in result.metrics.failures[0]
+    assert "UnreadableError: (its message can't be read)" in result.metrics.failures[0]
     assert result.state["derivedData"]["learnings"] == {"newPatterns": []}
 
 
@@ -479,7 +479,7 @@ def test_a_signal_stops_all_agents_of_a_process():
             asyncio.ensure_future(agent.run_forever(cycles))
             for agent, cycles in zip(agents, (1, 2, None), strict=True)
         ]
-        await asyncio.wait(going[:2])  # those that end before leave the signals to the others
+        await asyncio.wait(going[:2])  # an agent that ends leaves the signals to the others
         another = asyncio.ensure_future(agents[0].run_forever())
         await asyncio.sleep(0.1)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -518,7 +518,7 @@ def test_an_untaken_message_does_not_start_cycle_after_cycle():
 
     async def main():
         begun = [await begins(), await begins()]
-        newest[0] = "m2"  # another one, or one that is left when the newest were taken
+        newest[0] = "m2"  # a new one, or an older one that was not taken
         begun += [await begins(), await begins()]
         now[0] += RETRIGGER_AFTER
         return [*begun, await begins(), await begins()]

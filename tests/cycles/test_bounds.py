@@ -39,7 +39,7 @@ def test_nothing_grows_with_the_number_of_cycles():
         "feedbackHistory": 200,
         "patterns": 7 * 24 + 1,
     }
-    # What is done with is deleted in bundles of 100 records.
+    # Obsolete records are deleted 100 at a time.
     assert kinds["memory"] == 1
     assert kinds["cycle"] + kinds["feedback"] + kinds["step"] <= 50 + 100 + 10
     assert min(seconds[-50:]) <= 1.5 * min(seconds[200:250]), median(seconds)

@@ -1,4 +1,4 @@
-"""The pages of agents in a real browser, with agents that really go round meanwhile."""
+"""The pages of agents in a real browser, while agents run."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from support.kept_agents import went_round
+from support.kept_agents import ran_cycles
 from support.monitor import World
 
 TESTS = Path(__file__).parents[1]
@@ -42,15 +42,15 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project with an agent that went round, and one of a hostile name that fails."""
+    """A project with an agent that has run, and one with a hostile name that fails."""
     folder = tmp_path_factory.mktemp("a_project_whose_name_is_longer_than_a_narrow_window_is_wide")
     (folder / "redraft.toml").touch()
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         patched.setenv("REDRAFT_HOME", ".redraft")
-        asyncio.run(went_round(6))
-        asyncio.run(went_round(2, HOSTILE, world=World(-1)))
-        asyncio.run(went_round(2, LONG, world=World(ValueError(LONG * 9))))
+        asyncio.run(ran_cycles(6))
+        asyncio.run(ran_cycles(2, HOSTILE, world=World(-1)))
+        asyncio.run(ran_cycles(2, LONG, world=World(ValueError(LONG * 9))))
     return folder
 
 
@@ -77,7 +77,7 @@ def waits(project, name):
 
 
 def remembered(project, agent):
-    """Return what the command says that an agent remembers."""
+    """Return what `redraft cycle memory` shows."""
     command = [sys.executable, "-m", "redraft", "cycle", "memory", agent, "--json"]
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
     told = subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True).stdout

@@ -1,6 +1,6 @@
 # ruff: noqa: E501 (a table: a case a line where it fits)
 
-"""What is wrong with an agent is said by file, line, stage, substage and key, before anything is spent."""
+"""Errors in agent files have file, line, stage, substage and key, and are raised before anything is spent."""
 
 import pytest
 
@@ -116,7 +116,7 @@ FILES = {
     "an unknown method": (stage("sense", "type: api\nname: s\nconfig: {url: x, method: FETCH}"), 7, "sense", "s", "config.method", "got 'FETCH'"),
     "a delimiter of two": (stage("sense", "type: csv\nname: s\nconfig: {path: x, delimiter: ';;'}"), 7, "sense", "s", "config.delimiter", "got ';;'"),
     "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),
-    # what asks a model
+    # prompts
     "an analysis of nothing": (stage("reason", "type: analyze\nname: a"), 5, "reason", "a", None, "'analyze' needs a 'prompt', or in its config 'rules' or a 'function'"),
     "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it needs a 'function', but none is given"),
     "an evaluation of nothing": (stage("actuate", "type: evaluate\nname: a"), 5, "actuate", "a", None, "'checks' or a 'function'"),
@@ -147,7 +147,7 @@ FILES = {
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
     "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "unknown name 'nobody'"),
     "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "unknown name 'nobody'"),
-    # variables of the environment
+    # environment variables
     "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls can read it"),
     "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls can read it"),
     "a variable that is not listed": ("env: [KEY]\n" + stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ env.KEI }}'}}"), 8, "sense", "s", "config.headers.a", "'KEI' is not listed under 'env'"),
@@ -165,7 +165,7 @@ FILES = {
     "authorizing before the plan": (stage("reason", "type: authorize\nname: g", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "must come after 'plan'"),
     "an unknown mode": (stage("reason", "type: authorize\nname: g\nconfig: {mode: manual}"), 7, "reason", "g", "config.mode", "got 'manual'"),
     "a default that is none": (stage("reason", "type: authorize\nname: g\nconfig: {default: modify}"), 7, "reason", "g", "config.default", "got 'modify'"),
-    # what is remembered
+    # memory
     "a key outside the memory": (stage("reflect", UPDATE + "    patterns: {maxItems: 5}"), 9, "reflect", "u", "config.retention.patterns", "a memory key such as 'memory.patterns', got 'patterns'"),
     "a key within a key": (stage("reflect", UPDATE + "    memory.a.b: {maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.a.b", "got 'memory.a.b'"),
     "a policy without its number": (stage("reflect", UPDATE + "    memory.patterns: {policy: max_items}"), 9, "reflect", "u", "config.retention.memory.patterns", "the policy 'max_items' needs 'maxItems'"),

@@ -45,7 +45,7 @@ def _hidden():
 
 @pytest.fixture(autouse=True)
 def _no_agents_of_other_tests(monkeypatch):
-    """Forget the agents that live in this process: what other tests left of them is seen from here, too."""
+    """Hide agents that other tests left in this process."""
     monkeypatch.setattr("redraft.cycles.storage._in_process", WeakValueDictionary())
 
 

@@ -411,7 +411,7 @@ def test_only_prompts_of_reason_record_what_they_showed():
     assert cycle.rendered == {"i1", "i4"}
 
 
-# HTTP: what a server may do without doing harm
+# HTTP, with hostile servers
 
 
 BIG = 10_000_001

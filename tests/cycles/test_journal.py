@@ -10,7 +10,7 @@ from support.monitor import monitor, run
 
 
 class Gate(MemoryStore):
-    """A store whose writes end when a test says so, or after a while."""
+    """A store whose writes end on request, or after a delay."""
 
     def __init__(self, *, delay=None):
         super().__init__()
@@ -26,12 +26,12 @@ class Gate(MemoryStore):
 
     @property
     def steps(self):
-        """The names of the steps that are written."""
+        """The names of the steps that were written."""
         return [step["name"] for step in self._written["steps"].values()]
 
     @property
     def cycle(self):
-        """The number of the cycle whose steps they are."""
+        """The number of the cycle that wrote them."""
         return self._written["cycle"]
 
     @property

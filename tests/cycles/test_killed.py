@@ -1,4 +1,4 @@
-"""Processes that are really killed in the middle of a cycle."""
+"""Processes that are killed in the middle of a cycle."""
 
 import json
 import os
@@ -121,12 +121,12 @@ def program(tmp_path):
 
     yield start
     for process in started:
-        process.kill()  # also one that is stopped
+        process.kill()  # also if it is stopped
         process.communicate()
 
 
 def reached(process, folder):
-    """Wait until a program is where it was told to stop."""
+    """Wait until a program has reached the point where it stops."""
     deadline = time.monotonic() + 60
     while not (folder / "reached").exists():
         assert time.monotonic() < deadline
@@ -178,7 +178,7 @@ def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_pat
     number = json.loads(out)["number"]
     done = [one["what"] for one in done_in(tmp_path)]
     under_way = at.partition(":")[0]
-    # What is looked at may be looked at again; of all else only what was under way.
+    # Sources may be read again; of all else, only the step under way is repeated.
     assert [done.count(what) for what in ORDER[1:]] == [number + (what == under_way) for what in ORDER[1:]]
     keys = [(one["what"], one["key"]) for one in done_in(tmp_path) if "key" in one]
     assert (len(set(keys)), err) == (2 * number, "")
@@ -193,7 +193,7 @@ def test_a_process_that_wakes_up_after_a_takeover_does_nothing(
     paused = program("first:2", "3", CYCLES=4, **where)
     reached(paused, tmp_path)
     paused.send_signal(signal.SIGSTOP)
-    time.sleep(1.2)  # its lease is over
+    time.sleep(1.2)  # until its lease has expired
     out, err = program(CYCLES=3, **where).communicate(timeout=60)
     assert (json.loads(out)["number"], err) == (4, "")
     before = postgres.ask("SELECT kind, key, data FROM redraft_agent_records WHERE kind <> 'lease'")
@@ -254,7 +254,7 @@ def test_a_process_that_wakes_up_between_cycles_continues_from_the_other(program
     first, second = program(), program()
     assert cycle(first)[1:] == ("cycle 1 2", 2)
     first.send_signal(signal.SIGSTOP)
-    time.sleep(1.2)  # its lease is over
+    time.sleep(1.2)  # until its lease has expired
     assert cycle(second)[1:] == ("cycle 2 4", 2)
     first.send_signal(signal.SIGCONT)
     what, said, actions = cycle(first)
@@ -336,7 +336,7 @@ def test_repeated_kills_repeat_no_action_and_lose_no_cycle(program, tmp_path):
     seen, last = set(), ("begins",)
     for now in map(tuple, done):
         if now[0] in ("first", "second"):
-            # Only the action that was under way, the last thing that the killed process did, comes twice.
+            # Only the action that was under way, the last one of the killed process, is repeated.
             assert now not in seen or last == ("begins", now)
             seen.add(now)
         if now[0] != "begins":

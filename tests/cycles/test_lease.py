@@ -139,7 +139,7 @@ def test_an_outage_does_not_change_the_holder():
         store.is_away = True
         await first.release()
         store.is_away = False
-        await lease(store).acquire()  # in the process that let go of it, nobody has it
+        await lease(store).acquire()  # within the process that released it, it is free
 
     asyncio.run(main())
 
@@ -162,8 +162,8 @@ def test_a_paused_holder_learns_that_it_lost_the_lease():
     asyncio.run(main())
 
 
-async def stood_still(first, store):
-    """Let a holder stand still until its lease is over, and another one take it, run, and end."""
+async def paused_holder(first, store):
+    """Return a holder that was paused until another one had acquired the lease, run and ended."""
     first._renewing.cancel()
     await asyncio.sleep(0.25)
     second = lease(store)
@@ -182,7 +182,7 @@ def test_a_paused_holder_neither_acts_nor_writes(fences, does):
         await first.acquire()
         await first.check()
         await first.write([Record("memory", "memory", {"by": "first"})])
-        await stood_still(first, store)
+        await paused_holder(first, store)
         doing = (
             first.write([Record("memory", "memory", {"by": "first"})])
             if does == "write"
@@ -203,7 +203,7 @@ def test_a_paused_holder_neither_acts_nor_writes(fences, does):
 
 
 class Unfenced:
-    """A user's own store: the verbs of the protocol, and no more."""
+    """A user's own store, with only the methods of the protocol."""
 
     def __init__(self):
         self._store = MemoryStore()
@@ -289,7 +289,7 @@ def test_a_check_waits_for_the_renewal_under_way():
         store = Distant()
         paused, other = lease(store, duration=0.3), lease(store)
         await paused.acquire()
-        paused._renewing.cancel()  # as a process that stands still
+        paused._renewing.cancel()  # as in a process that is paused
         await store.put(Record(LEASE, LEASE, {**(await store.get(LEASE, LEASE)).data, "is_free": True}))
         await other.acquire()
         await asyncio.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Agents on a real PostgreSQL server that stops, dies, hangs, is away at the start, and comes back."""
+"""Agents on a real PostgreSQL server that is stopped, killed, hangs, or is down at the start."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ def server(own_postgres):
 
 
 class Agent:
-    """Save what a cycle does, and measure how long the cycle had to wait for it."""
+    """Save what a cycle does, and measure how long the cycle waits for that."""
 
     def __init__(self, storage, name):
         self.name = name
@@ -78,8 +78,8 @@ class Agent:
             await self.cycle()
 
 
-async def all_is_there(storage, agents, cycles=CYCLES):
-    """Check that the memory after each cycle of each agent can be told, in order."""
+async def assert_history_is_complete(storage, agents, cycles=CYCLES):
+    """Check that the memory after each cycle of each agent can be reconstructed."""
     for agent in agents:
         store = storage.store_for(agent.name)
         found = await store.find("cycle", newest_first=True)
@@ -90,13 +90,13 @@ async def all_is_there(storage, agents, cycles=CYCLES):
 
 
 def by_agent(caplog, level, text):
-    """Return how often each agent said something."""
+    """Return how often each agent logged a text."""
     lines = [record.getMessage() for record in caplog.records if record.levelno == level]
     return Counter(line.split("'")[1] for line in lines if text in line)
 
 
-async def all_say_it_is_back(caplog, times):
-    """Wait until each agent has said so: an outage that comes before is to an agent still the one before."""
+async def all_noticed_it_is_back(caplog, times):
+    """Wait until each agent has noticed the end of the outage; else the next one is the same to it."""
     async with asyncio.timeout(20):
         while by_agent(caplog, logging.INFO, "is reachable again").total() < AGENTS * times:  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.05)
@@ -116,15 +116,15 @@ async def are_back(agents):
 
 @pytest.fixture(autouse=True)
 def _heard(caplog):
-    """Hear all that is said, and leave the network without a storage."""
+    """Capture all log messages, and leave the network without a storage."""
     caplog.set_level(logging.INFO, "redraft")
     yield
-    if (storage := storage_of()) is not None:  # of a test that failed
+    if (storage := storage_of()) is not None:  # left by a test that failed
         asyncio.run(storage.aclose())
 
 
-def are_short(waits):
-    """Check what an outage costs a cycle; waiting for a dead server would take seconds."""
+def assert_short(waits):
+    """Check that no cycle waits for a dead server, which would take seconds."""
     usual = [wait for wait, is_away in waits if not is_away]
     away = [wait for wait, is_away in waits if is_away]
     assert len(away) > AGENTS
@@ -167,8 +167,8 @@ def cycle_agent(name, storage):
     return CycleAgent(spec, functions=functions, storage=storage)
 
 
-async def cycles_are_there(storage, name):
-    """Check that the memory after each cycle of an agent can be told, in order."""
+async def assert_cycles_are_complete(storage, name):
+    """Check that the memory after each cycle of an agent can be reconstructed."""
     store = storage.store_for(name)
     cycles = await store.find("cycle")
     assert [record.data["number"] for record in cycles] == [*range(1, CYCLES + 1)]
@@ -206,20 +206,20 @@ def test_the_server_is_stopped_and_killed_during_200_cycles_of_20_agents(server,
         outages = ((50, 90, signal.SIGINT), (130, 160, signal.SIGKILL))
         for earlier, (begins, ends, how) in enumerate(outages):
             await all_go_round(begins)
-            await all_say_it_is_back(caplog, earlier)
+            await all_noticed_it_is_back(caplog, earlier)
             stopping = asyncio.create_task(asyncio.to_thread(server.stop, how))
             await all_go_round(ends, is_away=True)
             await stopping
-            server.start()  # not in a thread: it ends with the one that starts it
+            server.start()  # not in a thread: the server would end with it
         await all_go_round(CYCLES)
         await asyncio.gather(*(agent.aclose() for agent in agents))
         for agent in agents:
-            await cycles_are_there(storage, agent.name)
+            await assert_cycles_are_complete(storage, agent.name)
         again = cycle_agent("agent 7", storage)
         assert (await again.run_cycle()).number == CYCLES + 1
         await again.aclose()
         await storage.aclose()
-        are_short(waits)
+        assert_short(waits)
 
     asyncio.run(main())
     each_said(caplog, 2)
@@ -244,10 +244,10 @@ def test_a_hanging_server_stops_no_cycle(server, place, caplog):
         await are_back(agents)
         await asyncio.gather(*(agent.cycles(cycles + 40) for agent in agents))
         await asyncio.gather(*(agent.write_behind.flush() for agent in agents))
-        await all_is_there(storage, agents, cycles + 40)
+        await assert_history_is_complete(storage, agents, cycles + 40)
         await asyncio.gather(*(agent.write_behind.aclose() for agent in agents))
         await storage.aclose()
-        are_short([wait for agent in agents for wait in agent.waits])
+        assert_short([wait for agent in agents for wait in agent.waits])
 
     asyncio.run(main())
     each_said(caplog, 1)

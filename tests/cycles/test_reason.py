@@ -376,7 +376,7 @@ def test_conditional_actions_are_governed():
     assert [one["action"] for one in cycle.state.derived_data["plan"]["actions"]] == ["buy", "stop", "tell"]
     assert governance["approved"] == ["7-2"]
     found = [(one["constraint"], one["action"]) for one in governance["violations"]]
-    assert found == [("cheap", "buy"), ("cheap", "tell"), ("quiet", "tell")]  # `tell` has no cost to judge
+    assert found == [("cheap", "buy"), ("cheap", "tell"), ("quiet", "tell")]  # `tell` has no cost
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from support.properties import given, some
 
 
 def alike(one, other):
-    """Say whether two memories are the same, but for keys without items."""
+    """Return whether two memories are equal, ignoring keys without items."""
     kept = [{key: list(items) for key, items in each.items.items() if items} for each in (one, other)]
     return kept[0] == kept[1] and one.cycle == other.cycle
 
@@ -127,7 +127,7 @@ LEARNED = some.fixed_dictionaries(
 )
 
 
-def lived(learnings, clocks=()):
+def run_cycles(learnings, clocks=()):
     """Return the memories after each of several cycles, the first before any, and the cycles' records."""
     memories, records = [Memory()], []
     for number, learned in enumerate(learnings, 1):
@@ -142,7 +142,7 @@ def lived(learnings, clocks=()):
 
 @given(some.lists(LEARNED, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
 def test_every_earlier_memory_can_be_reconstructed(learnings, clocks):
-    memories, records = lived(learnings, clocks)
+    memories, records = run_cycles(learnings, clocks)
     for number, memory in enumerate(memories):
         found = memory_at(memories[-1], reversed(records), number)
         assert found.cycle == number

@@ -783,7 +783,7 @@ def test_retention_is_idempotent(items, retention, now):
 
 @given(ITEMS, some.lists(CLOCKS, min_size=1, max_size=8), some.integers(0, 2 * DAY))
 def test_a_clock_that_went_back_drops_nothing_more(items, clocks, ttl):
-    """However the clock jumps, what is left is what the latest time that it told leaves."""
+    """However the clock jumps, the latest time that it showed decides what is left."""
     left = items
     for now in clocks:
         left = retained(left, Retention(ttl_ms=ttl), now)

@@ -24,7 +24,7 @@ def project(tmp_path, monkeypatch):
 
 
 async def _status_of(name):
-    """Return how an agent stands. Agents of other tests may still be known to this process."""
+    """Return an agent's status and last cycle; this process may still know agents of other tests."""
     return next((one.status, one.last.number) for one in await Agents().all() if one.name == name)
 
 
@@ -34,7 +34,7 @@ def test_an_open_agent_closes_with_its_loop_and_continues_in_the_next(storage):
     for number in (1, 2, 3):
         assert run(agent.run_cycle()).number == number
         assert len(agent.memory.of("recentActions")) == number
-    another = monitor(storage=storage)  # no lease is in its way
+    another = monitor(storage=storage)  # no lease is left
     assert run(another.run_cycle()).number == (4 if storage else 1)
 
 
@@ -117,9 +117,9 @@ def test_a_cancelled_cycle_resumes_in_the_same_process(storage, ended_by):
         asyncio.run(agent.run_cycle())
     result = run(agent.run_cycle())
     assert result.status == "finished"
-    if storage:  # with a journal, nothing that was finished is done again
+    if storage:  # the journal repeats nothing that was finished
         assert (result.number, world.levels) == (1, [1])
-    else:  # without one it is another cycle, whose actions are others
+    else:  # without a journal it is a new cycle with new actions
         assert (result.number, world.levels, len(set(world.keys))) == (2, [1, 1], 2)
     assert run(_status_of("monitor")) == ("finished", result.number)
     assert [item["cycle"] for item in agent.memory.of("recentActions")] == [result.number] * 2

@@ -36,7 +36,7 @@ actuate:
 
 
 def joined(*stages):
-    """Return the substages of several printed examples of one stage, under its one heading."""
+    """Join the substages of several printed examples under one stage."""
     first, *others = stages
     return first + "".join(stage.partition("  substages:\n")[2] for stage in others)
 

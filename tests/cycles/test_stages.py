@@ -1,4 +1,4 @@
-"""A complete agent on real sources: what its stages pass on, and which secrets never leave it."""
+"""A complete agent with real sources: what its stages pass on, and that no secret leaves it."""
 
 # ruff: noqa: E501 (a line of the agent file is one line)
 import asyncio

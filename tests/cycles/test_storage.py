@@ -16,7 +16,7 @@ READ = "SELECT space, key, data FROM redraft_agent_records"
 
 @pytest.fixture
 def register():
-    """Make storages; close them in the end, so that no test sees those of another."""
+    """Create storages, and close them after the test, since each network has only one."""
     made = []
 
     def make(*arguments, **options):

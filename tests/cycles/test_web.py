@@ -25,7 +25,7 @@ from redraft.stores.base import Record
 from redraft.web.page import PageRequest
 from redraft.web.project import Project
 from support.dashboards import HOSTILE, Seen
-from support.kept_agents import project, visited, waiting, went_round
+from support.kept_agents import project, ran_cycles, visited, waiting
 from support.monitor import MONITOR, World
 
 __all__ = ["project"]
@@ -45,8 +45,8 @@ def test_the_empty_page_says_what_to_run(project):
 
 def test_lists_agents_with_their_status(project):
     async def main():
-        await went_round(2, "calm")
-        await went_round(1, "failing", world=World(-1))
+        await ran_cycles(2, "calm")
+        await ran_cycles(1, "failing", world=World(-1))
         async with visited() as client:
             return await client.get("/agents"), await client.get("/agents.json")
 
@@ -100,7 +100,7 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
             general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
             said = {"verdict": "approve", "cycle": "1", "action": "1-2"}
             await client.post("/agents/controlled/feedback", json=said)
-            for _ in range(100):  # between two verdicts it is under way for a moment
+            for _ in range(100):  # between two verdicts, the cycle runs for a moment
                 page = Seen((await client.get("/agents/controlled")).text)
                 if "Waiting for you" in page.words:
                     break
@@ -119,7 +119,7 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
 def test_hostile_names_are_escaped(project, name):
     async def main():
         learned = '{"newPatterns": ["<img src=x onerror=alert(1)>"], "insights": ["</script>"]}'
-        await went_round(2, name, replies=lambda request: learned)
+        await ran_cycles(2, name, replies=lambda request: learned)
         async with visited() as client:
             listed = await client.get("/agents")
             [link] = [one for one in Seen(listed.text).links if one.startswith("/agents/")]
@@ -141,7 +141,7 @@ def test_hostile_names_are_escaped(project, name):
 @pytest.mark.parametrize("path", ["/agents", "/agents.json", "/agents/monitor", "/agents/monitor.json"])
 def test_an_unreadable_store_is_reported(project, path):
     async def main():
-        await went_round(1)
+        await ran_cycles(1)
         async with visited() as client:
             for beside in (project / ".redraft").glob("redraft.db-*"):
                 beside.unlink()
@@ -173,7 +173,7 @@ def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, po
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", postgres.url)
 
     async def main():
-        await went_round(2, storage=None)
+        await ran_cycles(2, storage=None)
         async with visited() as client:
             said = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
             found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
@@ -201,10 +201,10 @@ def test_an_unreachable_long_term_storage_is_reported(project, monkeypatch):
 
 
 def seen(*paths, cycles=5, **given):
-    """Return what pages of an agent answer that has gone round."""
+    """Return the answers of an agent's pages after it has run."""
 
     async def main():
-        await went_round(cycles, **given)
+        await ran_cycles(cycles, **given)
         async with visited() as client:
             return [await client.get(path) for path in paths]
 
@@ -328,7 +328,7 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
 )
 def test_feedback_is_stored_or_rejected(project, fields, status, told):
     async def main():
-        await went_round(1)
+        await ran_cycles(1)
         async with visited() as client:
             answer = await client.post("/agents/monitor/feedback", json=fields)
             return (
@@ -376,8 +376,8 @@ def test_stored_secrets_are_withheld(project, monkeypatch):
     text = MONITOR.replace("as always", f"because of {secret}")
 
     async def main():
-        await went_round(2, text=text)
-        monkeypatch.setenv("MY_API_KEY", secret)  # known to whoever looks, not to who wrote it
+        await ran_cycles(2, text=text)
+        monkeypatch.setenv("MY_API_KEY", secret)  # known to the dashboard, unknown to the agent
         async with visited() as client:
             return [await client.get(path) for path in ("/agents/monitor", "/agents/monitor.json", "/agents")]
 

@@ -1,4 +1,4 @@
-"""Write-behind on a store that is slow, away, silent and back, and the spool that outlives the process."""
+"""Write-behind to a store that is slow, away or silent, and the spool."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from redraft.stores.memory import MemoryStore
 
 
 class Database(MemoryStore):
-    """A store that is away, slow or silent when a test says so; `writes` are the keys of each write."""
+    """A store that is away, slow or silent on request; `writes` has the keys of each write."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Database(MemoryStore):
 
     async def _answered(self):
         if self.is_away:
-            raise StoreError("nobody is there")
+            raise StoreError("connection refused")
         await asyncio.sleep(self.delay)
         await self.answers.wait()
 
@@ -67,18 +67,18 @@ def memory(*ids, cycle=1):
 
 
 def cycle(number, *ids):
-    """What a cycle saves: its record, and the memory with so many items."""
+    """Return what a cycle saves: its record, and the memory with these items."""
     return [memory(*ids, cycle=number), *changing(number)]
 
 
 def changing(number, *new):
-    """What a cycle saves where the memory is not written as a whole: its record, with the items it added."""
+    """Return the record of a cycle that added these items."""
     changes = tuple(MemoryChange("patterns", each, None, {"id": each}) for each in new)
     return [stored_cycle(CycleRecord(number, datetime.now(UTC), status="finished", changes=changes))]
 
 
-async def kept(store):
-    """Return the numbers of the cycles that are kept, and the ids of the memory."""
+async def stored(store):
+    """Return the numbers of the stored cycles, and the ids in the stored memory."""
     cycles = await store.find("cycle")
     found = await stored_memory(store)
     return [record.data["number"] for record in cycles], ids_of(found)
@@ -102,7 +102,7 @@ def _quick(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "redraft")
 
 
-def said(caplog, level):
+def logged(caplog, level):
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
@@ -112,7 +112,7 @@ def test_save_returns_when_the_records_are_written(caplog):
         write_behind = WriteBehind(store, "a")
         assert await write_behind.load() is None
         await write_behind.save(cycle(1, "x"))
-        assert await kept(store) == ([1], ["x"])
+        assert await stored(store) == ([1], ["x"])
         await write_behind.save(cycle(2, "x", "y"))
         assert store.writes == [["memory", "0000000001"], ["memory", "0000000002"]]
         await write_behind.aclose()
@@ -133,8 +133,8 @@ def test_save_does_not_wait_for_a_slow_store(caplog):
         for number in range(1, 6):
             await write_behind.save(cycle(number, "x"))
         await write_behind.flush()
-        assert (await kept(store))[0] == [1, 2, 3, 4, 5]
-        assert len(store.writes) < 5  # a save that waited for its own write would make five
+        assert (await stored(store))[0] == [1, 2, 3, 4, 5]
+        assert len(store.writes) < 5  # five if each save waited for its own write
         await write_behind.aclose()
 
     asyncio.run(main())
@@ -152,19 +152,19 @@ def test_an_outage_is_logged_once_and_loses_nothing(caplog):
             for number in range(2, 40):
                 await write_behind.save(cycle(number + 100 * outage, str(number)))
                 assert write_behind.is_away
-            await write_behind.flush()  # there is nothing to wait for
-            assert len(said(caplog, logging.WARNING)) == outage + 1
+            await write_behind.flush()  # returns at once
+            assert len(logged(caplog, logging.WARNING)) == outage + 1
             store.is_away = False
             await eventually(lambda: not write_behind.is_away)
-            assert await kept(store) == (
+            assert await stored(store) == (
                 sorted([*range(1, 40), *range(102, 140)][: 39 + 38 * outage]),
                 ["39"],
             )
         await write_behind.aclose()
 
     asyncio.run(main())
-    assert [("continues without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
-    assert [("is reachable again" in line) for line in said(caplog, logging.INFO)] == [True] * 2
+    assert [("continues without its store" in line) for line in logged(caplog, logging.WARNING)] == [True] * 2
+    assert [("is reachable again" in line) for line in logged(caplog, logging.INFO)] == [True] * 2
 
 
 def test_a_silent_store_counts_as_away(caplog):
@@ -178,17 +178,17 @@ def test_a_silent_store_counts_as_away(caplog):
             await write_behind.save(cycle(number, "x"))
             await asyncio.sleep(0.005)
         assert write_behind.is_away
-        assert perf_counter() - started < 30  # the store would never answer
+        assert perf_counter() - started < 30  # the store never answers
         store.answers.set()
         await eventually(lambda: not write_behind.is_away)
         await write_behind.flush()
-        assert (await kept(store))[0] == [*range(1, 40)]
-        assert store.writes[0] == ["memory", "0000000001"]  # it was not sent twice
+        assert (await stored(store))[0] == [*range(1, 40)]
+        assert store.writes[0] == ["memory", "0000000001"]  # written once
         await write_behind.aclose()
 
     asyncio.run(main())
-    assert [("has not answered for 0.1 s" in line) for line in said(caplog, logging.WARNING)] == [True]
-    assert len(said(caplog, logging.INFO)) == 1
+    assert [("has not answered for 0.1 s" in line) for line in logged(caplog, logging.WARNING)] == [True]
+    assert len(logged(caplog, logging.INFO)) == 1
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -210,22 +210,22 @@ def test_memory_from_an_outage_at_the_start_is_merged_later(caplog, silent):
         store.is_away = False
         store.answers.set()
         await eventually(lambda: not write_behind.is_away)
-        assert await kept(store) == ([7, 8], ["old", "both", "new"])
-        await write_behind.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
-        assert await kept(store) == ([7, 8, 9], ["old", "both", "new", "newer"])
+        assert await stored(store) == ([7, 8], ["old", "both", "new"])
+        await write_behind.save(cycle(number + 1, "new", "newer"))  # a cycle that began in the outage
+        assert await stored(store) == ([7, 8, 9], ["old", "both", "new", "newer"])
         assert write_behind.stored_number(number + 1) == 9
         met = write_behind.reconciliation()
         assert ids_of(met.memory) == ["old", "both"]
         assert met.number(number + 1) == 9
         assert write_behind.reconciliation() is None
-        await write_behind.save(cycle(10, "newest"))  # from here on, the agent knows
-        assert (await kept(store))[1] == ["newest"]
-        await write_behind.save(changing(number + 1, "late"))  # what a cycle of before still says
-        assert (await kept(store))[0] == [7, 8, 9, 10]
+        await write_behind.save(cycle(10, "newest"))  # from here on, the agent knows the final number
+        assert (await stored(store))[1] == ["newest"]
+        await write_behind.save(changing(number + 1, "late"))  # still under its provisional number
+        assert (await stored(store))[0] == [7, 8, 9, 10]
         await write_behind.aclose()
 
     asyncio.run(main())
-    assert len(said(caplog, logging.WARNING)) == len(said(caplog, logging.INFO)) == 1
+    assert len(logged(caplog, logging.WARNING)) == len(logged(caplog, logging.INFO)) == 1
 
 
 def test_memories_are_merged_by_the_ids_of_their_items():
@@ -244,18 +244,18 @@ def test_an_unstorable_record_is_dropped_and_blocks_nothing(caplog):
         await write_behind.load()
         await write_behind.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
         await write_behind.flush()
-        assert await kept(store) == ([], ["x"])
+        assert await stored(store) == ([], ["x"])
         store.is_away = True
         await write_behind.save([Record("cycle", "1", {"rate": math.nan})])
         await write_behind.save(cycle(2, "y"))
         store.is_away = False
         await eventually(lambda: not write_behind.is_away)
         await write_behind.flush()
-        assert await kept(store) == ([2], ["y"])
+        assert await stored(store) == ([2], ["y"])
         await write_behind.aclose()
 
     asyncio.run(main())
-    assert [("data['rate'] is nan" in line) for line in said(caplog, logging.ERROR)] == [True, True]
+    assert [("data['rate'] is nan" in line) for line in logged(caplog, logging.ERROR)] == [True, True]
 
 
 # The spool
@@ -275,7 +275,7 @@ def spool(tmp_path):
 
 
 async def die(write_behind):
-    """End as a process does that is killed: nothing more is written."""
+    """End like a process that is killed: write nothing more."""
     write_behind._writer.cancel()
     await asyncio.wait([write_behind._writer])
     write_behind._spool.close()
@@ -299,7 +299,7 @@ def test_the_next_process_writes_the_spool_first(spool, caplog):
         store.is_away = False
         last = WriteBehind(store, "a", spool())
         assert (await last.load()).cycle == 4
-        assert await kept(store) == ([1, 2, 3, 4], ["4"])
+        assert await stored(store) == ([1, 2, 3, 4], ["4"])
         assert last._spool.path.stat().st_size == 0
         await last.aclose()
 
@@ -319,7 +319,7 @@ def test_a_partial_memory_in_the_spool_is_merged(spool):
         again = WriteBehind(store, "a", spool())
         found = await again.load()
         assert (ids_of(found), found.cycle) == (["old", "new"], 1)
-        assert again.reconciliation() is None  # it is in what was loaded
+        assert again.reconciliation() is None  # the loaded memory is merged already
         await again.aclose()
 
     asyncio.run(main())
@@ -335,15 +335,15 @@ def test_a_spool_without_a_memory_keeps_the_stored_one(spool):
         await write_behind.save([stored_cycle(CycleRecord(2, datetime.now(UTC), status="failed"))])
         await die(write_behind)
         partial = WriteBehind(store, "a", spool())
-        assert await partial.load() is None  # nobody can know the memory before the second cycle
+        assert await partial.load() is None  # the memory before the second cycle is unknown
         await partial.save(cycle(PROVISIONAL + 1, "3"))
         store.is_away = False
         await eventually(lambda: not partial.is_away)
-        assert await kept(store) == ([1, 2, 3], ["1", "3"])
+        assert await stored(store) == ([1, 2, 3], ["1", "3"])
         assert ids_of(partial.reconciliation().memory) == ["1"]
         await partial.save(cycle(4, "1", "3", "4"))
         await partial.aclose()
-        assert await kept(store) == ([1, 2, 3, 4], ["1", "3", "4"])
+        assert await stored(store) == ([1, 2, 3, 4], ["1", "3", "4"])
 
     asyncio.run(main())
 
@@ -363,7 +363,7 @@ def test_a_second_start_in_an_outage_continues_after_the_spool(spool):
         store.is_away = False
         last = WriteBehind(store, "a", spool())
         assert ids_of(await last.load()) == ["p7-1", "p9-1"]
-        assert (await kept(store))[0] == [7, 8, 9]
+        assert (await stored(store))[0] == [7, 8, 9]
         await last.aclose()
 
     asyncio.run(main())
@@ -385,7 +385,7 @@ def test_a_spool_does_not_overwrite_a_later_process(spool, is_away_at_the_start)
         store.is_away = False
         lease = await store.get(LEASE, LEASE)
         await store.put(replace(lease, data={**lease.data, "until": "2020-01-01T00:00:00+00:00"}))
-        second = WriteBehind(store, "a", lease=Lease(store, "a"))  # on a machine without that spool
+        second = WriteBehind(store, "a", lease=Lease(store, "a"))  # another machine, without the spool
         await second.load()
         await second.save([memory("p1-1", "p2-1", cycle=2), *changing(2, "p2-1")])
         await second.aclose()
@@ -397,7 +397,7 @@ def test_a_spool_does_not_overwrite_a_later_process(spool, is_away_at_the_start)
             await third.save(cycle(PROVISIONAL + 1, *ids_of(found), f"p{PROVISIONAL + 1}-1"))
             store.is_away = False
             await eventually(lambda: not third.is_away)
-        numbers, found = await kept(store)
+        numbers, found = await stored(store)
         assert numbers == [1, 2, 3, 4, *([5] if is_away_at_the_start else [])]
         assert sorted(found) == [f"p{number}-1" for number in numbers]
         await third.aclose()
@@ -449,7 +449,7 @@ def test_unwritten_records_are_in_the_spool(spool, delay):
         store.delay = 0
         again = WriteBehind(store, "a", spool())
         await again.load()
-        assert await kept(store) == ([1, 2], ["2"])
+        assert await stored(store) == ([1, 2], ["2"])
         await again.aclose()
 
     asyncio.run(main())
@@ -464,7 +464,7 @@ def test_closing_writes_what_it_can(spool, caplog):
         await write_behind.save(cycle(1, "x"))
         store.is_away = False
         await write_behind.aclose()
-        assert (await kept(store))[0] == [1]
+        assert (await stored(store))[0] == [1]
         assert (await store.get(LEASE, LEASE)).data["is_free"]
         for own, where in ((None, "are lost"), (spool(), "a.jsonl for the next start")):
             store.is_away = False
@@ -520,11 +520,11 @@ def by_key(*records):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Open spools of one path; close them in the end."""
+    """Open spools at one path, and close them after the test."""
     made = []
 
     def open_one():
-        made.append(Spool(tmp_path / "kept" / "a.jsonl"))
+        made.append(Spool(tmp_path / "stored" / "a.jsonl"))
         return made[-1]
 
     yield open_one
@@ -564,7 +564,7 @@ def test_the_spool_has_the_generation_of_the_lease(opened):
     first = opened()
     first.read()
     first.add([note("a")], is_partial=False, generation=3)
-    first.add([note("b")], is_partial=True)  # when nobody could know
+    first.add([note("b")], is_partial=True)  # the stored memory was unknown
     first.close()
     assert opened().read()[2] == 3
 

@@ -18,7 +18,7 @@ from redraft.notes.learner import Learned
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from support.dashboards import HOSTILE, Seen, described, pages, put
-from support.kept_agents import project, visited, went_round
+from support.kept_agents import project, ran_cycles, visited
 from support.kept_runs import CALL, GONE
 from support.versions import history
 
@@ -174,8 +174,8 @@ def counted_rows(table):
 @pytest.mark.usefixtures("project")
 def test_spend_includes_the_cycles_of_agents():
     async def main():
-        await went_round(3)
-        await went_round(2, "other")
+        await ran_cycles(3)
+        await ran_cycles(2, "other")
         records = [one for name in ("monitor", "other") for one in await (await Agents().get(name)).cycles()]
         async with visited() as client:
             return (
@@ -204,7 +204,7 @@ def test_spend_grows_with_each_cycle_and_leaves_out_those_under_way():
         agents, counts = AgentList(), []
         for cycles in (12, 0, 2):
             if cycles:
-                await went_round(cycles)
+                await ran_cycles(cycles)
             agents.expire()
             counts.append(sum(used.runs for used in (await agents.spend())["monitor"].values()))
         async with await Agents().get("monitor") as handle:

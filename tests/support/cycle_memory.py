@@ -1,4 +1,4 @@
-"""Cycles under way and what is remembered, for the tests of the substages of Reflect."""
+"""Cycles and memory items for the tests of Reflect."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -68,5 +68,5 @@ def substages(spec, stage):
 
 
 def run(coroutine):
-    """Run a coroutine, with a bound on the time that a test may take."""
+    """Run a coroutine with a time limit."""
     return asyncio.run(asyncio.wait_for(coroutine, 20))

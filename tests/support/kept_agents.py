@@ -29,7 +29,7 @@ CONTROLLED = MONITOR.replace(
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project that stores its agents, and sees none of other tests."""
+    """A project that stores its agents, without those of other tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     monkeypatch.setattr(places, "_in_process", WeakValueDictionary())
@@ -38,7 +38,7 @@ def project(tmp_path, monkeypatch):
 
 
 def learning(cycle):
-    """Return what the model learns in a cycle: the fourth retires what the first learned."""
+    """Return what the model learns in a cycle; the fourth deprecates what the first one learned."""
     said = (
         f"{['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday'][cycle % 5]} has press {cycle * 37} idle"
     )
@@ -47,7 +47,7 @@ def learning(cycle):
     return json.dumps(found | ({"deprecatedPatterns": ["p1-1"]} if cycle == 4 else {}))
 
 
-async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replies=None, storage="project"):
+async def ran_cycles(cycles, name="monitor", *, world=None, text=MONITOR, replies=None, storage="project"):
     """Run an agent of this project for that many cycles."""
     count = iter(range(1, 1_000))
     replies = replies or (lambda request: learning(next(count)))
@@ -59,7 +59,7 @@ async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replie
 
 @asynccontextmanager
 async def waiting(name="controlled", world=None):
-    """Run an agent up to where it waits for a person; yields the task of its cycle."""
+    """Run an agent until it waits for a person; yield the task of its cycle."""
     waits = asyncio.Event()
     agent = monitor(
         world or World(9),
@@ -78,7 +78,7 @@ async def waiting(name="controlled", world=None):
 
 @asynccontextmanager
 async def visited():
-    """Yield a client of the project's pages for the event loop that agents run in."""
+    """Yield a client of the project's pages, in the event loop of the agents."""
     project = Project.here()
     transport = httpx.ASGITransport(app=dashboard(project), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://pages") as client:

@@ -79,7 +79,7 @@ class World:
 
 
 class Clock:
-    """A clock that moves only when told to."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -105,5 +105,5 @@ def monitor(world=None, *, text=MONITOR, replies=None, **given):
 
 
 def run(coroutine, seconds=20):
-    """Run a coroutine, with a bound on the time that a test may take."""
+    """Run a coroutine with a time limit."""
     return asyncio.run(asyncio.wait_for(coroutine, seconds))
