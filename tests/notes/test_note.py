@@ -6,7 +6,17 @@ import pytest
 
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
-from redraft.notes.note import TaskReflection, fill, fill_known, note_block, placeholders_of, plain, tokens_of
+from redraft.notes.note import (
+    Note,
+    NotedTask,
+    TaskReflection,
+    fill,
+    fill_known,
+    note_block,
+    placeholders_of,
+    plain,
+    tokens_of,
+)
 from redraft.types import Advice, Task, prompt_of
 
 TASK = Task("Research {topic} and write a summary report", "A structured report")
@@ -47,7 +57,7 @@ def prompt(reflection, task=TASK, inputs=None):
     return prompt_of(asked, [Advice(block, "notes", is_note=True)])
 
 
-def test_the_prompt_is_the_documented_one():
+def test_the_prompt_is_as_documented():
     reflection = TaskReflection(
         "Research {topic}; name at least three sources.",
         "A report of three sections.",
@@ -59,7 +69,7 @@ def test_the_prompt_is_the_documented_one():
     assert tokens_of(block) == estimate_tokens(block)
 
 
-def test_empty_lists_have_no_heading_and_blank_texts_are_the_originals():
+def test_empty_lists_have_no_heading_and_blank_texts_fall_back_to_the_task():
     block = note_block(TaskReflection(" ", "", (), (" ",)), TASK, {"topic": "tides"})
     assert block.endswith(
         "### Refined Instructions\nResearch tides and write a summary report\n\n"
@@ -108,14 +118,14 @@ STARTS = re.compile(r"[^\S\n]{0,3}(?:#|```|~~~|<!--|<h|[-=*_─—][-=*_─—\s
 
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_no_text_ends_the_block_or_begins_a_part(text, place):
+def test_no_text_can_end_the_block_or_start_a_section(text, place):
     parts = ["d", "e", ("o",), ("s",)]
     parts[place] = text if place < 2 else (text,)
     calm = ["d", "e", ("o",), ("s",)]
     assert structure(prompt(TaskReflection(*parts))) == structure(prompt(TaskReflection(*calm)))
 
 
-def test_input_values_are_contained_too():
+def test_input_values_cannot_break_out_of_the_block():
     told = TaskReflection("About {topic}", "e", ("o",), ("s",))
     task = Task("About {topic}", "e")
     hostile, calm = (
@@ -132,13 +142,13 @@ def test_an_item_that_is_only_a_rule_is_dropped():
     assert "Observations" not in note_block(TaskReflection("d", "e", ("---", " - - -\n***")), TASK, {})
 
 
-def test_plain_text_is_not_changed():
+def test_harmless_markdown_is_unchanged():
     text = '**Bold** first\n- item\n* item\n1. one\n    # code\n{\n  "a": {}\n}\n_so_ it > is\n-5 degrees'
     assert f"\n{text}\n" in note_block(TaskReflection(text, "e"), Task("d", "e"), {})
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_random_texts_keep_the_blocks_structure(seed):
+def test_random_texts_keep_the_structure_of_the_block(seed):
     random = Random(seed)  # noqa: S311 (no secret)
     signs = ["<!--", "{topic}", *"#-=`~* \t\n\ra\u200b\u2028\u00a0"]
     texts = ["".join(random.choice(signs) for _ in range(random.randrange(40))) + "z" for _ in range(4)]
@@ -158,7 +168,7 @@ def test_random_texts_keep_the_blocks_structure(seed):
     ],
     ids=lambda text: ascii(text[:6]),
 )
-def test_a_long_text_takes_no_long_time(text):
+def test_note_block_takes_linear_time(text):
     assert note_block(TaskReflection(text, text), TASK, {}).endswith("\n\n---")
 
 
@@ -192,7 +202,7 @@ def test_invisible_characters_are_removed(text, seen):
 @pytest.mark.parametrize(
     "text", ["\u200d" * 300_000, "é\u200d" * 150_000, "\r" * 300_000, "\ud800" * 300_000]
 )
-def test_a_long_text_takes_no_long_time_plain(text):
+def test_plain_takes_linear_time(text):
     assert "\ud800" not in plain(text)
 
 
@@ -224,7 +234,7 @@ class Point:
         ("{²}", (), None),
     ],
 )
-def test_a_name_in_braces_is_a_placeholder(text, names, filled):
+def test_an_identifier_in_braces_is_a_placeholder(text, names, filled):
     inputs = {"x": "{y}", "y": 2, "été": "summer"}
     assert placeholders_of(text) == names
     assert fill(text, inputs) == fill_known(text, inputs) == (text if filled is None else filled)
@@ -234,11 +244,11 @@ def test_a_name_in_braces_is_a_placeholder(text, names, filled):
     ("value", "text"),
     [("a text", "a text"), (3, "3"), (None, "null"), ([1], "[\n  1\n]"), (Point(1), '{\n  "x": 1\n}')],
 )
-def test_a_value_goes_in_as_text(value, text):
+def test_values_are_inserted_as_text_or_json(value, text):
     assert fill("<{it}>", {"it": value}) == f"<{text}>"
 
 
-def test_a_missing_input_is_named_with_what_to_write():
+def test_fill_names_a_missing_input_and_says_what_to_write():
     with pytest.raises(ConfigError) as caught:
         fill("Research {topic}", {"topics": 1}, "the research")
     for part in ("'the research'", "{topic}", "did you mean 'topics'", 'inputs={"topic": ...}', "{{topic}}"):
@@ -247,7 +257,7 @@ def test_a_missing_input_is_named_with_what_to_write():
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_any_text_is_filled_as_its_parts_say(seed):
+def test_filling_a_text_equals_filling_its_parts(seed):
     random = Random(seed)  # noqa: S311 (no secret)
     parts = [
         ("{a}", "A{b}"),
@@ -263,7 +273,7 @@ def test_any_text_is_filled_as_its_parts_say(seed):
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_only_braces_around_names_are_filled_in(seed):
+def test_only_placeholders_are_replaced(seed):
     random = Random(seed)  # noqa: S311 (no secret)
     text = "".join(random.choice('{}ab \n"é1') for _ in range(200))
     kept = fill(text, dict.fromkeys(placeholders_of(text), ""))
@@ -279,5 +289,58 @@ def _without_names(text):
 
 
 @pytest.mark.parametrize("text", ["{" * 300_000, "{a" * 150_000, "{" * 150_000 + "}" * 150_000])
-def test_braces_without_end_take_no_long_time(text):
+def test_unbalanced_braces_take_linear_time(text):
     assert placeholders_of(text) == ()
+
+
+# The state of the notes on a task.
+
+
+def note(version, based_on=None):
+    return Note(version, TaskReflection.of_first_run("So.", ""), based_on=based_on)
+
+
+def noted(run_count, in_force, **fields):
+    return NotedTask("id", "Write.", run_count=run_count, in_force=in_force, **fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "new", "held", "count", "in_force"),
+    [
+        pytest.param(noted(0, None), note(1), False, 1, 1, id="first"),
+        pytest.param(noted(4, 4), note(5, 4), False, 5, 5, id="next"),
+        pytest.param(noted(4, 4), note(5, 1), False, 5, 5, id="run began long before"),
+        pytest.param(noted(6, 6), note(5, 4), False, 6, 6, id="overtaken by a newer one"),
+        pytest.param(noted(4, 2), note(5, 2), True, 5, 2, id="held by a trial"),
+        pytest.param(noted(4, 4, off=True), note(5), False, 5, 4, id="notes are off"),
+        pytest.param(noted(7, 2, since=8), note(8, 7), False, 8, 2, id="based on a rolled-back version"),
+        pytest.param(noted(8, 2, since=8), note(9, 2), False, 9, 9, id="based on the restored version"),
+        pytest.param(noted(9, 9, since=8), note(10, 8), False, 10, 10, id="based on the present line"),
+        pytest.param(noted(9, 9, since=8), note(10), False, 10, 9, id="run without a note after a rollback"),
+    ],
+)
+def test_with_revision_counts_a_note_and_puts_it_in_force_if_it_may(before, new, held, count, in_force):
+    after = before.with_revision(new, held=held)
+    assert (after.run_count, after.in_force) == (count, in_force)
+
+
+def test_rolled_back_starts_a_new_line_of_notes():
+    after = noted(7, 7).rolled_back(2)
+    state = (after.in_force, after.off, after.since, after.why_off)
+    assert state == (2, False, 8, "rolled back from version 7")
+    assert after.with_revision(note(8, 2)).why_off == ""
+    off = noted(7, 7).rolled_back(None, "it hurt")
+    assert (off.in_force, off.off, off.since, off.why_off) == (None, True, 8, "it hurt")
+
+
+def test_rolled_back_rejects_an_unknown_version():
+    with pytest.raises(ConfigError, match=r"no version 2 of the notes on this task; expected 1 to 1\."):
+        noted(1, 1).rolled_back(2)
+
+
+def test_switched_off_and_on_again_restores_the_note_in_force():
+    off = noted(7, 3).switched(off=True)
+    assert (off.off, off.why_off) == (True, "switched off")
+    assert off.switched(off=False) == noted(7, 3)
+    assert noted(7, None, off=True).switched(off=False).in_force == 7
+    assert noted(0, None, off=True).switched(off=False).in_force is None

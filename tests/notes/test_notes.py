@@ -33,7 +33,7 @@ def test_a_version_is_named_by_number_or_role(wanted, version):
 
 @pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
 def test_unknown_versions_are_refused(wanted):
-    with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
+    with pytest.raises(ConfigError, match="expected 1 to 4, first, last or now"):
         find_version(notes().noted, wanted)
 
 

@@ -12,12 +12,8 @@ from redraft.notes.store import (
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
-    checked_version,
     notebook_of,
     project_notes,
-    rolled_back,
-    switched,
-    with_revision,
 )
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import Trial, arm_of
@@ -29,20 +25,20 @@ TOKENS = 100
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def said(text, **fields):
+def reflection(text, **fields):
     return TaskReflection(text, "A short report.", ("It was long.",), ("Say less.",), START, **fields)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def notes(request, tmp_path):
     if request.param == "memory":
-        made = InMemoryReflectionStore()
+        store = InMemoryReflectionStore()
     elif request.param == "sqlite":
-        made = SqliteReflectionStore(tmp_path / "redraft.db")
+        store = SqliteReflectionStore(tmp_path / "redraft.db")
     else:
-        made = PostgresReflectionStore(request.getfixturevalue("postgres").url)
-    yield made
-    asyncio.run(made.aclose())
+        store = PostgresReflectionStore(request.getfixturevalue("postgres").url)
+    yield store
+    asyncio.run(store.aclose())
 
 
 def use(number, version=None, arm="note", score=None):
@@ -50,7 +46,7 @@ def use(number, version=None, arm="note", score=None):
 
 
 async def append(notes, text, run_id="", based_on=None, **options):
-    note, _ = await notes.append(TASK, said(text), run_id=run_id, based_on=based_on, **options)
+    note, _ = await notes.append(TASK, reflection(text), run_id=run_id, based_on=based_on, **options)
     return note.version
 
 
@@ -59,42 +55,42 @@ async def in_force(notes):
     return None if note is None else note.version
 
 
-def test_the_two_methods_of_the_specification(notes):
+def test_store_replaces_the_reflection_that_retrieve_returns(notes):
     async def main():
         assert await notes.retrieve("a") is None
-        first, later = said("one", run_count=3), said("two \ud800 \x00", run_count=4)
+        first, later = reflection("one", run_count=3), reflection("two \ud800 \x00", run_count=4)
         await notes.store("a", first)
         assert await notes.retrieve("a") == first
         await notes.store("a", later)
         assert await notes.retrieve("a") == later
-        await notes.store("a/00000001", first)  # an identity of one's own stays apart, whatever it holds
+        await notes.store("a/00000001", first)  # a custom identity may contain a slash
         assert [note.reflection for note in await notes.revisions("a")] == [first, later]
         assert await notes.retrieve("b") is None
 
     asyncio.run(main())
 
 
-def test_every_run_makes_a_revision_and_the_store_counts_them(notes):
+def test_append_stores_a_revision_for_each_run(notes):
     async def main():
-        assert await notes.append(TASK, said("one", run_count=7), run_id="r1", name="report") == (
-            Note(1, said("one"), "r1", None, tokens=TOKENS),
+        assert await notes.append(TASK, reflection("one", run_count=7), run_id="r1", name="report") == (
+            Note(1, reflection("one"), "r1", None, tokens=TOKENS),
             True,
         )
-        second, is_first = await notes.append(TASK, said("two"), run_id="r2", based_on=1)
+        second, is_first = await notes.append(TASK, reflection("two"), run_id="r2", based_on=1)
         assert (second.reflection.run_count, second.based_on, is_first) == (2, 1, False)
-        assert await notes.retrieve(IDENTITY) == said("two", run_count=2)
-        assert await notes.revision(IDENTITY, 1) == Note(1, said("one"), "r1", None, tokens=TOKENS)
+        assert await notes.retrieve(IDENTITY) == reflection("two", run_count=2)
+        assert await notes.revision(IDENTITY, 1) == Note(1, reflection("one"), "r1", None, tokens=TOKENS)
         assert await notes.revision(IDENTITY, 3) is None
         assert [note.version for note in await notes.revisions(IDENTITY)] == [1, 2]
-        stands = NotedTask(IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2)
-        assert await notes.noted(IDENTITY) == stands
-        assert await notes.tasks() == [stands]
+        expected = NotedTask(IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2)
+        assert await notes.noted(IDENTITY) == expected
+        assert await notes.tasks() == [expected]
         assert await notes.noted("another") is None
 
     asyncio.run(main())
 
 
-def test_the_note_in_force_is_what_one_read_gives(monkeypatch):
+def test_current_reads_one_record_whatever_changed_before(monkeypatch):
     async def main():
         notes, reads = InMemoryReflectionStore(), []
         monkeypatch.setattr(notes, "_store", Watched(notes._store, reads))
@@ -108,7 +104,7 @@ def test_the_note_in_force_is_what_one_read_gives(monkeypatch):
             (None, notes.rollback(IDENTITY, None)),
             (3, notes.switch(IDENTITY, off=False)),
             (4, append(notes, "four", "four", 3)),
-            (5, notes.store(IDENTITY, said("five", run_count=5))),
+            (5, notes.store(IDENTITY, reflection("five", run_count=5))),
         )
         for expected, change in changes:
             if change is not None:
@@ -122,7 +118,7 @@ def test_the_note_in_force_is_what_one_read_gives(monkeypatch):
 
 
 class Watched:
-    """A store that writes down what is read of it."""
+    """Records the reads of a store."""
 
     def __init__(self, store, reads):
         self._inner, self._reads = store, reads
@@ -133,7 +129,7 @@ class Watched:
         return getattr(self._inner, name)
 
 
-def test_projects_that_share_a_server_see_their_own_notes(postgres, tmp_path, monkeypatch):
+def test_projects_on_one_server_see_only_their_own_notes(postgres, tmp_path, monkeypatch):
     async def main():
         found = []
         for folder, project in (("a", None), ("b", None), ("a", None), ("b", "one"), ("a", "one")):
@@ -154,11 +150,11 @@ def test_projects_that_share_a_server_see_their_own_notes(postgres, tmp_path, mo
     asyncio.run(main())
 
 
-def test_a_run_that_is_resumed_is_not_counted_twice(notes):
+def test_a_resumed_run_is_counted_once(notes):
     async def main():
-        first = await notes.append(TASK, said("one"), run_id="r1")
+        first = await notes.append(TASK, reflection("one"), run_id="r1")
         await append(notes, "two", "r2", 1)
-        assert await notes.append(TASK, said("other"), run_id="r1") == first
+        assert await notes.append(TASK, reflection("other"), run_id="r1") == first
         assert await asyncio.gather(*(append(notes, f"{n}", "r3", 2) for n in range(8))) == [3] * 8
         assert [note.run_id for note in await notes.revisions(IDENTITY)] == ["r1", "r2", "r3"]
         assert (await notes.noted(IDENTITY)).run_count == 3
@@ -166,11 +162,11 @@ def test_a_run_that_is_resumed_is_not_counted_twice(notes):
     asyncio.run(main())
 
 
-def test_a_process_that_ended_between_two_writes_leaves_nothing_half_done(notes):
+def test_a_process_killed_between_two_writes_loses_nothing(notes):
     async def main():
         await append(notes, "one", "r1")
         # What `append` writes first: the revision without its count.
-        await notes._write(IDENTITY, lambda version: Note(version, said("two"), "r2", 1), "r2")
+        await notes._write(IDENTITY, Note(0, reflection("two"), "r2", 1))
         assert (await notes.noted(IDENTITY)).run_count == 1
         assert await append(notes, "three", "r3", 1) == 3
         assert await append(notes, "two", "r2", 1) == 2
@@ -180,7 +176,7 @@ def test_a_process_that_ended_between_two_writes_leaves_nothing_half_done(notes)
     asyncio.run(main())
 
 
-def test_a_rollback_stays_until_a_run_with_it_writes_a_note(notes):
+def test_a_rollback_lasts_until_a_run_with_that_version_adds_a_note(notes):
     async def main():
         for number in range(1, 6):
             await append(notes, f"v{number}", f"r{number}", number - 1 or None)
@@ -195,7 +191,7 @@ def test_a_rollback_stays_until_a_run_with_it_writes_a_note(notes):
         assert await in_force(notes) == 8
         assert (await notes.noted(IDENTITY)).why_off == ""
         for version in (0, 9):
-            with pytest.raises(ConfigError, match=f"no version {version} .* versions 1 to 8"):
+            with pytest.raises(ConfigError, match=f"no version {version} .*; expected 1 to 8"):
                 await notes.rollback(IDENTITY, version)
         with pytest.raises(ConfigError, match="no notes on the task 'another'"):
             await notes.rollback("another", 1)
@@ -203,7 +199,7 @@ def test_a_rollback_stays_until_a_run_with_it_writes_a_note(notes):
     asyncio.run(main())
 
 
-def test_notes_that_are_off_are_stored_but_not_given(notes):
+def test_notes_are_still_stored_while_they_are_off(notes):
     async def main():
         await append(notes, "one", "r1")
         assert await notes.switch(IDENTITY, off=True, why="they are wrong") == NotedTask(
@@ -224,7 +220,7 @@ def test_notes_that_are_off_are_stored_but_not_given(notes):
     asyncio.run(main())
 
 
-def test_uses_are_one_for_each_run_and_in_the_order_of_time(notes):
+def test_uses_are_listed_by_time_with_one_for_each_run(notes):
     async def main():
         for each in (use(2, 1, score=0.5), use(1), use(3, None, "control", 0.25), use(2, 1, score=0.75)):
             await notes.used(IDENTITY, each)
@@ -236,7 +232,7 @@ def test_uses_are_one_for_each_run_and_in_the_order_of_time(notes):
     asyncio.run(main())
 
 
-def test_a_trial_holds_a_note_until_enough_runs_with_it_were_scored(notes):
+def test_a_trial_keeps_a_note_until_enough_runs_with_it_are_scored(notes):
     async def main():
         trial = Trial(min_runs=2)
         assert await append(notes, "one", "r1", trial=trial) == 1
@@ -252,13 +248,13 @@ def test_a_trial_holds_a_note_until_enough_runs_with_it_were_scored(notes):
 
 
 @pytest.mark.parametrize(
-    ("against", "versions", "to", "told"),
+    ("against", "versions", "to", "reason"),
     [
         ("none", (1, None), None, "without notes"),
         ("previous", (2, 1), 1, "with version 1"),
     ],
 )
-def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, told):
+def test_settle_rolls_back_a_harmful_note_once(notes, against, versions, to, reason):
     async def main():
         trial = Trial(against=against)
         await append(notes, "one", "r1")
@@ -273,7 +269,7 @@ def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, tol
         assert rollback.effect == pytest.approx(-0.6)
         noted = await notes.noted(IDENTITY)
         assert (noted.in_force, noted.off, noted.since) == (to, to is None, versions[0] + 1)
-        assert told in noted.why_off
+        assert reason in noted.why_off
         assert "-0.6" in noted.why_off or "0.60 lower" in noted.why_off
         assert await notes.settle(IDENTITY, trial) is None
         if to is None:
@@ -287,8 +283,8 @@ def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, tol
     asyncio.run(main())
 
 
-async def runs(notes, trial, score_of, count):
-    """Run a task as an ensemble does: given a note, scored, written down, settled; return the rollbacks."""
+async def simulate(notes, trial, score_of, count):
+    """Run a task as an ensemble does: choose a note, record the score, append, settle. Return rollbacks."""
     rollbacks = []
     for number in range(count):
         current, run_id = await notes.current(IDENTITY), f"run {number}"
@@ -308,11 +304,11 @@ async def runs(notes, trial, score_of, count):
     return rollbacks
 
 
-def test_in_the_order_of_an_ensemble_a_line_of_notes_that_hurts_is_rolled_back():
+def test_a_trial_against_no_note_switches_harmful_notes_off():
     async def main():
         notes = InMemoryReflectionStore()
         trial = Trial(share=0.4, min_runs=3)
-        ((number, rollback),) = await runs(notes, trial, lambda note: 0.6 if note is None else 0.3, 60)
+        ((number, rollback),) = await simulate(notes, trial, lambda note: 0.6 if note is None else 0.3, 60)
         assert number < 40
         assert (rollback.to, rollback.effect) == (None, pytest.approx(-0.3, abs=0.05))
         assert await notes.current(IDENTITY) is None
@@ -321,7 +317,7 @@ def test_in_the_order_of_an_ensemble_a_line_of_notes_that_hurts_is_rolled_back()
     asyncio.run(main())
 
 
-def test_in_the_order_of_an_ensemble_the_previous_note_comes_back():
+def test_a_trial_against_the_previous_note_restores_that_note():
     async def main():
         notes = InMemoryReflectionStore()
         trial = Trial(share=0.5, min_runs=3, against="previous")
@@ -329,7 +325,7 @@ def test_in_the_order_of_an_ensemble_the_previous_note_comes_back():
         def score_of(note):
             return 0.5 if note is None else 0.3 if len(note.refined_description.split()) > 1 else 0.7
 
-        rollbacks = await runs(notes, trial, score_of, 120)
+        rollbacks = await simulate(notes, trial, score_of, 120)
         number, first = rollbacks[0]
         assert (first.to, first.effect) == (1, pytest.approx(-0.4, abs=0.05))
         versions = [use.version for use in await notes.uses(IDENTITY) if use.run_id == f"run {number + 1}"]
@@ -339,7 +335,7 @@ def test_in_the_order_of_an_ensemble_the_previous_note_comes_back():
     asyncio.run(main())
 
 
-def test_settling_without_notes_or_a_verdict_changes_nothing(notes):
+def test_settle_changes_nothing_without_notes_or_a_verdict(notes):
     async def main():
         assert await notes.settle(IDENTITY, Trial()) is None
         await append(notes, "one", "r1")
@@ -350,11 +346,11 @@ def test_settling_without_notes_or_a_verdict_changes_nothing(notes):
     asyncio.run(main())
 
 
-def test_64_runs_at_once_are_64_revisions(notes):
+def test_64_concurrent_runs_make_64_revisions(notes):
     async def main():
         await append(notes, "before")
-        made = await asyncio.gather(*(append(notes, f"n{n}", f"r{n}", 1) for n in range(64)))
-        assert sorted(made) == list(range(2, 66))
+        versions = await asyncio.gather(*(append(notes, f"n{n}", f"r{n}", 1) for n in range(64)))
+        assert sorted(versions) == list(range(2, 66))
         assert {note.run_id for note in (await notes.revisions(IDENTITY))[1:]} == {f"r{n}" for n in range(64)}
         noted = await notes.noted(IDENTITY)
         assert (noted.run_count, noted.in_force) == (65, 65)
@@ -363,7 +359,7 @@ def test_64_runs_at_once_are_64_revisions(notes):
     asyncio.run(main())
 
 
-def test_the_notes_of_a_project_are_in_the_database_of_its_runs(tmp_path, monkeypatch):
+def test_project_notes_are_stored_with_the_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".kept")
 
@@ -379,13 +375,13 @@ def test_the_notes_of_a_project_are_in_the_database_of_its_runs(tmp_path, monkey
     assert isinstance(project_notes(), InMemoryReflectionStore)
 
 
-# Notes in a store of a program's own, which keeps the latest only.
+# Custom stores, which keep only the latest note.
 
-SAID = TaskReflection.of_first_run("Write well.", "")
+REFLECTION = TaskReflection.of_first_run("Write well.", "")
 
 
 class Plain:
-    """A store that loses a note where two write at once."""
+    """A store that loses a note if two runs write at once."""
 
     def __init__(self):
         self.kept = {}
@@ -428,34 +424,34 @@ class Awaited(Plain):
         return Async.retrieve(self, identity)
 
 
-def test_built_in_stores_are_used_directly():
+def test_built_in_stores_need_no_adapter():
     store = InMemoryReflectionStore()
     assert notebook_of(store) is store
     assert store.keeps_revisions
 
 
 @pytest.mark.parametrize("kind", [Plain, Async, Mixed, Awaited])
-def test_64_runs_at_once_are_counted_64_times(kind):
+def test_64_concurrent_runs_are_counted_64_times_in_a_custom_store(kind):
     store = kind()
     store.kept[IDENTITY] = TaskReflection("Write.", "", run_count=5)
 
     async def main():
         notes = notebook_of(store)
-        made = await asyncio.gather(*(notes.append(TASK, SAID, run_id=f"r{n}") for n in range(64)))
+        made = await asyncio.gather(*(notes.append(TASK, REFLECTION, run_id=f"r{n}") for n in range(64)))
         assert [note.reflection.run_count for note, _ in made] == list(range(6, 70))
         assert not any(is_first for _, is_first in made)
 
     asyncio.run(main())
     assert store.kept[IDENTITY].run_count == 69
-    assert threading.current_thread() not in store.threads  # who waits for a disk stops no other task
+    assert threading.current_thread() not in store.threads  # so a slow disk does not block the event loop
 
 
-def test_runs_in_many_threads_and_event_loops_take_turns():
+def test_runs_in_different_threads_and_event_loops_take_turns():
     store = Plain()
 
     async def runs():
         notes = notebook_of(store)  # each has its own, as two ensembles do
-        await asyncio.gather(*(notes.append(TASK, SAID) for _ in range(8)))
+        await asyncio.gather(*(notes.append(TASK, REFLECTION) for _ in range(8)))
 
     threads = [threading.Thread(target=asyncio.run, args=[runs()]) for _ in range(8)]
     for thread in threads:
@@ -470,9 +466,9 @@ def test_a_custom_store_keeps_only_the_latest_note():
         notes = notebook_of(Plain())
         assert not notes.keeps_revisions
         assert await notes.current(IDENTITY) is None
-        first, is_first = await notes.append(TASK, SAID, run_id="r1")
+        first, is_first = await notes.append(TASK, REFLECTION, run_id="r1")
         assert (first.version, is_first) == (1, True)
-        note, is_first = await notes.append(TASK, SAID, run_id="r2", based_on=1, name="it")
+        note, is_first = await notes.append(TASK, REFLECTION, run_id="r2", based_on=1, name="it")
         assert (note.version, note.run_id, note.based_on, is_first) == (2, "r2", 1, False)
         current = await notes.current(IDENTITY)
         assert (current.version, current.reflection) == (2, note.reflection)
@@ -481,7 +477,7 @@ def test_a_custom_store_keeps_only_the_latest_note():
         await notes.used(IDENTITY, NoteUse("r1", None))
         assert await notes.current(IDENTITY) == current
         for refused in (
-            notes.append(TASK, SAID, trial=Trial()),
+            notes.append(TASK, REFLECTION, trial=Trial()),
             notes.settle(IDENTITY, Trial()),
         ):
             with pytest.raises(ConfigError, match="keeps every revision"):
@@ -491,7 +487,7 @@ def test_a_custom_store_keeps_only_the_latest_note():
 
 
 @pytest.mark.parametrize(
-    ("store", "told"),
+    ("store", "message"),
     [
         (object(), "has no 'store'"),
         (type("S", (), {"store": print})(), "has no 'retrieve'"),
@@ -499,12 +495,12 @@ def test_a_custom_store_keeps_only_the_latest_note():
         (type("S", (), {"store": print, "retrieve": 3})(), "has no 'retrieve'"),
     ],
 )
-def test_an_invalid_store_is_refused(store, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_store_without_both_methods_is_rejected(store, message):
+    with pytest.raises(ConfigError, match=message):
         notebook_of(store)
 
 
-def test_wrong_results_and_errors_of_a_store_are_reported():
+def test_bad_results_and_exceptions_of_a_custom_store_are_raised():
     class Wrong(Plain):
         def retrieve(self, identity):
             if identity == "down":
@@ -518,66 +514,8 @@ def test_wrong_results_and_errors_of_a_store_are_reported():
         with pytest.raises(OSError, match="the disk is gone"):
             await notes.current("down")
         with pytest.raises(StoreError):  # and the turn is passed on
-            await notes.append(TASK, SAID)
+            await notes.append(TASK, REFLECTION)
         with pytest.raises(StoreError):
-            await notes.append(TASK, SAID)
+            await notes.append(TASK, REFLECTION)
 
     asyncio.run(main())
-
-
-# How the notes on a task stand.
-
-
-def note(version, based_on=None):
-    return Note(version, TaskReflection.of_first_run("So.", ""), based_on=based_on)
-
-
-def stands(run_count, in_force, **fields):
-    return NotedTask("id", "Write.", run_count=run_count, in_force=in_force, **fields)
-
-
-@pytest.mark.parametrize(
-    ("before", "made", "held", "count", "in_force"),
-    [
-        pytest.param(stands(0, None), note(1), False, 1, 1, id="the first"),
-        pytest.param(stands(4, 4), note(5, 4), False, 5, 5, id="the next"),
-        pytest.param(stands(4, 4), note(5, 1), False, 5, 5, id="of a run that began long before"),
-        pytest.param(stands(6, 6), note(5, 4), False, 6, 6, id="one that comes late"),
-        pytest.param(stands(4, 2), note(5, 2), True, 5, 2, id="while a trial holds another"),
-        pytest.param(stands(4, 4, off=True), note(5), False, 5, 4, id="while notes are off"),
-        pytest.param(stands(7, 2, since=8), note(8, 7), False, 8, 2, id="based on what was rolled back"),
-        pytest.param(stands(8, 2, since=8), note(9, 2), False, 9, 9, id="based on what was chosen"),
-        pytest.param(stands(9, 9, since=8), note(10, 8), False, 10, 10, id="of the present line"),
-        pytest.param(stands(9, 9, since=8), note(10), False, 10, 9, id="of a run without, in a later line"),
-    ],
-)
-def test_a_revision(before, made, held, count, in_force):
-    after = with_revision(before, made, held=held)
-    assert (after.run_count, after.in_force) == (count, in_force)
-
-
-def test_a_rollback_begins_a_line_and_the_next_revision_ends_its_reason():
-    after = rolled_back(stands(7, 7), 2)
-    assert (after.in_force, after.off, after.since, after.why_off) == (
-        2,
-        False,
-        8,
-        "rolled back from version 7",
-    )
-    assert with_revision(after, note(8, 2)).why_off == ""
-    nothing = rolled_back(stands(7, 7), None, "it hurt")
-    assert (nothing.in_force, nothing.off, nothing.since, nothing.why_off) == (None, True, 8, "it hurt")
-
-
-def test_switching_notes_off_and_on_restores_them():
-    off = switched(stands(7, 3), off=True)
-    assert (off.off, off.why_off) == (True, "switched off")
-    assert switched(off, off=False) == stands(7, 3)
-    assert switched(stands(7, None, off=True), off=False).in_force == 7
-    assert switched(stands(0, None, off=True), off=False).in_force is None
-
-
-def test_unknown_versions_are_refused():
-    assert checked_version(stands(1, 1), 1) == 1
-    with pytest.raises(ConfigError, match=r"no version 2 .* there is version 1\."):
-        checked_version(stands(1, 1), 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -135,6 +135,42 @@ class NotedTask:
     off: bool = False
     why_off: str = ""
     since: int = 1
+
+    def with_revision(self, note: Note, *, held: bool = False) -> NotedTask:
+        """Count a new revision, and put it in force if nothing prevents that.
+
+        `held` says that a trial keeps the present note. A revision based on a note that was rolled back since
+        does not come into force.
+        """
+        if note.version <= self.run_count:  # counted already, or overtaken by a newer one
+            return self
+        in_line = (
+            self.since == 1
+            or note.based_on == self.in_force
+            or (note.based_on is not None and note.based_on >= self.since)
+        )
+        if held or self.off or not in_line:
+            return replace(self, run_count=note.version)
+        return replace(self, run_count=note.version, in_force=note.version, why_off="")
+
+    def rolled_back(self, version: int | None, why: str = "") -> NotedTask:
+        """Put an older version in force, or none: a new line of notes begins.
+
+        Raises `ConfigError` for a version that does not exist.
+        """
+        if version is not None and not 1 <= version <= self.run_count:
+            raise ConfigError(
+                f"There is no version {version} of the notes on this task; expected 1 to {self.run_count}."
+            )
+        why = why or f"rolled back from version {self.in_force}"
+        since = self.run_count + 1
+        return replace(self, in_force=version, off=version is None, why_off=why, since=since)
+
+    def switched(self, *, off: bool, why: str = "") -> NotedTask:
+        """Switch notes off, or on again with what was in force, else with the newest."""
+        if off:
+            return replace(self, off=True, why_off=why or "switched off")
+        return replace(self, off=False, why_off="", in_force=self.in_force or self.run_count or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,8 +316,8 @@ def find_version(noted: NotedTask, wanted: str) -> int:
     version = names.get(wanted, int(number) if number.isdecimal() else None)
     if version is None or not 1 <= version <= noted.run_count:
         raise ConfigError(
-            f"There is no version {wanted!r} of the notes on this task; there are versions 1 to "
-            f"{noted.run_count}, first, last and now."
+            f"There is no version {wanted!r} of the notes on this task; expected 1 to {noted.run_count}, "
+            "first, last or now."
         )
     return version
 

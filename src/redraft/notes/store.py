@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
@@ -80,11 +79,11 @@ class NoteStore:
 
     async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
         """Store a reflection as the next revision, with its own run count, and put it in force."""
-        note = await self._write(task_identity, partial(_note, reflection), "")
+        note = await self._write(task_identity, Note(0, reflection, tokens=note_tokens(reflection)))
 
         def changed(noted: NotedTask) -> NotedTask:
             # Stored by hand, it follows whatever note is in force.
-            return with_revision(noted, replace(note, based_on=noted.in_force))
+            return noted.with_revision(replace(note, based_on=noted.in_force))
 
         await self._change(task_identity, changed, NotedTask(task_identity, ""), note)
 
@@ -136,15 +135,22 @@ class NoteStore:
         since. A second call for the same `run_id`, as by a resumed run, returns the revision that is there.
         """
         identity = TaskIdentity.of(task)
-        counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
+        new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
         async with fair_lock(identity):  # or each run of this process would try the numbers of all others
-            note = await self._write(identity, counted, run_id)
-            free = None if trial is None else await self._replaceable(identity, trial)
+            note = await self._write(identity, new, count_runs=True)
+            replaceable = None
+            if trial is not None and (state := await self._trial_state(identity)) is not None:
+                replaceable = state[0].in_force if may_replace(trial, *state) else None
 
             def changed(noted: NotedTask) -> NotedTask:
-                defined = replace(noted, description=task.description, expected_output=task.expected_output)
-                held = trial is not None and noted.in_force is not None and noted.in_force != free
-                return with_revision(replace(defined, name=name or noted.name), note, held=held)
+                defined = replace(
+                    noted,
+                    description=task.description,
+                    expected_output=task.expected_output,
+                    name=name or noted.name,
+                )
+                held = trial is not None and noted.in_force not in (None, replaceable)
+                return defined.with_revision(note, held=held)
 
             await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
@@ -203,75 +209,68 @@ class NoteStore:
         A version stays in force until the next accepted run adds a note based on it; none stays until notes
         are switched on again. Nothing is deleted. Raises `ConfigError` for a version that does not exist.
         """
-
-        def changed(noted: NotedTask) -> NotedTask:
-            chosen = None if version is None else checked_version(noted, version)
-            return rolled_back(noted, chosen, why)
-
-        return _effective(await self._change(identity, changed))
+        return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, why)))
 
     async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
         """Switch the notes on a task off, or on again as they were; return the new state.
 
         While they are off, revisions are added, but none is in force. Raises `ConfigError` if there are none.
         """
-        return _effective(await self._change(identity, partial(switched, off=off, why=why)))
+        return _effective(await self._change(identity, lambda noted: noted.switched(off=off, why=why)))
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
         """Roll the note in force back if the trial shows that it hurts; only one caller gets the rollback.
 
         The control takes over: no note at all, as if notes were switched off, or the previous one.
         """
-        noted = await self.noted(identity)
-        if noted is None or noted.in_force is None:
+        if (state := await self._trial_state(identity)) is None:
             return None
-        uses = await self.uses(identity, latest=LATEST_USES)
-        found = verdict(trial, noted, uses, await self._previous(identity, noted.in_force))
+        judged, found, done = state[0], verdict(trial, *state), False
         if found is None:
             return None
-        judged, done = noted, False
 
         def changed(noted: NotedTask) -> NotedTask:
             nonlocal done
             done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
-            return rolled_back(noted, found.to, why_of(found)) if done else noted
+            return noted.rolled_back(found.to, why_of(found)) if done else noted
 
         await self._change(identity, changed)
         return found if done else None
 
-    async def _replaceable(self, identity: str, trial: Trial) -> int | None:
-        """Return the version in force if a newer one may take its place."""
+    async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], int | None] | None:
+        """Read what a trial is judged by: the notes, the runs, and the version before the one in force.
+
+        Returns None if no note is in force.
+        """
         noted = await self.noted(identity)
         if noted is None or noted.in_force is None:
             return None
+        note = await self.revision(identity, noted.in_force)
         uses = await self.uses(identity, latest=LATEST_USES)
-        previous = await self._previous(identity, noted.in_force)
-        return noted.in_force if may_replace(trial, noted, uses, previous) else None
+        return noted, uses, None if note is None else note.based_on
 
-    async def _previous(self, identity: str, version: int) -> int | None:
-        note = await self.revision(identity, version)
-        return None if note is None else note.based_on
-
-    async def _write(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
+    async def _write(self, identity: str, note: Note, *, count_runs: bool = False) -> Note:
         """Write a note under the first free number, unless its run has one already.
 
-        Numbers up to the count are searched at once, those above one by one, so that a run resumed by two
-        processes at once makes only one note.
+        `count_runs` makes the number its run count, too. Numbers up to the count are searched at once, those
+        above one by one, so that a run resumed by two processes at once makes only one note.
         """
         noted = await self._stored(identity)
         version = 0 if noted is None else noted.run_count
-        if run_id:
+        if note.run_id:
             prefix = f"{_key(identity)}/"
-            if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id})):
+            if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": note.run_id})):
                 return from_record(Note, found[0].data)
         while True:
             version += 1
-            note = numbered(version)
+            if count_runs:
+                note = replace(note, reflection=replace(note.reflection, run_count=version))
+            note = replace(note, version=version)
             record = Record(NOTE, _note_key(identity, version), to_record(note))
             stored, is_new = await self._store.put_if_absent(record)
             if is_new:
                 return note
-            if run_id and stored.data.get("run_id") == run_id:
+            if note.run_id and stored.data.get("run_id") == note.run_id:
                 return from_record(Note, stored.data)
 
     async def _stored(self, identity: str) -> NotedTask | None:
@@ -300,62 +299,18 @@ class NoteStore:
             changed = change(noted)
             if changed == noted:
                 return changed
-            current = record.data.get(CURRENT)
-            if changed.in_force != noted.in_force:
-                current = to_record(await self._of_version(identity, changed.in_force, written))
+            version = changed.in_force
+            if version == noted.in_force:
+                current = record.data.get(CURRENT)
+            elif version is None:
+                current = None
+            elif written is not None and written.version == version:
+                current = to_record(written)
+            else:
+                current = to_record(await self.revision(identity, version))
             data = to_record(changed) | {CURRENT: current}
             if await self._store.replace(replace(record, data=data)):
                 return changed
-
-    async def _of_version(self, identity: str, version: int | None, written: Note | None) -> Note | None:
-        if written is not None and written.version == version:
-            return written
-        return None if version is None else await self.revision(identity, version)
-
-
-# Changes to the state of the notes.
-
-
-def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
-    """Count a new revision, and put it in force if nothing prevents that.
-
-    `held` says that a trial keeps the present note. A revision based on a note that was rolled back since is
-    stored, but does not come into force.
-    """
-    if note.version <= noted.run_count:  # counted already, or overtaken by a newer one
-        return noted
-    counted = replace(noted, run_count=note.version)
-    if held or noted.off or not _is_in_line(noted, note):
-        return counted
-    return replace(counted, in_force=note.version, why_off="")
-
-
-def _is_in_line(noted: NotedTask, note: Note) -> bool:
-    if noted.since == 1 or note.based_on == noted.in_force:
-        return True
-    return note.based_on is not None and note.based_on >= noted.since
-
-
-def rolled_back(noted: NotedTask, version: int | None, why: str = "") -> NotedTask:
-    """Put an older version, or none, in force: a new line of notes begins."""
-    why = why or f"rolled back from version {noted.in_force}"
-    since = noted.run_count + 1
-    return replace(noted, in_force=version, off=version is None, why_off=why, since=since)
-
-
-def switched(noted: NotedTask, *, off: bool, why: str = "") -> NotedTask:
-    """Switch notes off, or on again with what was in force, else with the newest."""
-    if off:
-        return replace(noted, off=True, why_off=why or "switched off")
-    return replace(noted, off=False, why_off="", in_force=noted.in_force or noted.run_count or None)
-
-
-def checked_version(noted: NotedTask, version: int) -> int:
-    """Return `version`; raises `ConfigError` if it does not exist."""
-    if not 1 <= version <= noted.run_count:
-        there = "version 1" if noted.run_count == 1 else f"versions 1 to {noted.run_count}"
-        raise ConfigError(f"There is no version {version} of the notes on this task; there is {there}.")
-    return version
 
 
 def _key(identity: str) -> str:
@@ -371,18 +326,6 @@ def use_record(identity: str, use: NoteUse) -> Record:
 
 def _note_key(identity: str, version: int) -> str:
     return f"{_key(identity)}/{version:08}"
-
-
-def _note(
-    reflection: TaskReflection,
-    version: int,
-    *,
-    task: Task | None = None,
-    run_id: str = "",
-    based_on: int | None = None,
-) -> Note:
-    counted = reflection if task is None else replace(reflection, run_count=version)
-    return Note(version, counted, run_id, based_on, note_tokens(reflection, task))
 
 
 def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
