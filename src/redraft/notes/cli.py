@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -145,13 +144,12 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
 def _versions_table(task: TaskNotes) -> Table:
     """Return a row for each version, the newest first, with a star at the one in force."""
     latest, in_force = task.revisions[::-1], task.noted.in_force
-    runs = Counter(use.version for use in task.uses)
     columns = {
         "version": [f"{'*' if note.version == in_force else ' '} v{note.version}" for note in latest],
         "made": [when(note.reflection.reflected_at) for note in latest],
         "based on": [_version(note.based_on) for note in latest],
         "tokens": [str(note.tokens) for note in latest],
-        "runs with it": [str(runs[note.version]) for note in latest],
+        "runs with it": [str(task.runs_with(note)) for note in latest],
         "score": [_score(task.mean_score(note)) for note in latest],
         "by run": [visible(note.run_id) for note in latest],
     }

@@ -168,6 +168,10 @@ class TaskNotes:
         """Return a note as it is put before the task, without the inputs of a run."""
         return note_block(note.reflection, Task(self.noted.description, self.noted.expected_output), {})
 
+    def runs_with(self, note: Note) -> int:
+        """Return how many of the runs that were read had a note."""
+        return sum(use.version == note.version for use in self.uses)
+
     def scores(self, version: int | None, arm: str = "note") -> list[float]:
         """Return the scores of the runs that had a version in an arm (None, "none": before any note)."""
         return self._scores.get((version, arm), [])

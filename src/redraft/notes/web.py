@@ -1,9 +1,10 @@
-"""The dashboard's pages of tasks that have notes: the list of them, and each with its versions and runs."""
+"""The dashboard's pages of tasks with notes: a list, and a page for each with its versions and runs."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
@@ -16,11 +17,9 @@ from redraft.notes.notes import (
     Notes,
     TaskNotes,
     find_revision,
-    mean_of,
     read_notes,
 )
 from redraft.notes.store import NoteStore
-from redraft.stats import Effect
 from redraft.web.charts import Series, SeriesSample, Sparkline, series, sparkline
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
@@ -28,13 +27,15 @@ from redraft.web.rendering import TextChange, text_change
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.stats import Effect
+
 
 PAGE_SIZE = 50
 LATEST_RUNS = 20
 """Runs of a task that are listed one by one."""
 
 
-# --- the tasks that have notes --------------------------------------------------------------------------
+# --- the tasks with notes --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +91,40 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
 # --- one task ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties
 class TaskView:
-    """The notes on a task, two versions to compare if there are two, and its latest runs.
+    """The notes on a task, two versions to compare if there are two, and its latest runs, the newest first.
 
-    `stored` are those of these runs that have a page.
+    `linked` are the ids of those runs that have a page.
     """
 
     task: TaskNotes
     older: Note | None
     newer: Note | None
     latest: tuple[NoteUse, ...]
-    stored: frozenset[str]
+    linked: frozenset[str]
+
+    @cached_property
+    def effect(self) -> Effect | None:
+        """How runs with the present notes differ from the control runs of a trial."""
+        return self.task.effect
+
+    @cached_property
+    def controls(self) -> int:
+        """How many scored control runs a trial had."""
+        return sum(use.arm == "control" and use.score is not None for use in self.task.uses)
+
+    @cached_property
+    def chart(self) -> Series:
+        """The scores, run by run."""
+        return series(samples_of(self.task.uses))
+
+    @cached_property
+    def change(self) -> TextChange | None:
+        """How the two versions differ, as prompts include them."""
+        if self.older is None or self.newer is None:
+            return None
+        return text_change(self.task.block(self.older), self.task.block(self.newer))
 
 
 async def task(request: PageRequest) -> TaskView:
@@ -112,13 +135,13 @@ async def task(request: PageRequest) -> TaskView:
     read = await read_notes(store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
     older, newer = await _compared(request, store, noted)
     latest = read.uses[: -LATEST_RUNS - 1 : -1]
-    stored = await project.stored_runs(use.run_id for use in latest)
+    linked = await project.stored_runs(use.run_id for use in latest)
     noted, notes, older, newer, latest, shown = await project.redacted(
         (noted, read.revisions, older, newer, latest, read.uses if request.full else ()), full=request.full
     )
     # A page draws the runs that it does not list, and shows none of their texts.
     runs = shown if request.full else read.uses
-    return TaskView(TaskNotes(noted, notes, runs), older, newer, latest, stored)
+    return TaskView(TaskNotes(noted, notes, runs), older, newer, latest, linked)
 
 
 async def _noted(request: PageRequest | Form) -> NotedTask:
@@ -149,66 +172,6 @@ def _task_document(view: TaskView) -> dict[str, Any]:
     if view.older is not None and view.newer is not None:
         change = view.task.diff_document(view.older, view.newer)
     return {**view.task.document(), "change": change}
-
-
-@dataclass(frozen=True, slots=True)
-class NoteRow:
-    """A version of the note in the table: how many runs had it, and their mean score."""
-
-    note: Note
-    runs: int
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class NoteChange:
-    """How two versions of a note differ, as they stand in prompts."""
-
-    older: Note
-    newer: Note
-    text: TextChange
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """What the page of a task shows, the latest versions and runs first.
-
-    Each of `runs` comes with whether it has a page. `earlier` versions are not listed. `control` are the
-    scores of the runs that a trial left without a note. `block` is the note in force.
-    """
-
-    task: TaskNotes
-    rows: tuple[NoteRow, ...]
-    earlier: int
-    runs: tuple[tuple[NoteUse, bool], ...]
-    chart: Series
-    effect: Effect | None
-    control: tuple[float, ...]
-    block: str
-    change: NoteChange | None
-
-
-def task_page(view: TaskView) -> TaskPage:
-    """Prepare the page of a task."""
-    task, note, older, newer = view.task, view.task.in_force, view.older, view.newer
-    rows = tuple(
-        NoteRow(one, sum(use.version == one.version for use in task.uses), mean_of(task.scores(one.version)))
-        for one in reversed(task.revisions)
-    )
-    change = None
-    if older is not None and newer is not None:
-        change = NoteChange(older, newer, text_change(task.block(older), task.block(newer)))
-    return TaskPage(
-        task,
-        rows,
-        task.noted.run_count - len(task.revisions),
-        tuple((use, use.run_id in view.stored) for use in view.latest),
-        series(samples_of(task.uses)),
-        task.effect,
-        tuple(use.score for use in task.uses if use.arm == "control" and use.score is not None),
-        "" if note is None else task.block(note),
-        change,
-    )
 
 
 def samples_of(uses: Sequence[NoteUse]) -> list[SeriesSample]:
@@ -253,7 +216,7 @@ PATH = "/tasks/{identity:path}"
 SLICE = Slice(
     pages=(
         Page("/tasks", "notes/templates/tasks.html", tasks, _tasks_document),
-        Page(PATH, "notes/templates/task.html", task, _task_document, present=task_page),
+        Page(PATH, "notes/templates/task.html", task, _task_document),
     ),
     changes=(
         Change(f"{PATH}/rollback", _roll_back),
