@@ -1,4 +1,4 @@
-"""Reflections that nobody waits for: in processes of their own, which end in each way that there is."""
+"""Background reflections, in child processes that end in every possible way."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from redraft import *
 path, seconds = sys.argv[1], float(sys.argv[2])
 async def slow(given):
     await asyncio.sleep(seconds)
-    await asyncio.to_thread(time.sleep, 0.01)  # what name look-ups do: an executor must still take it
+    await asyncio.to_thread(time.sleep, 0.01)  # the executor must still accept work, as name look-ups do
     return TaskReflection.of_first_run("Better.", "")
 def sluggish(given):
     time.sleep(seconds)
@@ -47,7 +47,7 @@ def ensemble(*strategies):
 
 
 def notes_in(path):
-    """How many notes a process left behind."""
+    """Return how many notes are in a database."""
     if not path.exists():
         return 0
     with closing(sqlite3.connect(path)) as connection:
@@ -79,14 +79,14 @@ thread.start(); thread.join()""",
     ],
     ids=["asyncio", "sync", "exit", "thread"],
 )
-def test_a_process_that_ends_normally_finishes_them(script, tmp_path):
+def test_a_normal_exit_waits_for_background_reflections(script, tmp_path):
     path = tmp_path / "notes.db"
     done = run(script, path)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "said\n")
     assert notes_in(path) == 2
 
 
-def test_a_process_that_ends_in_an_error_finishes_them_too(tmp_path):
+def test_an_exit_with_an_error_waits_for_background_reflections(tmp_path):
     path = tmp_path / "notes.db"
     done = run("ensemble(slow).run_sync(wait_for_reflections=False); raise SystemExit('bad end')", path)
     assert (done.returncode, done.stderr) == (1, "bad end\n")
@@ -94,7 +94,7 @@ def test_a_process_that_ends_in_an_error_finishes_them_too(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["slow", "sluggish"])
-def test_an_interrupt_ends_the_wait_with_what_is_stored_intact(strategy, tmp_path):
+def test_an_interrupt_ends_the_wait_and_leaves_the_store_intact(strategy, tmp_path):
     path = tmp_path / "notes.db"
 
     async def before():
@@ -108,18 +108,18 @@ def test_an_interrupt_ends_the_wait_with_what_is_stored_intact(strategy, tmp_pat
                           env=_environment()) as process:  # fmt: skip
         try:
             assert process.stdout.readline() == "answered\n"
-            time.sleep(0.3)  # it has reached its end by then; an interrupt before that is no different
+            time.sleep(0.3)  # by then it waits at its end; an earlier interrupt would have the same effect
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=20)
+            _, stderr = process.communicate(timeout=20)
         finally:
             process.kill()
     assert time.monotonic() - began < 60
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in stderr
     assert notes_in(path) == 1
 
 
-def test_a_forked_child_does_not_wait_for_what_its_parent_has_under_way(tmp_path):
+def test_a_forked_child_does_not_wait_for_its_parents_reflections(tmp_path):
     script = """
 import os
 ensemble(slow).run_sync(wait_for_reflections=False)
@@ -132,8 +132,8 @@ child.start(); child.join(10); print(child.exitcode)"""
     assert notes_in(path) == 1
 
 
-def test_the_answer_does_not_wait_and_drain_does():
-    gate, told = threading.Event(), []
+def test_run_returns_before_the_reflection_and_drain_waits_for_it():
+    gate, events = threading.Event(), []
 
     def waits(given):
         assert gate.wait(10)
@@ -142,24 +142,24 @@ def test_the_answer_does_not_wait_and_drain_does():
     async def main():
         store = InMemoryReflectionStore()
         task = Task("Say it.", reflect=ReflectionConfig(strategy=waits))
-        ensemble = Ensemble(thinking("said"), [task], store, told.append)
+        ensemble = Ensemble(thinking("said"), [task], store, events.append)
         results = [await ensemble.run(wait_for_reflections=False) for _ in range(2)]
         assert [one.output for one in results] == ["said", "said"]
         assert results[0][task].reflection is None
         assert "background" in results[0][task].no_reflection
-        with pytest.raises(TimeoutError):  # who gives up waiting does not give up what is waited for
+        with pytest.raises(TimeoutError):  # a cancelled wait does not cancel the reflections
             await asyncio.wait_for(ensemble.drain(), 0.05)
-        assert told == []
+        assert events == []
         gate.set()
         await ensemble.drain()
         await ensemble.drain()
-        assert sorted(event.reflection.run_count for event in told) == [1, 2]
+        assert sorted(event.reflection.run_count for event in events) == [1, 2]
         assert (await store.retrieve(TaskIdentity.of(task))).run_count == 2
 
     asyncio.run(main())
 
 
-def test_a_thread_serves_all_jobs_and_ends_with_the_last():
+def test_one_thread_runs_all_jobs_and_ends_with_the_last():
     background, threads = Background(), set()
 
     async def job():

@@ -1,4 +1,4 @@
-"""The pages of tasks in a real browser, over what an ensemble really noted."""
+"""The pages of tasks in a real browser, with notes that an ensemble wrote."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ for number in range(12):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project in which an ensemble noted what it learned."""
+    """A project in which an ensemble wrote notes."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "redraft.toml").write_text("embedder = ''\n")
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
@@ -60,7 +60,7 @@ def project(tmp_path_factory):
 
 
 def in_force(project):
-    """Which note on the task is in force, with its identity and how many there are, as the store has it."""
+    """Return the stored state of the notes on the task."""
 
     async def main():
         store = SqliteStore(project / ".redraft" / "redraft.db")
@@ -68,14 +68,14 @@ def in_force(project):
         await store.aclose()
         return task
 
-    # Beside the browser, whose event loop is that of this thread.
+    # In another thread, because the browser's event loop runs in this one.
     with ThreadPoolExecutor(1) as beside:
         return beside.submit(asyncio.run, main()).result()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["tasks", "task"])
-def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
+def test_each_page_is_accessible_and_fits_a_phone(opened, project, page, scheme):
     paths = {
         "tasks": "tasks",
         "task": f"tasks/{in_force(project).identity}",
@@ -85,7 +85,7 @@ def test_each_page_is_accessible_and_fits(opened, project, page, scheme):
     assert is_within(window, 360)
 
 
-def test_a_note_is_rolled_back_switched_off_and_on_again(opened, project):
+def test_a_note_can_be_rolled_back_switched_off_and_on(opened, project):
     before = in_force(project)
     page = opened("tasks")
     page.get_by_role("link", name="summary").click()
@@ -107,7 +107,7 @@ def test_a_note_is_rolled_back_switched_off_and_on_again(opened, project):
     assert not in_force(project).off
 
 
-def test_two_versions_are_compared(opened, project):
+def test_two_versions_can_be_compared(opened, project):
     page = opened(f"tasks/{in_force(project).identity}")
     page.get_by_role("link", name="v1 to v2").click()
     page.get_by_role("heading", name="Changes from version 1 to version 2").wait_for()

@@ -1,5 +1,3 @@
-"""`redraft notes`: what is shown of notes, and what a person changes about them."""
-
 import asyncio
 
 import pytest
@@ -18,7 +16,7 @@ ID = TaskIdentity.of(REPORT)
 
 
 async def fill(notes):
-    """Two tasks: `report` with three notes whose runs get better, another with one that is hostile."""
+    """Store two tasks: `report` with three notes of rising scores, and one with a hostile note."""
     async with notes:
         for number in range(1, 4):
             version = number - 1 or None
@@ -27,12 +25,12 @@ async def fill(notes):
                     f"run-{number}-{turn}", version, "note" if version else "none", 0.2 + 0.2 * number
                 )
                 await notes.used(ID, use)
-            said = TaskReflection.of_first_run(
+            reflection = TaskReflection.of_first_run(
                 f"Write a report on {{topic}} with {number} sources.", "Three sections.", [f"Seen {number}."]
             )
-            await notes.append(REPORT, said, run_id=f"run-{number}-1", based_on=version, name="report")
-        said = TaskReflection.of_first_run(f"Sum it up. {ESCAPES}", f"Use {KEY}.")
-        await notes.append(PAGE, said, run_id="run-x")
+            await notes.append(REPORT, reflection, run_id=f"run-{number}-1", based_on=version, name="report")
+        reflection = TaskReflection.of_first_run(f"Sum it up. {ESCAPES}", f"Use {KEY}.")
+        await notes.append(PAGE, reflection, run_id="run-x")
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def noted(project):
     return project
 
 
-def test_without_notes_it_says_where_it_looked(project):
+def test_list_without_notes_says_where_it_looked(project):
     result = redraft("notes")
     assert result.exit_code == 0
     assert f"No notes are kept in {project}/.redraft/redraft.db yet." in " ".join(result.stdout.split())
@@ -49,14 +47,14 @@ def test_without_notes_it_says_where_it_looked(project):
     assert document(redraft("notes", "--json"))["tasks"] == []
 
 
-def test_settings_that_keep_nothing_are_an_error(project, monkeypatch):
+def test_list_fails_if_the_settings_store_nothing(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("notes")
     assert result.exit_code == 2
     assert "REDRAFT_HOME" in result.stderr
 
 
-def test_list_shows_what_is_in_force_and_whether_it_helps(noted):
+def test_list_shows_the_version_in_force_and_the_scores(noted):
     result = redraft("notes")
     head, page, report = result.stdout.splitlines()
     assert head.split() == ["id", "notes", "in", "force", "state", "before", "now", "task"]
@@ -70,12 +68,12 @@ def test_list_shows_what_is_in_force_and_whether_it_helps(noted):
     assert found["database"] == f"{noted}/.redraft/redraft.db"
 
 
-def test_show_prints_the_injected_note_and_all_versions(noted):
-    told = redraft("notes", "show", "report").stdout
-    assert "## Task Improvement Notes (from prior executions)" in told
-    assert "  Write a report on {topic} with 3 sources.\n" in told
-    assert "0.40 before notes, 0.70 in the latest runs with one" in told
-    rows = [line.split() for line in told.splitlines() if line[2:3] == "v"]
+def test_show_prints_the_note_in_force_and_its_versions(noted):
+    output = redraft("notes", "show", "report").stdout
+    assert "## Task Improvement Notes (from prior executions)" in output
+    assert "  Write a report on {topic} with 3 sources.\n" in output
+    assert "0.40 before notes, 0.70 in the latest runs with one" in output
+    rows = [line.split() for line in output.splitlines() if line[2:3] == "v"]
     assert [(row[-2], row[-1]) for row in rows[1:]] == [("0.80", "run-2-1"), ("0.60", "run-1-1")]
     assert rows[0][:2] == ["*", "v3"]
     found = document(redraft("notes", "show", "report", "--json"))
@@ -85,27 +83,27 @@ def test_show_prints_the_injected_note_and_all_versions(noted):
     assert len(found["uses"]) == 6
 
 
-def test_show_prints_the_latest_versions_and_the_one_in_force(noted):
+def test_show_limits_the_versions_but_includes_the_one_in_force(noted):
     async def more():
         async with project_notes() as notes:
             for number in range(4, 31):
-                said = TaskReflection.of_first_run(f"Write a report on {{topic}}. {number}", "")
-                await notes.append(REPORT, said, run_id=f"run-{number}", based_on=number - 1)
+                reflection = TaskReflection.of_first_run(f"Write a report on {{topic}}. {number}", "")
+                await notes.append(REPORT, reflection, run_id=f"run-{number}", based_on=number - 1)
 
     asyncio.run(more())
     redraft("notes", "rollback", "report", "v2")
-    told = redraft("notes", "show", "report").stdout
-    rows = [line[:6].rstrip() for line in told.splitlines() if line[2:3] == "v"]
+    output = redraft("notes", "show", "report").stdout
+    rows = [line[:6].rstrip() for line in output.splitlines() if line[2:3] == "v"]
     assert rows[:2] + rows[-1:] == ["  v30", "  v29", "* v2"]
-    assert told.endswith("and 9 older versions: `redraft notes export` has all\n")
+    assert output.endswith("and 9 older versions: `redraft notes export` has all\n")
     assert len(document(redraft("notes", "export"))["tasks"][0]["revisions"]) == 30
 
 
 def test_diff_compares_two_versions_word_by_word(noted):
-    told = redraft("notes", "diff", "report", "v1", "v2").stdout
-    assert told.startswith("version 1 (0.60) > version 2 (0.80)\n")
-    assert "with [-1-]{+2+} sources." in told
-    assert "- Seen [-1-]{+2+}." in told
+    output = redraft("notes", "diff", "report", "v1", "v2").stdout
+    assert output.startswith("version 1 (0.60) > version 2 (0.80)\n")
+    assert "with [-1-]{+2+} sources." in output
+    assert "- Seen [-1-]{+2+}." in output
     assert "with [-1-]{+3+} sources." in redraft("notes", "diff", "report").stdout
     assert "The notes are the same." in redraft("notes", "diff", "report", "now", "last").stdout
     found = document(redraft("notes", "diff", "report", "2", "3", "--json"))
@@ -123,29 +121,29 @@ def test_rollback_off_and_on(noted):
     )
     row = document(redraft("notes", "off", "report", "--json"))
     assert (row["state"], row["in_force"], row["off"]) == ("off", None, True)
-    told = redraft("notes", "show", "report").stdout
-    assert "## Task Improvement" not in told
-    assert "Notes: off (switched off)" in told
+    output = redraft("notes", "show", "report").stdout
+    assert "## Task Improvement" not in output
+    assert "Notes: off (switched off)" in output
     assert redraft("notes", "on", "report").stdout == "report: version 2 of 3 is in force.\n"
     assert document(redraft("notes", "rollback", "report", "first", "--json"))["in_force"] == 1
 
 
-def test_export_prints_everything(noted):
+def test_export_prints_every_version_as_json_or_markdown(noted):
     found = document(redraft("notes", "export"))
     assert [len(task["revisions"]) for task in found["tasks"]] == [1, 3]
     assert document(redraft("notes", "export", "report", "--json"))["tasks"] == found["tasks"][1:]
-    told = redraft("notes", "export", "report", "--markdown").stdout
-    assert told.startswith("# Notes: report\n")
-    assert told.count("\n## Version ") == 3
-    assert "\n> Write a report on {topic} with 2 sources.\n" in told
+    output = redraft("notes", "export", "report", "--markdown").stdout
+    assert output.startswith("# Notes: report\n")
+    assert output.count("\n## Version ") == 3
+    assert "\n> Write a report on {topic} with 2 sources.\n" in output
     assert KEY not in redraft("notes", "export", "--markdown").stdout
     assert redraft("notes", "export", "--markdown", "--json").exit_code == 2
 
 
-@pytest.mark.parametrize("words", [(), ("show", "page"), ("diff", "page"), ("export",), ("off", "page")])
+@pytest.mark.parametrize("arguments", [(), ("show", "page"), ("diff", "page"), ("export",), ("off", "page")])
 @pytest.mark.parametrize("json", [False, True])
-def test_secrets_and_terminal_escapes_are_not_shown(noted, words, json):
-    result = redraft("notes", *words, *(["--json"] if json else []))
+def test_secrets_and_terminal_escapes_are_not_shown(noted, arguments, json):
+    result = redraft("notes", *arguments, *(["--json"] if json else []))
     assert result.exit_code == 0
     assert KEY not in result.stdout
     assert "\x1b" not in result.stdout
@@ -153,7 +151,7 @@ def test_secrets_and_terminal_escapes_are_not_shown(noted, words, json):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (("show", "nothing"), "There are no notes on a task 'nothing'"),
         (
@@ -168,10 +166,10 @@ def test_secrets_and_terminal_escapes_are_not_shown(noted, words, json):
         (("--json", "show", "report"), "Got unexpected extra argument(s) (show report)"),
     ],
 )
-def test_errors(noted, words, told):
-    result = redraft("notes", *words)
+def test_bad_arguments_are_reported(noted, arguments, message):
+    result = redraft("notes", *arguments)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert KEY not in result.stderr
     assert "\x1b" not in result.stderr
     assert not (noted / "gone.db").exists()
@@ -182,7 +180,7 @@ def test_a_task_is_found_by_name_id_or_text(noted, wanted):
     assert document(redraft("notes", "show", wanted, "--json"))["identity"] == ID
 
 
-def test_another_file(project, tmp_path):
+def test_database_reads_another_file(project, tmp_path):
     place = tmp_path / "other.db"
     asyncio.run(fill(SqliteReflectionStore(place)))
     found = document(redraft("notes", "--database", place, "--json"))
@@ -192,7 +190,7 @@ def test_another_file(project, tmp_path):
     assert document(redraft("notes", "--json"))["tasks"] == []
 
 
-def test_another_server(project, postgres):
+def test_database_reads_a_server(project, postgres):
     asyncio.run(fill(PostgresReflectionStore(postgres.url)))
     found = document(redraft("notes", "--database", postgres.url, "--json"))
     assert len(found["tasks"]) == 2

@@ -42,7 +42,7 @@ def test_waiters_of_closed_event_loops_are_skipped():
     asyncio.run(main())
 
 
-def test_turns_are_the_same_for_a_name_as_long_as_anybody_holds_them():
+def test_fair_lock_returns_the_same_lock_for_a_name_while_it_is_referenced():
     held = fair_lock("a")
     assert fair_lock("a") is held
     assert fair_lock("b") is not held

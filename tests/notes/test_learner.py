@@ -33,7 +33,7 @@ async def down(request):
 
 
 class Broken(NoteStore):
-    """A store that can't do some things."""
+    """A store with some methods that fail."""
 
     def __init__(self, *broken):
         super().__init__(MemoryStore())
@@ -51,7 +51,7 @@ class Broken(NoteStore):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (ReflectionConfig(strategy=fails), "ValueError: no idea"),
         (ReflectionConfig(strategy=lambda given: None), "must return a TaskReflection, got None"),
@@ -62,22 +62,22 @@ class Broken(NoteStore):
         (ReflectionConfig(model=ScriptedModel([""])), "marker"),
     ],
 )
-def test_a_reflection_that_fails_leaves_everything_as_it_was(config, said, caplog):
-    store, told, identity = InMemoryReflectionStore(), [], TaskIdentity.of("Say {it}.")
+def test_a_failed_reflection_leaves_the_note_and_warns_once(config, message, caplog):
+    store, events, identity = InMemoryReflectionStore(), [], TaskIdentity.of("Say {it}.")
     asyncio.run(store.store(identity, PRIOR))
     task = Task("Say {it}.", reflect=config, name="say")
-    result = Ensemble(thinking("said"), [task], store, told.append).run_sync({"it": "hello"})
+    result = Ensemble(thinking("said"), [task], store, events.append).run_sync({"it": "hello"})
     assert result.output == "said"
     assert result[task].reflection is None
-    assert said in result[task].no_reflection
+    assert message in result[task].no_reflection
     [warning] = warnings(caplog)
     assert "'say'" in warning
-    assert said in warning
-    assert told == []
+    assert message in warning
+    assert events == []
     assert asyncio.run(store.retrieve(identity)) == PRIOR
 
 
-def test_a_store_that_can_not_keep_the_note_costs_one_warning(caplog):
+def test_a_note_that_cannot_be_stored_costs_one_warning(caplog):
     task = Task("Say it.", reflect=BETTER)
     result = Ensemble(thinking("said"), [task], Broken("append")).run_sync()
     assert (result.output, result[task].reflection) == ("said", None)
@@ -85,7 +85,7 @@ def test_a_store_that_can_not_keep_the_note_costs_one_warning(caplog):
     assert "'Say it.': the store is down" in warning
 
 
-def test_runs_go_without_a_note_if_the_store_can_not_be_read(caplog):
+def test_a_run_goes_without_a_note_that_cannot_be_read(caplog):
     model = thinking("said")
     result = Ensemble(model, [Task("Say it.", reflect=BETTER)], Broken("current")).run_sync()
     assert (result.output, asked(model)) == ("said", ["Say it."])
@@ -93,7 +93,7 @@ def test_runs_go_without_a_note_if_the_store_can_not_be_read(caplog):
     assert "'Say it.' runs without its note, which can't be read: the store is down" in without
 
 
-def test_without_any_model_one_warning_says_which_are_missing(caplog):
+def test_without_a_model_to_reflect_one_warning_names_the_settings(caplog):
     task = Task("Fetch", handler=lambda ctx: "fetched", reflect=True)
     result = Ensemble(tasks=[task], reflection_store=InMemoryReflectionStore()).run_sync()
     assert result.output == "fetched"
@@ -103,7 +103,7 @@ def test_without_any_model_one_warning_says_which_are_missing(caplog):
 
 
 @pytest.mark.parametrize("given", [("config", "task", "ensemble"), ("task", "ensemble"), ("ensemble",)])
-def test_a_model_is_found_in_three_steps(given):
+def test_the_model_of_the_config_comes_before_the_tasks_and_the_ensembles(given):
     models = {name: thinking() for name in given}
     task = Task(
         "Research AI trends in 2025",
@@ -117,7 +117,7 @@ def test_a_model_is_found_in_three_steps(given):
     }
 
 
-def test_a_model_whose_failure_passes_is_asked_again():
+def test_a_transient_model_failure_is_retried():
     failures = [ModelError("busy", retryable=True, retry_after=0.0)]
 
     def reply(request):
@@ -131,7 +131,7 @@ def test_a_model_whose_failure_passes_is_asked_again():
     assert result[task].usage.failed_requests == 1
 
 
-def test_a_strategy_may_be_async_and_sees_what_there_is():
+def test_an_async_strategy_gets_the_run_and_the_note_in_force():
     seen = []
 
     async def look(given):
@@ -149,51 +149,51 @@ def test_a_strategy_may_be_async_and_sees_what_there_is():
     assert second.prior_reflection.refined_description == "Say {it}. Well."
 
 
-def test_secrets_are_not_kept():
+def test_secrets_are_neither_stored_nor_passed_to_listeners():
     key = "sk-" + "proj-" + "a1B2c3D4e5F6g7H8" * 3
 
     def leaks(given):
         return TaskReflection.of_first_run(f"Say it with {key}", "", [key], [])
 
-    store, told = InMemoryReflectionStore(), []
+    store, events = InMemoryReflectionStore(), []
     Ensemble(
-        thinking(), [Task("Say it.", reflect=ReflectionConfig(strategy=leaks))], store, told.append
+        thinking(), [Task("Say it.", reflect=ReflectionConfig(strategy=leaks))], store, events.append
     ).run_sync()
-    kept = asyncio.run(store.retrieve(TaskIdentity.of("Say it.")))
-    assert key not in str(kept)
-    assert key not in str(told)
-    assert kept.refined_description.startswith("Say it with ")
+    stored = asyncio.run(store.retrieve(TaskIdentity.of("Say it.")))
+    assert key not in str(stored)
+    assert key not in str(events)
+    assert stored.refined_description.startswith("Say it with ")
 
 
-def test_each_listener_is_called_whatever_another_raises(caplog):
-    told = []
+def test_a_failing_listener_does_not_stop_the_others(caplog):
+    events = []
 
     def raises(event):
         raise RuntimeError("listener down")
 
     async def hears(event):
-        told.append(event.version)
+        events.append(event.version)
 
     task = Task("Say it.", reflect=BETTER)
-    listeners = [raises, hears, lambda event: told.append(event.run_id)]
+    listeners = [raises, hears, lambda event: events.append(event.run_id)]
     result = Ensemble(thinking("said"), [task], InMemoryReflectionStore(), listeners).run_sync()
-    assert told == [1, result[task].run_id]
+    assert events == [1, result[task].run_id]
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert "listener down" in record.exc_text
 
 
-def test_a_listener_whose_call_is_async_is_awaited():
-    told = []
+def test_a_listener_object_with_an_async_call_is_awaited():
+    events = []
 
     class Listener:
         async def __call__(self, event):
-            told.append(event.version)
+            events.append(event.version)
 
     Ensemble(thinking("x"), [Task("A", reflect=BETTER)], InMemoryReflectionStore(), Listener()).run_sync()
-    assert told == [1]
+    assert events == [1]
 
 
-def test_what_a_run_was_given_is_written_down_with_its_first_score():
+def test_the_note_of_a_run_is_recorded_with_its_first_score():
     store = InMemoryReflectionStore()
     task = Task("Say it.", criteria=[EXACT], reflect=BETTER, review=lambda output: output != "bad")
     ensemble = Ensemble(ScriptedModel(["bad", "good", "good"]), [task], store)
@@ -203,23 +203,23 @@ def test_what_a_run_was_given_is_written_down_with_its_first_score():
     assert [(use.version, use.arm, use.score) for use in uses] == [(None, "none", 0.0), (1, "note", 1.0)]
 
 
-def test_a_trial_lets_runs_go_without_and_takes_away_a_note_that_hurts():
-    store, told = InMemoryReflectionStore(), []
+def test_a_trial_withholds_notes_and_rolls_back_a_harmful_one():
+    store, events = InMemoryReflectionStore(), []
     model = ScriptedModel(
         lambda request: "bad" if "Improvement Notes" in request.messages[-1].content else "good"
     )
     config = ReflectionConfig(strategy=better, trial=Trial(share=0.5, min_runs=1))
     task = Task("Say it.", criteria=[EXACT], reflect=config)
-    ensemble = Ensemble(model, [task], store, told.append, keep=MemoryStore())
+    ensemble = Ensemble(model, [task], store, events.append, keep=MemoryStore())
     arms = [ensemble.run_sync(run_id=f"run-{number}").results[0].arm for number in range(40)]
     assert {"control", "note"} <= set(arms)
-    [event] = [event for event in told if event.rollback is not None]
+    [event] = [event for event in events if event.rollback is not None]
     assert event.rollback.effect < 0
     assert event.rollback.to is None
-    assert set(arms[told.index(event) + 1 :]) == {"none"}
+    assert set(arms[events.index(event) + 1 :]) == {"none"}
 
 
-def test_a_control_run_against_the_previous_note_is_given_that():
+def test_a_control_run_against_the_previous_note_is_given_that_note():
     model = ScriptedModel(lambda request: "good")
     config = ReflectionConfig(strategy=better, trial=Trial(share=0.5, min_runs=1, against="previous"))
     task = Task("Say it.", criteria=[EXACT], reflect=config)

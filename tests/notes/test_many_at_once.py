@@ -1,4 +1,4 @@
-"""Many runs of one task at once, and a store that goes away between them."""
+"""Many concurrent runs of one task, and a store that fails between them."""
 
 import asyncio
 import subprocess
@@ -24,17 +24,17 @@ SAY = "Say it."
 
 
 class Own:
-    """A store with two methods, one async and one not."""
+    """A custom store, with one async method and one that is not."""
 
     def __init__(self):
-        self._kept = {}
+        self._reflections = {}
 
     async def store(self, identity, reflection):
         await asyncio.sleep(0)
-        self._kept[identity] = reflection
+        self._reflections[identity] = reflection
 
     def retrieve(self, identity):
-        return self._kept.get(identity)
+        return self._reflections.get(identity)
 
 
 def made(name, request):
@@ -54,18 +54,18 @@ async def opened(name, request):
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite", "postgres", "own"])
-def test_64_runs_at_once_are_64_more(name, request):
+def test_64_concurrent_runs_add_64_notes(name, request):
     async def main():
         async with opened(name, request) as store:
             model = ScriptedModel(lambda asked: "OBSERVATIONS:\n- seen" if is_reflection(asked) else "x")
-            task, told = Task(SAY, reflect=True), []
-            ensemble = Ensemble(model, [task], store, told.append, keep=False)
+            task, events = Task(SAY, reflect=True), []
+            ensemble = Ensemble(model, [task], store, events.append, keep=False)
             await ensemble.run()
             await asyncio.gather(*(ensemble.run() for _ in range(64)))
-            kept = store.retrieve(TaskIdentity.of(task))
-            assert (kept if name == "own" else await kept).run_count == 65
-            assert sorted(event.reflection.run_count for event in told) == list(range(1, 66))
-            assert [event.is_first_reflection for event in told].count(True) == 1
+            retrieved = store.retrieve(TaskIdentity.of(task))
+            assert (retrieved if name == "own" else await retrieved).run_count == 65
+            assert sorted(event.reflection.run_count for event in events) == list(range(1, 66))
+            assert [event.is_first_reflection for event in events].count(True) == 1
 
     asyncio.run(main())
 
@@ -91,7 +91,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.parametrize("name", ["SqliteReflectionStore", "PostgresReflectionStore"])
-def test_64_runs_of_4_processes_are_64_more(name, tmp_path, request):
+def test_64_runs_in_4_processes_add_64_notes(name, tmp_path, request):
     sqlite = name.startswith("Sqlite")
     place = str(tmp_path / "redraft.db") if sqlite else request.getfixturevalue("postgres").url
     script = RUNS.format(name=name)
@@ -128,7 +128,7 @@ def test_64_runs_of_4_processes_are_64_more(name, tmp_path, request):
     asyncio.run(main())
 
 
-def test_a_server_that_can_not_be_asked_any_more_costs_one_warning_a_run(postgres, caplog):
+def test_a_failing_server_costs_one_warning_a_run(postgres, caplog):
     now = SimpleNamespace(breaks=False)
 
     def handler(ctx):

@@ -1,5 +1,3 @@
-"""All notes on a task, to look at: which version is meant, how the runs did, which task is meant."""
-
 import asyncio
 
 import pytest
@@ -27,17 +25,17 @@ def notes(in_force=4, used=(), **fields):
 @pytest.mark.parametrize(
     ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
 )
-def test_a_version_is_named_by_number_or_role(wanted, version):
+def test_a_version_is_found_by_number_or_name(wanted, version):
     assert find_version(notes(in_force=2).noted, wanted) == version
 
 
 @pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
-def test_unknown_versions_are_refused(wanted):
+def test_unknown_versions_are_rejected(wanted):
     with pytest.raises(ConfigError, match="expected 1 to 4, first, last or now"):
         find_version(notes().noted, wanted)
 
 
-def test_now_is_refused_if_no_note_is_in_force():
+def test_now_is_rejected_if_no_note_is_in_force():
     with pytest.raises(ConfigError, match="No note on this task is in force"):
         find_version(notes(in_force=None).noted, "now")
     assert notes(in_force=None).in_force is None
@@ -47,7 +45,7 @@ def test_now_is_refused_if_no_note_is_in_force():
     ("fields", "state"),
     [({}, "on"), ({"off": True, "why_off": "bad"}, "off"), ({"why_off": "rolled back"}, "rolled back")],
 )
-def test_how_the_notes_stand(fields, state):
+def test_state_is_on_off_or_rolled_back(fields, state):
     assert notes(**fields).state == state
     assert notes(**fields).title == "Say it."
 
@@ -63,20 +61,20 @@ def test_how_the_notes_stand(fields, state):
         ([(2, "note", 0.5)], 1, None, None, None, [None, 0.5]),
     ],
 )
-def test_how_the_runs_did(used, since, in_force, before, now, trend):
+def test_scores_before_notes_now_and_by_version(used, since, in_force, before, now, trend):
     task = notes(in_force, used, since=since)
     assert task.before == (before if before is None else pytest.approx(before))
     assert task.now == (now if now is None else pytest.approx(now))
     assert [each if each is None else round(each, 9) for each in task.trend] == trend
 
 
-def test_the_effect_of_a_trial():
+def test_effect_needs_two_scores_on_each_side():
     assert notes(used=[(4, "note", 0.5)] * 9 + [(None, "control", 0.5)]).effect is None
     found = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).effect
     assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
 
 
-def test_what_is_read_is_bounded_and_holds_what_counts():
+def test_read_notes_limits_runs_and_revisions_but_includes_the_essential_ones():
     task = Task("Say it.")
     identity = TaskIdentity.of(task)
 
@@ -86,8 +84,8 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
             before = number - 1 or None
             score = 0.2 if before is None else 0.8
             await store.used(identity, NoteUse(f"r{number}", before, "note" if before else "none", score))
-            said = TaskReflection.of_first_run(f"Say {number}.", "")
-            await store.append(task, said, run_id=f"r{number}", based_on=before)
+            reflection = TaskReflection.of_first_run(f"Say {number}.", "")
+            await store.append(task, reflection, run_id=f"r{number}", based_on=before)
         noted = await store.rollback(identity, 3)
         few = await read_notes(store, noted, runs=5, revisions=4)
         assert [note.version for note in few.revisions] == [3, 27, 28, 29, 30]
@@ -102,7 +100,7 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
     asyncio.run(main())
 
 
-def test_an_ambiguous_name_lists_some_matches():
+def test_an_ambiguous_task_lists_some_matches():
     tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
     with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\., 1111.* and 1 more\. Give more"):
         find_task(tasks, "sum UP")

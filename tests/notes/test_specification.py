@@ -1,4 +1,4 @@
-"""The examples of the specification of task reflection, in their Python form, on the scripted model."""
+"""The examples of the task reflection specification, in Python, with a scripted model."""
 
 from redraft import (
     Ensemble,
@@ -47,10 +47,10 @@ def research(**more):
     )
 
 
-def test_a_task_gets_a_better_brief_from_run_to_run():
-    model, store, told = thinking(), InMemoryReflectionStore(), list[TaskReflectedEvent]()
+def test_each_run_improves_the_brief_of_the_next():
+    model, store, events = thinking(), InMemoryReflectionStore(), list[TaskReflectedEvent]()
     task = research(reflect=True)
-    ensemble = Ensemble(model=model, tasks=[task], reflection_store=store, on_task_reflected=told.append)
+    ensemble = Ensemble(model=model, tasks=[task], reflection_store=store, on_task_reflected=events.append)
 
     results = [ensemble.run_sync() for _ in range(3)]
 
@@ -58,11 +58,11 @@ def test_a_task_gets_a_better_brief_from_run_to_run():
     assert "Improvement Notes" not in first
     assert first.endswith("A structured report with sections: Introduction, Key Trends, Conclusion")
     assert second == third == BLOCK
-    assert [event.reflection.run_count for event in told] == [1, 2, 3]
-    assert [event.is_first_reflection for event in told] == [True, False, False]
-    assert {event.task_description for event in told} == {task.description}
+    assert [event.reflection.run_count for event in events] == [1, 2, 3]
+    assert [event.is_first_reflection for event in events] == [True, False, False]
+    assert {event.task_description for event in events} == {task.description}
     assert [result.results[0].note for result in results] == [None, 1, 2]
-    assert results[2][task].reflection == told[2].reflection
+    assert results[2][task].reflection == events[2].reflection
     assert [result.output for result in results] == ["A report."] * 3
 
 
@@ -78,7 +78,7 @@ def test_the_meta_prompt_shows_the_definition_and_the_output():
         assert part in prompt
 
 
-def test_a_cheaper_model_reflects():
+def test_a_cheaper_model_can_reflect():
     main, cheaper = thinking(), thinking()
     task = Task(
         "Write a quarterly business report",
@@ -90,7 +90,7 @@ def test_a_cheaper_model_reflects():
     assert (len(asked(cheaper)), len(reflections(cheaper))) == (0, 1)
 
 
-def test_custom_strategies():
+def test_a_custom_strategy():
     def my_strategy(given):
         improved = f"{given.task.description} ({len(given.task_output)} characters are enough)"
         return TaskReflection.of_first_run(
@@ -106,7 +106,7 @@ def test_custom_strategies():
     assert "Say it. (4 characters are enough)" in asked(model)[1]
 
 
-def test_custom_stores():
+def test_a_custom_store():
     class DictReflectionStore:
         def __init__(self):
             self.kept = {}
@@ -117,13 +117,13 @@ def test_custom_stores():
         def retrieve(self, task_identity):
             return self.kept.get(task_identity)
 
-    store, told = DictReflectionStore(), []
+    store, events = DictReflectionStore(), []
     task = research(reflect=True)
-    ensemble = Ensemble(thinking(), [task], store, told.append)
+    ensemble = Ensemble(thinking(), [task], store, events.append)
     for _ in range(3):
         ensemble.run_sync()
     assert store.kept[TaskIdentity.of(task)].run_count == 3
-    assert [event.is_first_reflection for event in told] == [True, False, False]
+    assert [event.is_first_reflection for event in events] == [True, False, False]
 
 
 def test_a_deterministic_task_reflects_with_the_model_of_its_config():

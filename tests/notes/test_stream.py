@@ -27,7 +27,7 @@ def made(*tasks):
     return Ensemble(thinking("said"), list(tasks), InMemoryReflectionStore())
 
 
-def test_events_come_as_they_happen():
+def test_stream_yields_events_in_order():
     heard = []
     task = Task("A", reflect=BETTER, pattern=ReflectionPattern(0, ["short"], on_event=heard.append,
                 reflection_model=thinking({"scores": [0.9]})))  # fmt: skip
@@ -52,7 +52,7 @@ def test_events_come_as_they_happen():
     assert RunFinished in {type(event) for event in heard}
 
 
-def test_errors_are_raised_after_the_last_event():
+def test_stream_raises_the_error_after_the_last_event():
     def fails(ctx):
         raise ValueError("broken")
 
@@ -75,7 +75,7 @@ def test_errors_are_raised_after_the_last_event():
     assert result.results == ()
 
 
-def test_leaving_early_cancels_tasks_and_reflections():
+def test_leaving_the_stream_early_cancels_tasks_and_reflections():
     cancelled = []
 
     async def never(_):

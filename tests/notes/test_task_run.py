@@ -1,4 +1,4 @@
-"""Ensembles under a run id: what was done is not done again."""
+"""Resuming an ensemble under its run id."""
 
 import asyncio
 
@@ -21,15 +21,15 @@ from redraft import (
 from support.ensembles import BETTER, asked, reflections, thinking, warnings
 
 
-def test_the_same_call_again_gives_finished_tasks_again_without_a_call():
-    model, told, reviews = thinking("said", "OBSERVATIONS:\n- It went well"), [], []
+def test_repeating_a_finished_run_returns_its_outputs_without_calls():
+    model, events, reviews = thinking("said", "OBSERVATIONS:\n- It went well"), [], []
     store, notes = MemoryStore(), InMemoryReflectionStore()
     first = Task("Say {it}.", reflect=True, review=reviews.append)
-    ensemble = Ensemble(model, [first, Task("B")], notes, told.append, keep=store)
+    ensemble = Ensemble(model, [first, Task("B")], notes, events.append, keep=store)
     once = ensemble.run_sync({"it": "x"}, run_id="mine")
     again = ensemble.run_sync({"it": "x"}, run_id="mine")
     assert (once.output, again.output) == ("said", "said")
-    assert (len(asked(model)), len(reflections(model)), len(reviews), len(told)) == (2, 1, 1, 1)
+    assert (len(asked(model)), len(reflections(model)), len(reviews), len(events)) == (2, 1, 1, 1)
     assert again[first].reflection == once[first].reflection
     assert (once.run_id, [one.run_id for one in once.results]) == ("mine", ["mine.1", "mine.2"])
     assert len(asyncio.run(notes.revisions(TaskIdentity.of(first)))) == 1
@@ -58,7 +58,7 @@ def test_a_failed_run_resumes_where_it_failed():
     assert result[first].reflection.run_count == 1
 
 
-def test_a_resumed_run_has_the_note_that_it_had():
+def test_a_resumed_run_is_given_the_same_note():
     model, store, fails = thinking("said"), MemoryStore(), [1]
 
     def guard(output):
@@ -77,7 +77,7 @@ def test_a_resumed_run_has_the_note_that_it_had():
     assert len(asked(model)) == 2
 
 
-def test_refused_attempts_have_ids_of_their_own_and_are_not_made_again():
+def test_each_retry_has_its_own_run_id_and_is_not_repeated():
     answers = iter(["no", "yes"])
     model, task = (
         thinking(lambda _request: next(answers)),
@@ -91,13 +91,13 @@ def test_refused_attempts_have_ids_of_their_own_and_are_not_made_again():
     assert len(model.requests) == 2
 
 
-def test_an_id_needs_a_store():
+def test_a_run_id_needs_a_store():
     ensemble = Ensemble(thinking(), [Task("A")], InMemoryReflectionStore(), keep=False)
     with pytest.raises(ConfigError, match="can't be resumed"):
         ensemble.run_sync(run_id="mine")
 
 
-def test_an_ensemble_inside_a_journalled_step_is_found_again_when_that_is_resumed():
+def test_an_ensemble_inside_a_journalled_step_resumes_with_it():
     model, store, fails = thinking("said"), MemoryStore(), [1]
     ensemble = Ensemble(model, [Task("A", reflect=BETTER)], InMemoryReflectionStore())
 
@@ -119,7 +119,7 @@ def test_an_ensemble_inside_a_journalled_step_is_found_again_when_that_is_resume
     assert (result.best_output, len(asked(model))) == ("said", 1)
 
 
-def test_a_store_that_fails_costs_no_answer_without_an_id_and_raises_with_one(caplog):
+def test_a_failing_store_costs_the_answer_only_if_a_run_id_was_given(caplog):
     async def fails(self, *_, **__):
         raise StoreError("the disk is full")
 

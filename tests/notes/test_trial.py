@@ -13,7 +13,7 @@ from redraft.stats import effect_of
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def test_the_reason_of_a_rollback_has_its_figures():
+def test_the_reason_for_a_rollback_includes_the_figures():
     assert why_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
         "version 7 was rolled back automatically: runs with it scored 0.12 lower than runs without notes "
         "(95 % interval -0.20 to -0.04, 40 and 10 runs)"
@@ -22,7 +22,7 @@ def test_the_reason_of_a_rollback_has_its_figures():
 
 
 def history(*rows):
-    """Uses from rows: how many runs, the arm, the version, their scores in turn."""
+    """Return uses from rows: how many runs, their arm, the version, and scores to cycle through."""
     uses = []
     for count, arm, version, *scores in rows:
         for number in range(count):
@@ -32,11 +32,11 @@ def history(*rows):
     return uses
 
 
-def standing(in_force, since=1):
+def noted_task(in_force, since=1):
     return NotedTask("id", "Write.", run_count=9, in_force=in_force, since=since)
 
 
-def test_the_arm_of_a_run_is_always_the_same_and_the_share_is_kept():
+def test_the_arm_of_a_run_is_stable_and_arms_have_their_share():
     for share in (0.2, 0.5):
         trial = Trial(share=share)
         arms = [arm_of(trial, f"run {number}", "id") for number in range(4000)]
@@ -54,41 +54,41 @@ WELL, BADLY = (0.8, 0.9), (0.2, 0.3)
 @pytest.mark.parametrize(
     ("uses", "against", "noted", "previous", "expected"),
     [
-        pytest.param([(10, "note", 1, *BADLY), (10, "control", None, *WELL)], "none", standing(1), None,
+        pytest.param([(10, "note", 1, *BADLY), (10, "control", None, *WELL)], "none", noted_task(1), None,
                      (1, None, 10, 10), id="10 and 10 are enough"),
-        pytest.param([(9, "note", 1, *BADLY), (30, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="9 with notes are not"),
-        pytest.param([(30, "note", 1, *BADLY), (9, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="9 without are not"),
-        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *BADLY)], "none", standing(1), None,
+        pytest.param([(9, "note", 1, *BADLY), (30, "control", None, *WELL)], "none", noted_task(1), None,
+                     None, id="9 runs with notes are too few"),
+        pytest.param([(30, "note", 1, *BADLY), (9, "control", None, *WELL)], "none", noted_task(1), None,
+                     None, id="9 control runs are too few"),
+        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *BADLY)], "none", noted_task(1), None,
                      None, id="a note that helps stays"),
-        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="one without effect stays"),
+        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *WELL)], "none", noted_task(1), None,
+                     None, id="a note without effect stays"),
         pytest.param([(6, "note", 1, *BADLY), (6, "note", 2, *BADLY), (10, "control", None, *WELL)], "none",
-                     standing(2), None, (2, None, 12, 10), id="the notes of a line count together"),
-        pytest.param([(20, "note", 1, *BADLY), (20, "control", None, *WELL)], "none", standing(5, since=4),
-                     None, None, id="what was rolled back counts no more"),
-        pytest.param([(20, "control", None, *WELL), (20, "note", 5, *BADLY)], "none", standing(5, since=4),
-                     None, None, id="nor do control runs of the time before"),
+                     noted_task(2), None, (2, None, 12, 10), id="notes of one line count together"),
+        pytest.param([(20, "note", 1, *BADLY), (20, "control", None, *WELL)], "none", noted_task(5, since=4),
+                     None, None, id="runs before a rollback do not count"),
+        pytest.param([(20, "control", None, *WELL), (20, "note", 5, *BADLY)], "none", noted_task(5, since=4),
+                     None, None, id="control runs before a rollback do not count"),
         pytest.param([(9, "note", 1, *BADLY), (9, "note", 1, None), (20, "control", None, *WELL)], "none",
-                     standing(1), None, None, id="a run without a score does not count"),
-        pytest.param([(20, "note", 1, *BADLY), (20, "none", None, *WELL)], "none", standing(1), None,
+                     noted_task(1), None, None, id="a run without a score does not count"),
+        pytest.param([(20, "note", 1, *BADLY), (20, "none", None, *WELL)], "none", noted_task(1), None,
                      None, id="a run before the notes is no control"),
-        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(2, since=4),
-                     None, None, id="what a person chose stays"),
-        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(None),
-                     None, None, id="where none is in force nothing is taken away"),
-        pytest.param([(12, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), 1,
-                     (2, 1, 12, 10), id="the previous one takes over"),
-        pytest.param([(12, "note", 2, *BADLY), (10, "control", None, *WELL)], "previous", standing(2), 1,
-                     None, id="against the previous one others don't count"),
+        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", noted_task(2, since=4),
+                     None, None, id="a version that a person chose stays"),
+        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", noted_task(None),
+                     None, None, id="no note is in force"),
+        pytest.param([(12, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", noted_task(2), 1,
+                     (2, 1, 12, 10), id="the previous note takes over"),
+        pytest.param([(12, "note", 2, *BADLY), (10, "control", None, *WELL)], "previous", noted_task(2), 1,
+                     None, id="control runs with another note do not count"),
         pytest.param([(12, "note", 1, *BADLY), (9, "note", 2, *BADLY), (20, "control", 1, *WELL)], "previous",
-                     standing(2), 1, None, id="nor do runs with older notes"),
-        pytest.param([(12, "note", 1, *BADLY), (10, "control", None, *WELL)], "previous", standing(1), None,
-                     (1, None, 12, 10), id="before the first note there was none"),
+                     noted_task(2), 1, None, id="runs with older notes do not count"),
+        pytest.param([(12, "note", 1, *BADLY), (10, "control", None, *WELL)], "previous", noted_task(1), None,
+                     (1, None, 12, 10), id="the first note has no previous one"),
     ],
 )  # fmt: skip
-def test_a_verdict(uses, against, noted, previous, expected):
+def test_verdict_rolls_back_only_a_note_that_surely_hurts(uses, against, noted, previous, expected):
     found = verdict(Trial(against=against), noted, history(*uses), previous)
     if expected is None:
         assert found is None
@@ -97,44 +97,44 @@ def test_a_verdict(uses, against, noted, previous, expected):
         assert found.low <= found.effect <= found.high < 0
 
 
-def test_a_verdict_is_the_same_until_there_is_four_times_as_much():
+def test_a_verdict_is_revised_only_after_four_times_as_many_runs():
     even = [(1, "note", 1, 0.2), (1, "control", None, 0.8)] * 10
     turned = [(1, "note", 1, 0.9), (1, "control", None, 0.1)] * 29
-    first = verdict(Trial(), standing(1), history(*even))
-    assert first == verdict(Trial(), standing(1), history(*even, *turned))
-    assert verdict(Trial(), standing(1), history(*even, *turned, *turned[:2])) is None
+    first = verdict(Trial(), noted_task(1), history(*even))
+    assert first == verdict(Trial(), noted_task(1), history(*even, *turned))
+    assert verdict(Trial(), noted_task(1), history(*even, *turned, *turned[:2])) is None
 
 
 @pytest.mark.parametrize(
     ("uses", "against", "noted", "expected"),
     [
-        ([], "none", standing(None), True),
-        ([(4, "note", 2, 0.5)], "none", standing(2), False),
-        ([(5, "note", 2, 0.5)], "none", standing(2), True),
-        ([(9, "note", 2, None)], "none", standing(2), False),
-        ([(9, "note", 1, 0.5), (9, "control", 2, 0.5)], "none", standing(2), False),
-        ([(12, "note", 2, 0.5), (9, "control", 1, 0.5)], "previous", standing(2), False),
-        ([(9, "note", 2, 0.5), (12, "control", 1, 0.5)], "previous", standing(2), False),
-        ([(10, "note", 2, 0.5), (10, "control", 1, 0.5)], "previous", standing(2), True),
-        ([(10, "note", 2, 0.5)], "previous", standing(2, since=3), True),
-        ([(10, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), False),
+        ([], "none", noted_task(None), True),
+        ([(4, "note", 2, 0.5)], "none", noted_task(2), False),
+        ([(5, "note", 2, 0.5)], "none", noted_task(2), True),
+        ([(9, "note", 2, None)], "none", noted_task(2), False),
+        ([(9, "note", 1, 0.5), (9, "control", 2, 0.5)], "none", noted_task(2), False),
+        ([(12, "note", 2, 0.5), (9, "control", 1, 0.5)], "previous", noted_task(2), False),
+        ([(9, "note", 2, 0.5), (12, "control", 1, 0.5)], "previous", noted_task(2), False),
+        ([(10, "note", 2, 0.5), (10, "control", 1, 0.5)], "previous", noted_task(2), True),
+        ([(10, "note", 2, 0.5)], "previous", noted_task(2, since=3), True),
+        ([(10, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", noted_task(2), False),
     ],
 )
-def test_when_a_newer_note_may_take_its_place(uses, against, noted, expected):
+def test_may_replace_waits_for_enough_scored_runs(uses, against, noted, expected):
     trial = Trial(min_runs=5, against=against)
     assert may_replace(trial, noted, history(*uses), previous=1) is expected
 
 
 def rolled_back_after(effect, runs, seed):
-    """Run a task so often with a note of such an effect; return how many runs it took to be rolled back."""
-    trial, noted, chance, uses = Trial(), standing(1), Random(seed), []  # noqa: S311 (no secret)
+    """Simulate runs of a task with a note that has an effect; return after how many it is rolled back."""
+    trial, noted, chance, uses = Trial(), noted_task(1), Random(seed), []  # noqa: S311 (no secret)
     controls = 0
     for number in range(runs):
         arm = arm_of(trial, f"{seed}/{number}", "id")
         score = min(1.0, max(0.0, chance.gauss(0.6 + (effect if arm == "note" else 0), 0.2)))
         uses.append(NoteUse(f"{number}", 1 if arm == "note" else None, arm, score, START))
         controls += arm == "control"
-        # They are the fewer ones, and a verdict takes 10 of them: with each it is looked at, it takes ages.
+        # Evaluated after every fifth control run only, because a verdict is slow.
         if arm == "control" and controls % 5 == 0 and verdict(trial, noted, uses):
             return number + 1
     return None
@@ -148,7 +148,7 @@ def rolled_back_after(effect, runs, seed):
         pytest.param(0.2, 0, 0, id="helps"),
     ],
 )
-def test_of_200_histories_of_300_runs(effect, least, most, monkeypatch):
+def test_rollbacks_in_200_simulated_histories(effect, least, most, monkeypatch):
     monkeypatch.setattr(effects, "RESAMPLES", 300)
     monkeypatch.setattr(trials, "effect_of", lru_cache(effect_of))
     ends = [rolled_back_after(effect, 300, seed) for seed in range(200)]

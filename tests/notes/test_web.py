@@ -1,5 +1,3 @@
-"""The pages of tasks that have notes: the list of them, each one, and what a person changes."""
-
 import asyncio
 from datetime import UTC, datetime
 
@@ -20,14 +18,14 @@ def read(store, path="/tasks"):
     return answer
 
 
-def test_tasks_stand_with_their_scores_before_notes_and_now():
+def test_the_list_shows_each_task_with_its_scores_before_notes_and_now():
     store = MemoryStore()
     identity = noted_task(store)
     noted_task(store, versions=1, task=Task("Translate it."), name="")
     words = Seen(read(store).text).words
     assert "board summary" in words
     assert "✓ v3 3 16 0.34" in words
-    assert words.index("Translate it.") < words.index("board summary")  # noted last
+    assert words.index("Translate it.") < words.index("board summary")  # changed last
     rows = read(store, "/tasks.json").json()["tasks"]
     assert [(row["state"], row["run_count"], row["runs"]) for row in rows] == [("on", 1, 8), ("on", 3, 16)]
     assert rows[1]["identity"] == identity
@@ -35,7 +33,7 @@ def test_tasks_stand_with_their_scores_before_notes_and_now():
     assert len(rows[1]["trend"]) == 4
 
 
-def test_without_notes_the_page_says_how_there_would_be_some():
+def test_an_empty_list_says_how_to_get_notes():
     assert "reflect=True" in read(MemoryStore()).text
     assert read(MemoryStore(), "/tasks.json").json() == {
         "schema_version": 1,
@@ -44,7 +42,7 @@ def test_without_notes_the_page_says_how_there_would_be_some():
     }
 
 
-def test_many_tasks_come_a_page_at_a_time():
+def test_the_list_is_paged():
     store = MemoryStore()
     for number in range(PAGE_SIZE + 3):
         noted_task(store, versions=1, runs=0, task=Task(f"Task {number}."), name="")
@@ -57,11 +55,11 @@ def test_many_tasks_come_a_page_at_a_time():
     assert "Older tasks" in client.get("/tasks").text
 
 
-def test_an_unknown_page_is_not_found():
+def test_an_unknown_page_of_the_list_is_not_found():
     assert pages(MemoryStore()).get("/tasks?before=none").status_code == 404
 
 
-def test_new_notes_show_at_once():
+def test_changes_show_at_once():
     store = MemoryStore()
     identity = noted_task(store)
     client = pages(store)
@@ -71,7 +69,7 @@ def test_new_notes_show_at_once():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_names_are_shown_harmlessly(text):
+def test_the_list_escapes_hostile_names(text):
     store = MemoryStore()
     noted_task(store, versions=1, task=Task(f"a {text} b"), name=text)
     seen = Seen(read(store).text)
@@ -90,7 +88,7 @@ def store():
     return store
 
 
-def standing(store, identity=IDENTITY):
+def state(store, identity=IDENTITY):
     noted = asyncio.run(NoteStore(store).noted(identity))
     return noted.in_force, noted.off, noted.why_off
 
@@ -100,11 +98,11 @@ def change(store, what, identity=IDENTITY, **fields):
     return client.post(f"/tasks/{identity}/{what}", json=fields, headers=BEARER)
 
 
-def test_the_page_has_scores_versions_changes_and_runs(store):
+def test_the_page_of_a_task_shows_scores_versions_changes_and_runs(store):
     put(store, described("run-015"))
     page = pages(store).get(f"/tasks/{IDENTITY}")
     seen = Seen(page.text)
-    for said in (
+    for text in (
         "Version 3 of 3 is in force",
         "✓ Notes help: in a trial, a note changes the score by +0.32",
         "6 runs went without",
@@ -113,14 +111,14 @@ def test_the_page_has_scores_versions_changes_and_runs(store):
         " trial)",
         "no note: 0.30",
     ):
-        assert said in seen.words
+        assert text in seen.words
     assert "/runs/run-015" in seen.links
-    assert "/runs/run-014" not in seen.links  # it is not kept
+    assert "/runs/run-014" not in seen.links  # it is not stored
     assert page.text.count('class="turn"') == 3  # one for each change of the note
     assert len(seen.ids) == len(set(seen.ids))
 
 
-def test_a_task_as_data(store):
+def test_the_page_of_a_task_as_json(store):
     document = pages(store).get(f"/tasks/{IDENTITY}.json").json()
     assert [one["version"] for one in document["revisions"]] == [1, 2, 3]
     assert len(document["uses"]) == 16
@@ -130,7 +128,7 @@ def test_a_task_as_data(store):
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status", "message"),
     [
         ("?a=1&b=3", 200, "Changes from version 1 to version 3"),
         ("?b=1", 200, "the first"),
@@ -139,13 +137,13 @@ def test_a_task_as_data(store):
         ("?b=x", 404, "There is no version"),
     ],
 )
-def test_the_selected_versions_are_compared(store, query, status, told):
+def test_the_selected_versions_are_compared(store, query, status, message):
     page = pages(store).get(f"/tasks/{IDENTITY}{query}")
     assert page.status_code == status
-    assert told in Seen(page.text).words
+    assert message in Seen(page.text).words
 
 
-def test_texts_that_differ_in_all_stand_beside_one_another(store):
+def test_versions_with_nothing_in_common_are_shown_side_by_side(store):
     async def written():
         notes = NoteStore(store)
         other = "Nothing of this resembles what stood there: " + " ".join(f"word{n}" for n in range(400))
@@ -156,7 +154,7 @@ def test_texts_that_differ_in_all_stand_beside_one_another(store):
 
 
 @pytest.mark.parametrize(
-    ("what", "fields", "status", "told", "after"),
+    ("what", "fields", "status", "message", "after"),
     [
         ("rollback", {"version": "2"}, 200, "Version 2 is in force", (2, False)),
         ("rollback", {"version": "first"}, 200, "Version 1 is in force", (1, False)),
@@ -168,20 +166,20 @@ def test_texts_that_differ_in_all_stand_beside_one_another(store):
         ("on", {}, 200, "version 3 is in force", (3, False)),
     ],
 )
-def test_changes_are_written_to_the_store(store, what, fields, status, told, after):
+def test_a_submitted_change_is_stored(store, what, fields, status, message, after):
     answer = change(store, what, **fields)
     assert answer.status_code == status
-    assert told in next(iter(answer.json().values()))
-    assert standing(store)[:2] == after
+    assert message in next(iter(answer.json().values()))
+    assert state(store)[:2] == after
 
 
-def test_switching_off_records_why_and_on_restores_the_note(store):
+def test_switching_off_records_the_reason_and_on_restores_the_note(store):
     change(store, "off", why="it misleads")
     page = Seen(pages(store).get(f"/tasks/{IDENTITY}").text).words
     assert "Notes are off It misleads." in page
-    assert standing(store) == (None, True, "it misleads")
+    assert state(store) == (None, True, "it misleads")
     change(store, "on")
-    assert standing(store) == (3, False, "")
+    assert state(store) == (3, False, "")
 
 
 @pytest.mark.parametrize("what", ["rollback", "off", "on"])
@@ -191,7 +189,7 @@ def test_an_unknown_task_is_not_found(store, what):
     assert pages(store).get("/tasks/nothing.json").status_code == 404
 
 
-def test_an_identity_of_a_programs_own_may_have_slashes():
+def test_a_custom_identity_may_contain_slashes():
     store = MemoryStore()
     asyncio.run(NoteStore(store).store("mine/of it", reflection(4, "Say it.")))
     assert pages(store).get("/tasks/mine/of%20it").status_code == 200
@@ -200,7 +198,7 @@ def test_an_identity_of_a_programs_own_may_have_slashes():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_notes_are_shown_harmlessly(text):
+def test_the_page_of_a_task_escapes_hostile_notes(text):
     store = MemoryStore()
     identity = noted_task(
         store, task=Task(f"x {text}", expected_output=text), name=text, text=f"{text} {text}"
@@ -217,7 +215,7 @@ def test_hostile_notes_are_shown_harmlessly(text):
     assert pages(store).get(f"/tasks/{identity}.json").json()
 
 
-def test_a_secret_in_a_note_is_withheld(monkeypatch):
+def test_secrets_in_notes_are_withheld(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
     store = MemoryStore()
@@ -229,7 +227,7 @@ def test_a_secret_in_a_note_is_withheld(monkeypatch):
         assert "zeppelin" not in answer.text, path
 
 
-def test_control_runs_do_not_count_for_the_current_note():
+def test_control_runs_belong_to_no_version_in_the_chart():
     rows = [
         (None, "none", 0.2),
         (1, "note", 0.5),
