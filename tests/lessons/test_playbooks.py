@@ -1,7 +1,7 @@
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 
@@ -32,7 +32,7 @@ class Clock:
 
 
 def playbooks_in(path, clock=None):
-    return Playbooks(path, "Researcher Agent", now=clock or Clock())
+    return Playbooks(path, "Researcher Agent", today=clock or Clock())
 
 
 def place(path):
@@ -86,7 +86,7 @@ def test_successes_expire_after_four_weeks_and_failures_after_eight(tmp_path):
     for weeks, left in ((0, [bad, good]), (4, [bad]), (8, [])):
         clock.day = START + timedelta(weeks=weeks) - timedelta(days=1)
         before = playbooks.active()
-        clock.day = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(weeks=weeks)
+        clock.day = START + timedelta(weeks=weeks)
         assert playbooks.active() == playbooks.for_task("web scraping") == left
         assert len(before) >= len(left)
     assert playbooks.archive() == [bad.id, good.id]

@@ -1,10 +1,10 @@
 import subprocess
 import sys
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 
-from redraft.errors import LessonFileError
+from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.rules import Rules, is_alike, refusal, rule_text
 
 START = date(2026, 3, 1)
@@ -21,7 +21,7 @@ class Clock:
 
 
 def rules_in(path, clock=None):
-    return Rules(path, "researcher-agent", now=clock or Clock())
+    return Rules(path, "researcher-agent", today=clock or Clock())
 
 
 def rule(tool):
@@ -40,21 +40,18 @@ def test_a_rule_is_added_and_read_back(tmp_path):
     rules = rules_in(tmp_path)
     assert rules.active() == []
     added = rules.add("if http_get answers E4031, then ask for `cursor` first", "a/2026-03-01-x")
-    assert added.is_new
-    assert rules.active() == [added.rule]
-    assert added.rule.day == START
+    assert rules.active() == [added]
+    assert added.day == START
     line = "- 2026-03-01: IF http_get answers E4031 THEN ask for `cursor` first. (from a/2026-03-01-x)\n"
     assert line in place(tmp_path).read_text()
-    again = rules.add("IF http_get answers E4031 THEN ask for the `cursor` first")
-    assert (again.rule, again.is_new) == (added.rule, False)
+    assert rules.add("IF http_get answers E4031 THEN ask for the `cursor` first") == added
     assert len(rules.active()) == 1
     assert [one.name for one in place(tmp_path).parent.iterdir()] == ["rules.md"]
 
 
 def test_a_vague_rule_is_refused_and_nothing_is_written(tmp_path):
-    added = rules_in(tmp_path).add("IF a task is hard THEN be careful")
-    assert added.rule is None
-    assert "vague" in added.why
+    with pytest.raises(ConfigError, match="vague"):
+        rules_in(tmp_path).add("IF a task is hard THEN be careful")
     assert not place(tmp_path).exists()
 
 
@@ -81,18 +78,16 @@ def test_a_rule_lasts_four_weeks(tmp_path):
     rules = rules_in(tmp_path, clock)
     for tool in TOOLS[:3]:
         rules.add(rule(tool), "a/b")
-    clock.day = datetime(2026, 3, 28, 23, 59, tzinfo=UTC)
+    clock.day = date(2026, 3, 28)
     assert len(rules.active()) == 3
     assert rules.due() == []
     clock.day = START + timedelta(weeks=4)
     assert rules.active() == []
     assert len(rules.due()) == 3
-    expired = rules.expire(lambda one: "http_get" in one.text)
-    assert texts(expired.proposed) == [rule("http_get")]
-    assert texts(expired.dropped) == [rule("read_csv"), rule("book_flight")]
-    assert texts(rules.proposed()) == [rule("http_get")]
-    assert rules.active() == []
-    assert rules.expire(lambda _: True).proposed == ()
+    for _ in range(2):
+        rules.expire(lambda one: "http_get" in one.text)
+        assert texts(rules.proposed()) == [rule("http_get")]
+        assert rules.active() == rules.due() == []
 
     rules.add(rule("http_get"), "a/c")  # learned again, and needed again: it is proposed once
     clock.day += timedelta(weeks=4)
@@ -103,7 +98,8 @@ def test_a_rule_lasts_four_weeks(tmp_path):
     assert texts(rules.active()) == [rule("http_get")]
     clock.day += timedelta(weeks=400)
     assert texts(rules.active()) == [rule("http_get")]
-    assert not rules.add(rule("http_get")).is_new
+    assert rules.add(rule("http_get")).status == "permanent"
+    assert texts(rules.active()) == [rule("http_get")]
     rules.add(rule("read_csv"))
     with pytest.raises(LessonFileError, match="did you mean 'IF read_csv"):
         rules.make_permanent(rule("read_csf"))
@@ -175,8 +171,8 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
     assert path.read_text() == BY_HAND.replace("- remember the milk\n", new)
 
     clock.day = START + timedelta(days=20)
-    expired = rules.expire(lambda _: False)
-    assert texts(expired.dropped) == ["IF http_get answers E4031 THEN ask for `cursor` first."]
+    assert texts(rules.due()) == ["IF http_get answers E4031 THEN ask for `cursor` first."]
+    rules.expire(lambda _: False)
     left = path.read_text()
     assert "E4031\n" not in left
     assert "- 2026-03-21: IF read_csv finds no header" in left  # from now on, it ages

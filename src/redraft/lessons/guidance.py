@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
-from redraft.errors import LessonFileError
+from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.folder import folder_name
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
@@ -53,8 +53,8 @@ class Guidance:
         self._folder = folder_name(agent)
         self._store = store
         self._impact = impact
-        self._rules = Rules(path, agent, now=today)
-        self._playbooks = Playbooks(path, agent, now=today)
+        self._rules = Rules(path, agent, today=today)
+        self._playbooks = Playbooks(path, agent, today=today)
 
     def rules(self) -> list[Rule]:
         """Return the rules in force."""
@@ -127,14 +127,13 @@ class Guidance:
     async def _add_rule(self, principle: str, lesson_id: str) -> None:
         helpful = await self._helpful()
         try:
-            added = await asyncio.to_thread(
+            await asyncio.to_thread(
                 self._rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in helpful
             )
+        except ConfigError as error:
+            logger.info("The rule of the lesson %s was refused: %s", lesson_id, error)
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
-            return
-        if added.rule is None:
-            logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
 
     async def _drop(self, lesson_id: str) -> None:
         folder = lesson_id.partition("/")[0]  # the lesson may be another agent's

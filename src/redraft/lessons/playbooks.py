@@ -6,7 +6,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -77,15 +77,15 @@ class Playbooks:
     """The playbooks of one agent, in files in `<path>/reflections/<agent>/playbooks/`.
 
     At most a hundred are active, successes for four weeks and failures for eight; then they move to the
-    archive of their year. Writes are atomic, and many processes may write at once. `now` returns the day.
+    archive of their year. Writes are atomic, and many processes may write at once. `today` returns the day.
     Raises `StoreError` if a file can't be read or written.
     """
 
-    def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
+    def __init__(self, path: Path, agent: str, *, today: Callable[[], date] = date.today) -> None:
         self.agent = agent
         self.name = folder_name(agent)
         self._folder = agent_path(path, agent) / PLAYBOOKS
-        self._now = now
+        self._today = today
 
     def add(self, playbook: Playbook) -> Playbook:
         """Write a playbook to a new file, its secrets withheld; return it, or the same one if it is known.
@@ -98,7 +98,7 @@ class Playbooks:
             raise LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")
         stem = f"{clean.day}-{short_title(clean.title)}"
         with locked(self._folder):
-            for known in self._active():
+            for known in self._playbooks():
                 if _is_same(known, clean):
                     return known
             with reporting(self._folder):
@@ -109,7 +109,7 @@ class Playbooks:
 
     def active(self) -> list[Playbook]:
         """Return the unexpired playbooks, newest first."""
-        return [one for one in self._active() if not self._has_expired(one)]
+        return [one for one in self._playbooks() if not self._has_expired(one)]
 
     def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
         """Return at most `k` playbooks for a type of task, newest first, or none without a type.
@@ -141,13 +141,13 @@ class Playbooks:
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
-            return self._move([one for one in self._active() if lesson and one.lesson == lesson])
+            return self._move([one for one in self._playbooks() if lesson and one.lesson == lesson])
 
     def _archive(self) -> list[str]:
-        there = self._active()
-        over = [one for one in there if self._has_expired(one)]
-        left = [one for one in there if not self._has_expired(one)]
-        return self._move([*over, *left[MOST_PLAYBOOKS:]])
+        playbooks = self._playbooks()
+        expired = [one for one in playbooks if self._has_expired(one)]
+        unexpired = [one for one in playbooks if not self._has_expired(one)]
+        return self._move([*expired, *unexpired[MOST_PLAYBOOKS:]])
 
     def _move(self, playbooks: list[Playbook]) -> list[str]:
         for one in playbooks:
@@ -158,7 +158,8 @@ class Playbooks:
                 (self._folder / f"{stem}{ENDING}").rename(goal)
         return [one.id for one in playbooks]
 
-    def _active(self) -> list[Playbook]:
+    def _playbooks(self) -> list[Playbook]:
+        """Return the playbooks outside the archive, newest first."""
         return [one for one in self._files() if isinstance(one, Playbook)]
 
     def _files(self) -> list[Playbook | LessonFileError]:
@@ -191,9 +192,7 @@ class Playbooks:
             return error
 
     def _has_expired(self, playbook: Playbook) -> bool:
-        now = self._now()
-        today = now.date() if isinstance(now, datetime) else now
-        return today >= playbook.day + LIFE[playbook.outcome]
+        return self._today() >= playbook.day + LIFE[playbook.outcome]
 
     def _id(self, stem: str) -> str:
         return f"{self.name}/{PLAYBOOKS}/{stem}"

@@ -6,11 +6,11 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from redraft._validation import nearest
-from redraft.errors import LessonFileError
+from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.files import locked, read_text, replace_file, reporting
 from redraft.lessons.folder import RULES, agent_path
 from redraft.lessons.markdown import lines_of, one_line
@@ -41,37 +41,20 @@ MOST_PROPOSED = 10
 RULE_LIFE = timedelta(weeks=4)
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
-    """The rule that was added or was known already; None if it was refused, and `why`."""
-
-    rule: Rule | None
-    is_new: bool = False
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """The rules that expired: those proposed as permanent, and those dropped."""
-
-    proposed: tuple[Rule, ...] = ()
-    dropped: tuple[Rule, ...] = ()
-
-
 class Rules:
     """The rules of one agent, in the file `<path>/reflections/<agent>/rules.md`, which a person may edit.
 
     There are at most ten tactical rules, of which the oldest makes room for the newest; each expires after
     four weeks. Permanent rules are those that a person moved under that heading. Writes are atomic, and many
-    processes may write at once. `now` returns the day. Raises `StoreError` if the file can't be read or
+    processes may write at once. `today` returns the day. Raises `StoreError` if the file can't be read or
     written. Reflexion Protocol, section 6.
     """
 
-    def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
+    def __init__(self, path: Path, agent: str, *, today: Callable[[], date] = date.today) -> None:
         self.agent = agent
         self._folder = agent_path(path, agent)
         self._path = self._folder / RULES
-        self._now = now
+        self._today = today
 
     def permanent(self) -> list[Rule]:
         """Return the permanent rules."""
@@ -96,37 +79,34 @@ class Rules:
         file = f"{self._folder.name}/{RULES}"
         return [LessonFileError(why, file=file, line=line) for line, why in self._read().broken()]
 
-    def add(self, text: str, source: str = "", *, is_needed: Callable[[Rule], bool] | None = None) -> Added:
+    def add(self, text: str, source: str = "", *, is_needed: Callable[[Rule], bool] | None = None) -> Rule:
         """Add a tactical rule that the lesson `source` taught, with its secrets withheld.
 
-        A vague rule is refused, and a known one is not added again, even in other words. Rules that make room
-        for it are proposed as permanent if they are needed.
+        Returns the known rule instead if there is one, even in other words. Rules that make room for it are
+        proposed as permanent if they are needed. Raises `ConfigError` for a text that can't be a rule.
         """
         cleaner = Cleaner()
         clean = cleaner.redact(text)
         if why := refusal(clean) or cleaner.refusal(clean):
-            return Added(None, why=why)
+            raise ConfigError(f"This can't be a rule: {why}.")
         rule = Rule(rule_text(clean), self._today(), source)
         with self._editing() as file:
             tactical = [one for one in file.rules("tactical") if not self._has_expired(one)]
             for known in (*file.rules("permanent"), *tactical):
                 if is_alike(known.text, rule.text):
-                    return Added(known)
+                    return known
             for oldest in tactical[: max(0, len(tactical) + 1 - MOST_RULES)]:
                 _end(file, oldest, is_needed)
             file.add(rule)
-        return Added(rule, is_new=True)
+        return rule
 
-    def expire(self, is_needed: Callable[[Rule], bool]) -> Expired:
+    def expire(self, is_needed: Callable[[Rule], bool]) -> None:
         """Remove expired rules, and propose those still needed as permanent."""
-        proposed: list[Rule] = []
-        dropped: list[Rule] = []
         with self._editing() as file:
             file.date_all()
             for rule in file.rules("tactical"):
                 if self._has_expired(rule):
-                    (proposed if _end(file, rule, is_needed) else dropped).append(rule)
-        return Expired(tuple(proposed), tuple(dropped))
+                    _end(file, rule, is_needed)
 
     def make_permanent(self, text: str) -> Rule:
         """Make a proposed or tactical rule permanent; raises `LessonFileError` if there is no such rule."""
@@ -136,7 +116,8 @@ class Rules:
             for rule in candidates:
                 if rule.text == wanted:
                     return file.move(rule, "permanent")
-            raise LessonFileError(unknown(text, candidates), file=f"{self._folder.name}/{RULES}")
+            near = nearest(text, [rule.text for rule in candidates])
+            raise LessonFileError(f"There is no rule {text!r}; {near}", file=f"{self._folder.name}/{RULES}")
 
     def drop(self, source: str) -> list[Rule]:
         """Remove the rules that a lesson taught, except permanent ones, and return them."""
@@ -145,10 +126,6 @@ class Rules:
             for rule in taught:
                 file.remove(rule)
         return taught
-
-    def _today(self) -> date:
-        now = self._now()
-        return now.date() if isinstance(now, datetime) else now
 
     def _has_expired(self, rule: Rule) -> bool:
         return rule.day is not None and self._today() >= rule.day + RULE_LIFE
@@ -170,24 +147,16 @@ class Rules:
                     replace_file(self._path, file.text.encode())
 
 
-def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> bool:
-    """Remove a tactical rule, and return whether it is now proposed as permanent."""
-    if is_needed is None or not is_needed(rule):
+def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> None:
+    """Remove a tactical rule, or propose it as permanent if it is needed."""
+    proposed = file.rules("proposed")
+    is_known = any(is_alike(one.text, rule.text) for one in (*proposed, *file.rules("permanent")))
+    if is_known or is_needed is None or not is_needed(rule):
         file.remove(rule)
-        return False
-    waiting = file.rules("proposed")
-    if any(is_alike(one.text, rule.text) for one in (*waiting, *file.rules("permanent"))):
-        file.remove(rule)
-        return True
-    for oldest in waiting[: max(0, len(waiting) + 1 - MOST_PROPOSED)]:
+        return
+    for oldest in proposed[: max(0, len(proposed) + 1 - MOST_PROPOSED)]:
         file.remove(oldest)
     file.move(rule, "proposed")
-    return True
-
-
-def unknown(text: str, rules: list[Rule]) -> str:
-    """Return the message for an unknown rule, with the nearest one."""
-    return f"There is no rule {text!r}; {nearest(text, [rule.text for rule in rules])}"
 
 
 # --- the file ---------------------------------------------------------------------------------------------
