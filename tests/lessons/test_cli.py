@@ -544,7 +544,7 @@ def test_a_due_reflection_can_be_waived_or_written(owing):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run", "--why", "x"), "'run' could be any of the runs run-1, run-2."),
+        (("run", "--why", "x"), "Several runs match 'run': run-1, run-2."),
         (("run-1", "--why", " "), "say why"),
         (("run-1", "--agent", "clerk", "--why", "x"), "No reflection is due for a run 'run-1'"),
     ],

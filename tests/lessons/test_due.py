@@ -125,7 +125,7 @@ def test_a_due_run_is_found_by_its_id_or_a_part_of_it(run, run_id):
     ("run", "due", "says"),
     [
         ("run-9", DUE, "No reflection is due for a run 'run-9'"),
-        ("run-", DUE, "'run-' could be any of the runs run-1, run-2."),
+        ("run-", DUE, "Several runs match 'run-': run-1, run-2."),
         ("last", [], "No reflection is due."),
     ],
 )

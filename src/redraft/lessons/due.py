@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from redraft._codec import from_record, to_record
 from redraft._texts import shortened
+from redraft._validation import only
 from redraft.errors import ConfigError, ReflectionDueError
 from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
@@ -136,14 +137,14 @@ def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
     found = [one for one in due if one.run_id == reference] or [
         one for one in due if one.run_id.startswith(reference) or one.run_id.endswith(reference)
     ]
-    if len({(one.agent, one.run_id) for one in found}) == 1:
-        return found[0]
-    if found:
-        ids = sorted({one.run_id for one in found})
-        raise ConfigError(f"{reference!r} could be any of the runs {', '.join(ids)}.")
-    raise ConfigError(
-        f"No reflection is due for a run {reference!r}; `redraft lessons due` lists the runs that need one."
-    )
+    # A run may be due twice, if two processes saw it end differently.
+    runs = {(one.agent, one.run_id): one for one in found}
+    match = only(list(runs.values()), reference, "runs", lambda one: one.run_id)
+    if match is None:
+        raise ConfigError(
+            f"No reflection is due for a run {reference!r}; `redraft lessons due` lists those that need one."
+        )
+    return match
 
 
 def due_error(due: Sequence[DueReflection]) -> ReflectionDueError:

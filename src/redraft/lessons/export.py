@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +22,7 @@ from redraft.settings import project_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import date
 
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.rules import Rule
@@ -95,24 +95,23 @@ def export(
     check_count("max_tokens", most, 1)
     head = _RULES_HEAD if form == "rules" else _HEAD
     chosen: list[_Piece] = []
-    items: list[str] = []
-    barred: dict[str, str] = {}
+    refused: dict[str, str] = {}
     left, omitted, alike = most - estimate_tokens(head), 0, 0
     cleaner = Cleaner()
     for piece in (*_rules_in(rules, form, cleaner), *_lessons_in(lessons, form, helped, cleaner)):
+        tokens = estimate_tokens(piece.item)
         if piece.refusal:
-            barred[piece.id] = piece.refusal
+            refused[piece.id] = piece.refusal
         elif any(piece.repeats(other) for other in chosen):
             alike += 1
-        elif (tokens := estimate_tokens(item := piece.item())) > left:
+        elif tokens > left:
             omitted += 1
-        elif item:
+        elif piece.item:
             left -= tokens
             chosen.append(piece)
-            items.append(item)
-    body = head + ("".join(items) or "None yet.\n")
+    body = head + ("".join(piece.item for piece in chosen) or "None yet.\n")
     ids = tuple(piece.id for piece in chosen if not piece.is_rule)
-    return Export(body, ids, len(chosen) - len(ids), omitted, alike, barred)
+    return Export(body, ids, len(chosen) - len(ids), omitted, alike, refused)
 
 
 _ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
@@ -296,14 +295,14 @@ def _with_plain_ends(body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A candidate for an item: its id, its words, and why it is refused, if it is.
+    """A candidate: its id, its words, its line of the list, and why it is refused, if it is.
 
     `covers` is the id of the lesson whose rule it is.
     """
 
     id: str
     words: frozenset[str]
-    item: Callable[[], str]
+    item: str
     refusal: str = ""
     is_rule: bool = False
     covers: str = ""
@@ -317,29 +316,23 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner)
     for agent, its in rules.items():
         place = f"{agent}/{RULES}"
         for rule in its:
+            item = f"- {_sentence(_inert(rule.text, cleaner))} [{place}]\n"
             covers = rule.source if form == "rules" else ""
-            render = partial(_rule_item, rule.text, place, cleaner)
-            yield _Piece(
-                place, words_in(rule.text), render, violation(rule.text), is_rule=True, covers=covers
-            )
+            yield _Piece(place, words_in(rule.text), item, violation(rule.text), is_rule=True, covers=covers)
 
 
 def _lessons_in(
     lessons: Iterable[Lesson], form: Form, helped: Mapping[str, float], cleaner: Cleaner
 ) -> Iterator[_Piece]:
     """Yield the active lessons, best first."""
-    for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
+
+    def rank(lesson: Lesson) -> tuple[float, float, date, str]:
+        return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day, lesson.id
+
+    for lesson in sorted(lessons, key=rank, reverse=True):
         if lesson.status == "active":
-            render = partial(_item, lesson, form, cleaner)
-            yield _Piece(lesson.id, words_of(lesson.content), render, violation_in(lesson))
-
-
-def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:
-    return f"- {_sentence(_inert(one_line(cleaner.redact(text))))} [{place}]\n"
-
-
-def _rank(lesson: Lesson, helped: Mapping[str, float]) -> tuple[float, float, str, str]:
-    return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day.isoformat(), lesson.id
+            item = _lesson_item(lesson, form, cleaner)
+            yield _Piece(lesson.id, words_of(lesson.content), item, violation_in(lesson))
 
 
 _LABELS: dict[LessonKind, dict[str, str]] = {
@@ -356,21 +349,21 @@ _RULE_LABELS: dict[LessonKind, dict[str, str]] = {
 }
 
 
-def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
+def _lesson_item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
     """Return a lesson as one line of a list; empty if all of its fields are."""
-
-    def clean(text: str) -> str:
-        return _inert(one_line(cleaner.redact(text)))
-
     labels = (_RULE_LABELS if form == "rules" else _LABELS)[lesson.kind]
     fields = {label: str(getattr(lesson.content, name)) for name, label in labels.items()}
-    texts = [f"{label}: {_sentence(clean(text))}" for label, text in fields.items() if not is_empty(text)]
+    texts = [
+        f"{label}: {_sentence(_inert(text, cleaner))}" for label, text in fields.items() if not is_empty(text)
+    ]
     if not texts:
         return ""
-    about = "; ".join(filter(None, map(clean, (lesson.task_type, ", ".join(lesson.tools)))))
+    about = [_inert(text, cleaner) for text in (lesson.task_type, ", ".join(lesson.tools))]
     # In bold, so that it can't begin a heading, list or rule.
-    title = f"**{clean(lesson.summary)}**" + (f" ({about})" if about else "")
-    return f"- {title}. {' '.join(texts)} [{clean(lesson.id)}]\n"
+    title = f"**{_inert(lesson.summary, cleaner)}**" + (
+        f" ({'; '.join(filter(None, about))})" if any(about) else ""
+    )
+    return f"- {title}. {' '.join(texts)} [{_inert(lesson.id, cleaner)}]\n"
 
 
 def _sentence(text: str) -> str:
@@ -381,6 +374,7 @@ def _sentence(text: str) -> str:
 _ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
 
 
-def _inert(text: str) -> str:
-    """Remove code fences, and put a backslash before what markdown would interpret."""
-    return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", text)
+def _inert(text: str, cleaner: Cleaner) -> str:
+    """Redact a text, put it on one line, remove code fences, and escape what markdown would interpret."""
+    line = one_line(cleaner.redact(text))
+    return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", line)
