@@ -1,4 +1,4 @@
-"""Answers: what a worker replies to its host about one script, and the script's result as JSON."""
+"""Answers: the replies of a worker to its host, each with a script's result as JSON, or why there is none."""
 
 # Runs inside the jail: importing typing would cost each run 7 ms, hence the constant below.
 

@@ -34,7 +34,7 @@ _MIN_MEMORY = 64 << 20
 _TRIAL_SECONDS = 60.0
 
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
-# Not /dev/zero: mapped, it is memory that processes share, which is charged to none of them.
+# Not /dev/zero: mapped, it is shared memory, which counts for none of the processes.
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/etc/localtime")
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
 
@@ -170,7 +170,7 @@ _jails_that_work: set[bool] = set()
 def check_jail(*, programs: bool) -> None:
     """Raise `SandboxForbiddenError` if this machine has no jail for programs, or for Python source.
 
-    It runs one, since only that shows what a machine refuses; a jail that works is tried once per process.
+    It runs a command, since only that shows what a machine refuses, and remembers a jail that works.
     """
     if programs in _jails_that_work:
         return
@@ -239,7 +239,7 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 
 
 def _slot() -> asyncio.Semaphore:
-    """Limit how many children run at once: with too many, honest code would run out of time."""
+    """Limit how many children run at once; with too many, honest code would run out of time."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
@@ -270,7 +270,7 @@ def _locked_folder(parent: str) -> tuple[str, int]:
     while True:
         folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # a file system without locks: nobody sweeps there either
+        with suppress(OSError):  # a file system without locks, on which no process sweeps
             flock(lock)
         if Path(folder).exists():
             return folder, lock
@@ -295,7 +295,7 @@ def _sweep(parent: str) -> None:
 # --- the run ---
 
 _DRAIN_SECONDS = 0.2
-"""Seconds for which the pipes of a child that has ended may still deliver what it wrote."""
+"""Seconds in which the pipes of a child that has ended may still deliver its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ async def _listen(
 
 
 class _Pipe(asyncio.Protocol):
-    """Collects what a pipe delivers, up to a limit, and calls `stop` beyond it."""
+    """Collects the bytes from a pipe, up to a limit, and calls `stop` beyond it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, stop: Callable[[], None]) -> None:
         self.data = bytearray()
@@ -395,7 +395,7 @@ def _kill(process: Process) -> None:
 
 
 def _reports(sent: bytes, nonce: str, kinds: Mapping[str, type]) -> Report:
-    """Return what the child itself reported: only the expected kinds, with the expected types."""
+    """Return the reports of the child itself: only the expected kinds, with the expected types."""
     prefix = f"{nonce} ".encode()
     reports: dict[str, Any] = {}
     for line in sent.split(b"\n"):

@@ -5,14 +5,14 @@ local load, error, type, rawget, tostring = load, error, type, rawget, tostring
 local pack, unpack, concat, clock = table.pack, table.unpack, table.concat, os.clock
 local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
 
-local LATE, FLOODED = "\0late", "\0flooded"
+local TIMEOUT, OUTPUT = "\0timeout", "\0output"
 local stop_at, stopped = clock() + seconds, nil
 
 -- Once time is up, every single instruction raises: a script can't catch its way on.
 local hook
 hook = function()
   if stopped or clock() > stop_at then
-    stopped = stopped or LATE
+    stopped = stopped or TIMEOUT
     sethook(hook, "", 1)
     error(stopped, 0)
   end
@@ -40,9 +40,9 @@ local function print(...)
   local line = concat(words, "\t") .. "\n"
   written = written + #line
   if written > most_printed then
-    stopped = FLOODED
+    stopped = OUTPUT
     sethook(hook, "", 1)
-    error(FLOODED, 0)
+    error(OUTPUT, 0)
   end
   printed[#printed + 1] = line
 end
@@ -112,12 +112,12 @@ local function run(source)
   local thread = watched(chunk)
   local results = pack(resume(thread))
   local text = concat(printed)
-  if stopped then return stopped == LATE and "late" or "flooded", "", text end
+  if stopped then return stopped == TIMEOUT and "timeout" or "output", "", text end
   if not results[1] then return "raised", message_of(results[2]), text end
   if status(thread) ~= "dead" then return "raised", "it yields outside of a coroutine", text end
   local result = results[2]
   if result == nil then result = rawget(env, "result") end
-  return "gave", result, text
+  return "returned", result, text
 end
 
 return run, env, array, object, kind, null

@@ -58,7 +58,7 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
         for name, value in order["names"].items():
             env[name] = tables.write(value)
         how, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
-        if how == "gave":
+        if how == "returned":
             return success(tables.read(value), printed, limits)
     except lua54.LuaMemoryError:
         return out_of_memory(limits)
@@ -66,8 +66,10 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
         return failure("script", f"returned a value that {error}")
     except (UnicodeDecodeError, lua54.LuaError) as error:
         return failure("script", f"returned a value that can't be converted: {error}")
-    if how in ("late", "flooded"):
-        return timed_out(limits) if how == "late" else too_much_output(limits)
+    if how == "timeout":
+        return timed_out(limits)
+    if how == "output":
+        return too_much_output(limits)
     return _failure(how, value, limits)
 
 

@@ -72,7 +72,7 @@ class Pool:
                 worker = idle or await self._start()
                 try:
                     answer = await worker.ask(order, seconds)
-                except BaseException:  # what it is doing now must not answer the next order
+                except BaseException:  # its late answer must not go to the next order
                     worker.end()
                     raise
                 if "not_run" not in answer:
@@ -91,7 +91,7 @@ class Pool:
         return slot
 
     def _idle_worker(self) -> _Worker | None:
-        """Return an idle worker, if there is one; reap those that something else has killed."""
+        """Return an idle worker, if there is one; reap those that were killed from outside."""
         while True:
             try:
                 worker = self._idle.pop()

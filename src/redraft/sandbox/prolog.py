@@ -151,7 +151,7 @@ def _atom(text: str) -> str:
 
 
 class _Run:
-    """One script in an instance of its own: what it wrote, and what stopped it."""
+    """One script in an instance of its own: its output, and what stopped it."""
 
     def __init__(self, engine: wasmtime.Engine, limits: dict[str, Any]) -> None:
         self._engine, self._limits = engine, limits

@@ -42,8 +42,8 @@ _DESCRIPTORS = 1 << 16
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
     """Start monty behind the jail's walls and shut this process in; return the function that answers orders.
 
-    This process stands between monty and the host: a hole in monty could forge what it sends, which is
-    therefore decoded in here. Once shut in, this process can't start another monty; if monty dies, it runs no
+    This process stands between monty and the host. A hole in monty could forge its messages, so they are
+    decoded in here. Once shut in, this process can't start another monty; if monty dies, it runs no
     further script.
     """
     from pydantic_monty import Monty  # noqa: PLC0415
@@ -90,7 +90,7 @@ def become_monty() -> NoReturn:
 
 
 class _Printed:
-    """Collects what a script prints, and ends the script once that is too much."""
+    """Collects the output of a script, and ends the script once that is too long."""
 
     def __init__(self, most: int) -> None:
         self.text = ""
@@ -250,7 +250,7 @@ def _reaches_out(raised: BaseException, message: str) -> bool:
 
 
 def _missing_feature(raised: BaseException, message: str) -> str | None:
-    """Return what monty lacks of Python, if that is what went wrong."""
+    """Return the feature of Python that monty lacks, if that made the script fail."""
     if isinstance(raised, NotImplementedError) and "not yet support" in message:
         return message.rpartition("support ")[2]
     if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(message)):

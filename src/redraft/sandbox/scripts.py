@@ -255,7 +255,7 @@ _ERRORS = {
 
 
 def _outcome(title: str, answer: Answer) -> ScriptOutcome:
-    """Return the outcome of a script, or raise the `SandboxError` that its answer means."""
+    """Decode an answer: return the outcome of the script, or raise its `SandboxError`."""
     if "value" in answer:
         try:
             value = json.loads(answer["value"])

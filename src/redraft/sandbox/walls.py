@@ -132,7 +132,7 @@ def enter_namespaces(scratch: str, *, scratch_bytes: int, processes: bool) -> bo
         _write("/proc/self/uid_map", f"{_NOBODY} {uid} 1")
         _write("/proc/self/gid_map", f"{_NOBODY} {gid} 1")
         _mount("tmpfs", scratch, _NO_SETUID | _NO_DEVICES, f"size={scratch_bytes},nr_inodes=4096,mode=700")
-        # Private, too: what the host mounts later must not appear in here, writable.
+        # Private, too: later mounts of the host would appear in here, writable.
         _change_mounts("/", _RECURSIVE, struct.pack("<4Q", _READ_ONLY, 0, _PRIVATE, 0))
         _change_mounts(scratch, 0, struct.pack("<4Q", 0, _READ_ONLY, 0, 0))
     except OSError:
@@ -180,7 +180,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up every capability, so that being root means no more than owning root's files."""
+    """Give up every capability: root is then only the owner of its files."""
     version_3 = struct.pack("<Ii", 0x20080522, 0)
     syscall("capset", version_3, bytes(24))
 

@@ -1,4 +1,4 @@
-"""Check a workflow before anything is spent: its file, then what a run of it reads and uses."""
+"""Check a workflow before anything is spent: its file, the values it reads, its models and its code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_file(spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -
 
 
 class _FileCheck:
-    """Visits every node of a file, checks it, and notes what it uses."""
+    """Checks every node of a file, and collects what the nodes use."""
 
     def __init__(self, spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> None:
         self.spec = spec
@@ -294,7 +294,7 @@ class _FileCheck:
                 self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
 
     def cycles(self) -> None:
-        """Reject a cycle of gotos none of whose targets has a `max_visits`."""
+        """Reject a cycle of gotos without a `max_visits`."""
         follows = [self.follows(at) for at in range(len(self.names))]
         seen: dict[int, bool] = {}  # whether it is on the path from `start`, or done
         for start in range(len(follows)):
@@ -416,7 +416,7 @@ def check_models(
 
 
 def _may_set_model_before(spec: WorkflowSpec, path: KeyPath) -> bool:
-    """Return whether a node may put the name of a model into the state before the node at `path` reads it."""
+    """Return whether a node that runs before the one at `path` may put the name of a model into the state."""
     at = int(path[1])
     order = {node.name: number for number, node in enumerate(spec.nodes)}
 
@@ -464,9 +464,9 @@ def _is_literal_without_model(value: ast.expr | None) -> bool:
 
 
 async def check_code(uses: Requirements, source: WorkflowFile, *, allow_unsandboxed: bool) -> None:
-    """Have each piece of code parsed by what would run it; of Python, the imports are carried out, too.
+    """Parse each piece of code in the sandbox that would run it; imports in Python are also executed.
 
-    Raises `WorkflowError` for what can't be parsed or imported, and if the sandbox does not work here.
+    Raises `WorkflowError` for code that can't be parsed or imported, or a sandbox that does not work here.
     """
     for code, path in uses.code:
         text, lines = _parsed_only(code)
@@ -482,16 +482,16 @@ async def check_code(uses: Requirements, source: WorkflowFile, *, allow_unsandbo
 
 
 _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}
-"""Code put first so that the rest is parsed and not run."""
+"""Code to put first, so that the rest is parsed and never run."""
 
 
 def _parsed_only(code: Code) -> tuple[str, list[int]]:
-    """Return code that is parsed and not run, and for each line put before it the line that it comes from."""
+    """Return code that is parsed and not run, and the original line of each line put before it."""
     text = str(code.run)
     if code.language != "python":
         return _RETURNS_AT_ONCE[code.language] + text, []
     statements = ast.parse(text).body
     imports = [one for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
-    # The whole Python of the process sandbox is the one that has just parsed the code.
+    # The process sandbox runs this Python, which has just parsed the code.
     rest = ["return True", text] if code.sandbox == "inline" else ["result = True"]
     return "\n".join([*map(ast.unparse, imports), *rest]), [*(node.lineno for node in imports), 1]

@@ -155,7 +155,7 @@ def run(
 def parse_values(words: Sequence[str]) -> dict[str, Any]:
     """Parse the values of `-v`; raises `ConfigError` for one that can't be read, or a repeated name.
 
-    A value is text, whatever it looks like, unless it is given with `:=`.
+    A value is text, whatever it looks like, unless its name ends with `:`.
     """
     values: dict[str, Any] = {}
     for word in words:
@@ -204,9 +204,9 @@ AGENT_KEYS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
 
 
 def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed: bool) -> Workflow:
-    """Read and check a workflow file; a `model` answers in place of every one that the file names.
+    """Read and check a workflow file; `model` replaces every model that the file names.
 
-    Raises `WorkflowError`, with file, line, node and key, for what is wrong in it.
+    Raises `WorkflowError`, with file, line, node and key, for the first mistake.
     """
     source = WorkflowFile(read_text(file, "The workflow"), file)
     document = source.document()
@@ -485,7 +485,7 @@ T = TypeVar("T")
 
 
 def kept_workflow(run: str) -> KeptWorkflow | None:
-    """Find a workflow by its id, a prefix of it, `last`, or the id of a loop in it; None if there is none.
+    """Find a workflow by id, prefix, `last`, or the id of a loop in it; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.
     """
@@ -493,7 +493,7 @@ def kept_workflow(run: str) -> KeptWorkflow | None:
 
 
 def read_history(run: str) -> WorkflowHistory | None:
-    """Read a workflow by its id, a prefix of it, or `last`, without its secrets; None if there is none.
+    """Read a workflow by id, prefix or `last`, without its secrets; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.
     """
@@ -502,7 +502,7 @@ def read_history(run: str) -> WorkflowHistory | None:
         kept = await workflows.get(run)
         return None if kept is None else await workflows.history(kept)
 
-    # The process is not shown, but says whether the workflow was killed.
+    # The process is never shown; its fields say whether the workflow was killed.
     history = _reading(read)
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 

@@ -262,7 +262,7 @@ class NodeRun:
 
     @property
     def usage(self) -> TokenUsage:
-        """What it used; if it has no result, what its loops used."""
+        """Its usage; without a result, that of its loops."""
         if self.seconds is not None and not self.error:
             return self.used
         return sum((run.usage for run in self.runs), NOTHING_USED)

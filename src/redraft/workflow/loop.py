@@ -71,7 +71,7 @@ RESULT_KEYS = (
 )
 """The keys that a loop returns; an output's own keys of these names stay in `reflection_output`."""
 FEEDBACK = "reflection_feedback"
-"""The key of the state with what was wrong, as text: for generators that run again."""
+"""The key of the state with the critique as text, for generators that run again."""
 
 
 async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
@@ -175,7 +175,7 @@ class LoopVerbs:
     def _warn_once_if_ambiguous(
         self, corrector: Corrector, value: Any, output: Output, run: RunContext
     ) -> None:
-        """Warn of feedback that may be meant as the corrected output, which nothing else would show."""
+        """Warn once of feedback that may be meant as the corrected output."""
         is_first = all(version.memo is None for version in run.versions)
         if is_first and corrector.apply == "auto" and _has_all_keys(value, output):
             logger.warning(
@@ -229,7 +229,7 @@ FATAL = (ConfigError, WorkflowError, ChangedRunError)
 
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
-    """Return the draft of an attempt that raised `error`, with what it used until then."""
+    """Return the draft of an attempt that raised `error`, with its usage until then."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
     return Draft(
         FailedAttempt(message=f"The {who} failed: {describe_error(error)}"), usage, strategy=strategy
@@ -256,7 +256,7 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
 
 
 def loop_value(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
-    """Return the documented value of a finished loop, and beside its keys those of the output.
+    """Return the documented value of a finished loop, together with the keys of the output.
 
     `reason` says why it ended early, if it did. The best attempt is always a
     candidate (`is_candidate`), whatever the others scored. Keys without a value are left out, so that
@@ -335,7 +335,8 @@ def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
 def judges_output_alone(loop: LoopParams) -> bool:
     """Return whether the evaluator would judge the same output the same way in a later attempt.
 
-    Code sees the whole state, so it may not. A judge's prompt names what it reads, which feedback may change.
+    Code sees the whole state, so it may judge differently. A judge sees what its prompt reads, which feedback
+    may change.
     """
     evaluator, corrector = loop.evaluator, loop.corrector
     if evaluator.type != "llm":
@@ -406,7 +407,7 @@ def _is_model_call(call: Call, resources: Resources) -> bool:
 
 
 WRAPPERS = ("corrected_output", "reflection_output", "output")
-"""Keys under which a corrector may return the whole candidate."""
+"""Keys under which a corrector may return the candidate."""
 
 
 def unwrap(value: Any) -> Any:
@@ -421,7 +422,7 @@ def unwrap(value: Any) -> Any:
 def is_feedback(corrector: Corrector, value: Any) -> bool:
     """Return whether a corrector's value is feedback for the generator, rather than the next candidate.
 
-    Unless `apply` decides, every object is, except one that wraps the candidate.
+    Unless `apply` decides, every object is feedback, except one that wraps the candidate.
     """
     if corrector.apply != "auto":
         return corrector.apply == "feedback"

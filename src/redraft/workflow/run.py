@@ -52,7 +52,7 @@ class WorkflowRun:
     _usage: TokenUsage = field(init=False, default=NOTHING_USED)
 
     async def run(self) -> WorkflowResult:
-        """Run the nodes and return the result; raises what a node raises, with its place in the file."""
+        """Run the nodes and return the result; raises the error of a node, with its place in the file."""
         started = monotonic()
         at = 0
         while at < len(self.spec.nodes):
@@ -170,8 +170,8 @@ class WorkflowRun:
 class WorkflowResult:
     """The final state, the nodes that ran, in order, and the cost.
 
-    `usage` is what models used in all nodes; an action of your own does not report it, which makes the cost
-    unknown. `execution_time` is in seconds of work, over all processes that worked on it.
+    `usage` is that of all models; actions of your own don't report theirs, which makes the cost unknown.
+    `execution_time` is in seconds of work, over all processes that worked on it.
     """
 
     state: dict[str, Any]

@@ -117,14 +117,14 @@ def copy_of(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The value of an action or of code, as plain JSON data, and what models used to make it."""
+    """The value of an action or of code, as plain JSON data, and the usage of its models."""
 
     value: Any = None
     usage: TokenUsage = NOTHING_USED
 
 
 MODEL = "model"
-"""The key of the state that names the model for nodes that name none."""
+"""The key of the state with the model of nodes that name none themselves."""
 
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResult]]
 """A built-in action; it renders its parameters itself, each when it is needed."""
@@ -151,14 +151,14 @@ class Resources:
     name: str = "workflow"
 
     def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
-        """Return the model that a node names, or else that of the state, the file or the settings.
+        """Return the model that a node names, or else the one of the state, the file or the settings.
 
-        Raises `ConfigError` if there is none, or it can't be used.
+        Raises `ConfigError` if no model was named, or it can't be used.
         """
         return model_of(self._chosen_model(name, scope))
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
-        """Return the full name of the model that a node names or would get; None if it has none yet."""
+        """Return the full name of the model that a node would use; None if that is not known yet."""
         chosen = resolve_model(self._chosen_model(name, scope), load_settings().models)
         return chosen if isinstance(chosen, str | None) else type(chosen).__name__
 
@@ -171,15 +171,15 @@ class Resources:
         return _compiled(json.dumps(schema), self.folder)
 
     def code(self, code: Code) -> ScriptRunner:
-        """Return the runner of a piece of code; raises `ConfigError` if there is none."""
+        """Return the runner for a piece of code; raises `ConfigError` if it can't run here."""
         return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
 
     def own_action(self, action: str) -> Callable[..., Any] | None:
-        """Return the user's own action of this name; None if there is none."""
+        """Return the user's own action of this name, if any."""
         return self.actions.get(plain_name(action))
 
     async def run_action(self, action: str, params: Mapping[str, Any], scope: Scope) -> ActionResult:
-        """Run an action by name; raises what it raises, and `WorkflowError` for an unknown name."""
+        """Run an action by name; raises its errors, and `WorkflowError` for an unknown name."""
         if (own := self.own_action(action)) is not None:
             # It gets a copy: only what it returns changes the state.
             value = await awaited(own)(state=copy_of(scope.state), **scope.render(params))
@@ -196,7 +196,7 @@ def _compiled(schema: str, folder: str) -> Schema:
 
 
 async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResult:
-    """Run a call's action or code; raises what that raises."""
+    """Run the action or the code of a call, and raise its errors."""
     if (call.action is None) == (call.run is None):
         raise ConfigError("give either 'action' or 'run'")
     if call.run is not None:

@@ -96,7 +96,7 @@ class EvaluatorSpec(EvaluatorKeys):
     type: Literal["schema", "llm", "custom"]
 
     def check(self) -> None:
-        """Raise `ConfigError` if it lacks the key that its type needs, or has that of another type."""
+        """Raise `ConfigError` if the key of its type is missing, or a key of another type is present."""
         values = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
         needed = NEEDED_BY_EVALUATOR[self.type]
         if values[needed] is None:
@@ -142,9 +142,9 @@ class CorrectParams(Code):
     model: str | None = None
 
     def call(self) -> Call:
-        """Return the corrector; raises `ConfigError` unless one of prompt, action and code is given.
+        """Return the corrector; raises `ConfigError` unless it has one of prompt, action and code.
 
-        A prompt may go with an action, which gets it.
+        A prompt beside an action is a parameter of it.
         """
         has_code, has_action = self.run is not None, self.corrector_action is not None
         is_mixed = has_code and (has_action or self.prompt is not None)
@@ -210,7 +210,7 @@ class Node(Code):
 
     @property
     def jumps(self) -> list[Jump]:
-        """The gotos, in order; a mere name has no condition."""
+        """The gotos, in order; a plain name is one without a condition."""
         return [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
 
 
@@ -250,7 +250,7 @@ def plain_name(name: str) -> str:
 
 
 STDIN = "-"
-"""The file name that stands for standard input."""
+"""The file name for standard input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +414,7 @@ def _evaluator_keys(key: str, kind: str, is_default: bool) -> dict[str, Any]:
 
 
 def _call_condition(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that go with an action or code: with `llm.call` its parameters, with code none."""
+    """Return the keys that are allowed beside `llm.call`, another action, and code."""
     params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
     only_llm = {
         "properties": params,

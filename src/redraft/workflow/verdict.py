@@ -74,7 +74,7 @@ class Judge:
         return cls(evaluator, resources, schema)
 
     def candidate(self, value: Any) -> Any:
-        """Return an output as it is judged and kept: with a schema, JSON parsed from text and coerced."""
+        """Return the output to judge and to store: with a schema, JSON parsed from text and coerced."""
         if self.schema is None:
             return value
         self.found = self.schema.check(value)
@@ -188,7 +188,7 @@ def _verdict(
     suggestions: Sequence[str] = (),
     is_candidate: bool = True,
 ) -> ReflectionEvaluation:
-    """Return an evaluation whose memo keeps the errors as objects with a `message`.
+    """Return an evaluation whose memo has the errors as objects with a `message`.
 
     An output that is not a candidate is never the best attempt: there is none, or it is text where the schema
     expects an object.

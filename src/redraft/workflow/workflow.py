@@ -38,7 +38,7 @@ class Workflow:
     """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
 
     Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
-    every mistake that can be found before anything is spent.
+    the first mistake that can be found before anything is spent.
 
     `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
     the file to other names, or to models. Runs are kept in the project's store, or in the store given as
@@ -108,7 +108,7 @@ class Workflow:
         return cls(WorkflowFile(text), actions=actions, models=models, keep=keep)
 
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
-        """Check that the workflow can run from a state; return what it would use. Spends nothing.
+        """Check that the workflow can run from a state, spending nothing; return what it would use.
 
         Raises `WorkflowError` for a value that is read but never provided, and for a model that can't be used
         here.
@@ -118,7 +118,7 @@ class Workflow:
         return check_models(self._uses, self.spec, self.source, self._resources, state)
 
     async def check_code(self) -> None:
-        """Parse all code with what would run it; raises `WorkflowError` for code that can't run here."""
+        """Parse all code in its sandbox; raises `WorkflowError` for code that can't run here."""
         await check_code(self._uses, self.source, allow_unsandboxed=self._resources.allow_unsandboxed)
 
     async def run(
@@ -131,8 +131,8 @@ class Workflow:
         """Run the workflow; return its final state and what it cost.
 
         `state` is the initial state: plain JSON data, which templates also find under `variables`. With a
-        `run_id`, the same call goes on after the last finished node. Raises what a node raises, unless its
-        `on_error` says otherwise.
+        `run_id`, the same call continues after the last finished node. Raises the error of a node, unless its
+        `on_error` handles it.
         """
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
@@ -153,7 +153,7 @@ class Workflow:
         return result
 
     async def _run_kept(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
-        """Run the nodes; if the step has a journal, keep the run, or resume it."""
+        """Run the nodes; if the step has a journal, store the run, or resume it."""
         journal = journal_in(run.step)
         if journal is None:
             return await run.run()
@@ -174,7 +174,7 @@ class Workflow:
     async def resume(
         self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
     ) -> WorkflowResult:
-        """Resume a kept run after its last finished node, with its first inputs.
+        """Resume a stored run after its last finished node, with its original inputs.
 
         A finished run returns its result again. `run_id` may be a prefix of an id, or `last`. Raises
         `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
@@ -223,7 +223,7 @@ async def run_action(
 ) -> Any:
     """Run a single action, such as `reflection.loop`; return its documented value.
 
-    Raises what the action raises, and `WorkflowError` for wrong parameters before anything is spent.
+    Raises the errors of the action, and `WorkflowError` for wrong parameters before anything is spent.
     """
     document = {"name": name, "nodes": [{"name": name, "uses": name, "with": dict(with_), "output": "value"}]}
     source = WorkflowFile(json.dumps(document), name)
