@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -52,21 +52,15 @@ def _messages(call: LlmParams) -> tuple[Message, ...]:
     return (*system, *(Message(turn.role, turn.content) for turn in call.messages))
 
 
-TEXTS = frozenset({"prompt", "system", "content"})
-"""Parameters that are always rendered as text, even from a lone expression of another type."""
-MESSAGES = "messages"
-"""The parameter whose items have parameters themselves."""
-
-
 def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     """Render the parameters of `llm.call`, all but its schema."""
 
     def render(key: str, value: Any) -> Any:
         if key == SCHEMA:
             return value
-        if key in TEXTS and isinstance(value, str):
-            return scope.text(value)
-        if key == MESSAGES and isinstance(value, list):
+        if key in ("prompt", "system", "content") and isinstance(value, str):
+            return scope.text(value)  # a text, even if a lone expression has another type
+        if key == "messages" and isinstance(value, list):
             return [_rendered(message, scope) for message in cast("list[Any]", value)]
         return scope.render(value)
 
@@ -102,43 +96,14 @@ def action(name: str) -> Callable[[F], F]:
     return register
 
 
-def known_actions(actions: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
+def known_actions(actions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any] | EntryPoint]:
     """Return the user's own actions by name: `actions`, else those registered, else those of packages."""
     own = {plain_name(name): fn for name, fn in {**_registered, **actions}.items()}
-    return _Actions(own, _entry_points())
-
-
-class _Actions(Mapping[str, Callable[..., Any]]):
-    """Actions by name; one from a package is imported only if a file names it."""
-
-    def __init__(self, own: Mapping[str, Callable[..., Any]], points: Mapping[str, EntryPoint]) -> None:
-        self._own = own
-        self._points = points
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._own[name] if name in self._own else _load(self._points[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._own, **self._points})
-
-    def __len__(self) -> int:
-        return len({**self._own, **self._points})
+    return {**_entry_points(), **own}
 
 
 @lru_cache(maxsize=1)  # finding them reads the metadata of every installed package
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the actions that packages offer, except those named as a built-in one is."""
+    """Return the actions of packages, except those with the name of a built-in one."""
     points = {plain_name(point.name): point for point in entry_points(group=ENTRY_POINTS)}
     return {name: point for name, point in points.items() if name not in BUILT_IN}
-
-
-def _load(point: EntryPoint) -> Callable[..., Any]:
-    package = f" of the package {point.dist.name!r}" if point.dist is not None else ""
-    what = f"the action {point.name!r}{package} can't be used: its entry point {point.value!r}"
-    try:
-        fn = point.load()
-    except Exception as error:  # importing a package runs its code, which may raise anything
-        raise ConfigError(f"{what} failed with {type(error).__name__}: {error}") from error
-    if not callable(fn):
-        raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
-    return fn

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -134,13 +135,16 @@ BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResu
 class Resources:
     """What the nodes of one run share.
 
-    `actions` are the user's own, which take precedence over `built_in`. `models` maps names in the file to
+    `actions` are the user's own, which take precedence over `built_in`; one from a package is an entry point,
+    which is imported only if a file names it. `models` maps names in the file to
     models or to their names. `keep` says where the runs of loops are stored. `folder` is the file's: files
     that it refers to are read from there and nowhere else.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
-    actions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
+        default_factory=dict[str, "Callable[..., Any] | EntryPoint"]
+    )
     models: Mapping[str, str | ChatModel] = field(default_factory=dict[str, "str | ChatModel"])
     model: str | ChatModel | None = None
     limits: Limits = WorkflowSpec.model_fields["limits"].default
@@ -175,8 +179,9 @@ class Resources:
         return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
 
     def own_action(self, action: str) -> Callable[..., Any] | None:
-        """Return the user's own action of this name, if any."""
-        return self.actions.get(plain_name(action))
+        """Return the user's own action of this name, if any; raises `ConfigError` if it can't be imported."""
+        own = self.actions.get(plain_name(action))
+        return _load(own) if isinstance(own, EntryPoint) else own
 
     async def run_action(self, action: str, params: Mapping[str, Any], scope: Scope) -> ActionResult:
         """Run an action by name; raises its errors, and `WorkflowError` for an unknown name."""
@@ -188,6 +193,18 @@ class Resources:
             return await built_in(params, scope, self)
         known = [*self.built_in, *self.actions]
         raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
+
+
+def _load(point: EntryPoint) -> Callable[..., Any]:
+    package = f" of the package {point.dist.name!r}" if point.dist is not None else ""
+    what = f"the action {point.name!r}{package} can't be used: its entry point {point.value!r}"
+    try:
+        fn = point.load()
+    except Exception as error:  # importing a package runs its code, which may raise anything
+        raise ConfigError(f"{what} failed with {type(error).__name__}: {error}") from error
+    if not callable(fn):
+        raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
+    return fn
 
 
 @lru_cache(maxsize=256)
