@@ -17,12 +17,12 @@ class Gate(MemoryStore):
         self.is_open = asyncio.Event()
         self.delay = delay
 
-    async def put(self, record):
+    async def put_all(self, records):
         if self.delay is None:
             await self.is_open.wait()
         else:
             await asyncio.sleep(self.delay)
-        return await super().put(record)
+        return await super().put_all(records)
 
     @property
     def steps(self):

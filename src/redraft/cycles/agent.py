@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from redraft.cycles.mail import Feedback, Verdict
+    from redraft.cycles.records import CycleStatus
     from redraft.cycles.spec import AgentSpec
     from redraft.cycles.storage import LongTermStorage
     from redraft.protocols import ChatModel
@@ -127,7 +128,6 @@ class CycleAgent:
         self._metrics = metrics_config(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
-        self._noting: asyncio.Task[None] | None = None
 
     @classmethod
     def from_file(
@@ -310,7 +310,7 @@ class CycleAgent:
         cycle = await self._new_cycle(session, record)
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
         stages = StageRunner(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
-        note = asyncio.get_running_loop().call_later(NOTE_AFTER, self._note_running, session, record)
+        note = asyncio.create_task(self._note_running(session, record))
         try:
             await stages.run()
         except (ChangedRunError, LeaseError):
@@ -370,19 +370,17 @@ class CycleAgent:
         memory[FEEDBACK] = [*memory[FEEDBACK], *pending]
         cycle.state.memory = memory
 
-    def _note_running(self, session: Session, record: CycleRecord) -> None:
-        async def note() -> None:
-            with suppress(StoreError):  # that the lease is lost is raised when the cycle ends
-                await session.note(record)
+    async def _note_running(self, session: Session, record: CycleRecord) -> None:
+        await asyncio.sleep(NOTE_AFTER)
+        with suppress(StoreError):  # that the lease is lost is raised when the cycle ends
+            await session.note(record)
 
-        self._noting = asyncio.ensure_future(note())
-
-    async def _note_wait(self, number: int, within: float | None, *, is_waiting: bool) -> None:
+    async def _note_wait(self, number: int, status: CycleStatus, within: float | None) -> None:
+        """Store that a cycle waits for a person, at most so many seconds, or runs again."""
         if self._record is None or self._sessions.current is None:
             return
-        self._record.status = "waiting" if is_waiting else "running"
-        self._record.waits_until = moment_after(self._clock(), within) if is_waiting else None
-        if is_waiting:
+        self._record.status, self._record.waits_until = status, moment_after(self._clock(), within)
+        if status == "waiting":
             self._emit(CycleWaiting(self.name, number, within))
         await self._sessions.current.note(self._record)
 

@@ -6,7 +6,7 @@ import asyncio
 from hashlib import sha256
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record
 from redraft.cycles.mail import (
@@ -31,9 +31,9 @@ from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.cycles.records import AgentCard
+    from redraft.cycles.records import AgentCard, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
     from redraft.stores.base import Where
@@ -53,7 +53,10 @@ class AgentBus:
 
     Mail from this process is seen at once, mail from another one within 0.2 seconds. While the store is away
     it is not read, and outgoing mail is saved with the agent's own records, and sent once the store is back,
-    by a later process if need be. `on_wait` is called when a cycle starts or stops waiting for a person.
+    by a later process if need be.
+
+    `on_wait` is called when a cycle starts or stops waiting for a person: with its number, its status
+    (`waiting` or `running`), and the seconds that it waits at most (None: without limit).
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class AgentBus:
         network: str,
         mailbox: Mailbox,
         write_behind: WriteBehind,
-        on_wait: WaitListener,
+        on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self._location = location
         self._network = network
@@ -153,10 +156,10 @@ class AgentBus:
         /,
     ) -> Feedback | None:
         """Wait for a person's verdict on the plan of a cycle; None after `within` seconds."""
-        await self._on_wait(cycle, within, is_waiting=True)
+        await self._on_wait(cycle, "waiting", within)
         found = await self._next_verdict(cycle, within, known)
         # Not after a cancellation: the wait continues when the cycle is resumed.
-        await self._on_wait(cycle, within, is_waiting=False)
+        await self._on_wait(cycle, "running", None)
         return found
 
     async def _next_verdict(
@@ -263,11 +266,3 @@ class AgentBus:
                 if location.agent != self._location.agent
             ]
         return self._others
-
-
-class WaitListener(Protocol):
-    """A callback for when a cycle starts or stops waiting for a person."""
-
-    async def __call__(self, cycle: int, within: float | None, /, *, is_waiting: bool) -> None:
-        """Note the wait, which ends after `within` seconds (None: without limit)."""
-        ...

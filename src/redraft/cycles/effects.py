@@ -264,22 +264,11 @@ async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> An
     return await value if inspect.isawaitable(value) else value  # a lambda around an async function
 
 
-# An agent calls the same functions in every cycle, and inspecting one takes longer than many a call. Keyed by
-# id, since not every callable is hashable; holding the function keeps its id from being reused.
-_signatures: dict[int, tuple[Callable[..., Any], frozenset[str]]] = {}
-MAX_SIGNATURES = 1_024
-
-
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    if id(function) not in _signatures:
-        if len(_signatures) >= MAX_SIGNATURES:
-            _signatures.clear()
-        try:
-            names = frozenset(inspect.signature(function).parameters)
-        except (TypeError, ValueError):  # some functions written in C have no signature
-            names = frozenset[str]()
-        _signatures[id(function)] = function, names
-    return _signatures[id(function)][1]
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,10 +140,7 @@ class CycleSteps:
                 return
             steps = dict(self._steps)
             record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
-            if self._write_behind.lease is not None:
-                await self._write_behind.lease.write([record], self._store)
-            else:
-                await self._store.put(record)
+            await self._write_behind.write_now([record], self._store)
             self._stored = len(steps)
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:

@@ -143,30 +143,23 @@ def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[
     if (size := path.stat().st_size) > MAX_CSV_BYTES:
         raise OutputError(f"{path.name!r} has {size:,} bytes; the limit is {MAX_CSV_BYTES:,}.")
     with path.open("rb") as file:
-        lines = _Lines(file)
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = csv.reader(_lines(file), delimiter=delimiter, strict=True)
         try:
-            rows = _rows(reader, _header(reader))
-            return _collect(rows, last)
+            return _collect(_rows(reader, _header(reader)), last)
         except (csv.Error, UnicodeDecodeError, _BrokenRowError) as error:
-            raise OutputError(f"{path.name!r}, line {lines.number}: {error}.") from error
+            # The reader has not counted a line that can't be decoded.
+            line = reader.line_num + isinstance(error, UnicodeDecodeError)
+            raise OutputError(f"{path.name!r}, line {line}: {error}.") from error
 
 
 class _BrokenRowError(Exception):
     """A row that does not fit the table."""
 
 
-class _Lines:
-    """Yield the lines of a file as text; `number` is that of the last one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.number = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._file:
-            self.number += 1
-            yield line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+def _lines(file: BinaryIO) -> Iterator[str]:
+    # Decoded one by one, so that an error is at its line.
+    for number, line in enumerate(file):
+        yield line.decode("utf-8" if number else "utf-8-sig")
 
 
 def _header(reader: Iterator[list[str]]) -> list[str]:

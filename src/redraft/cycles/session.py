@@ -26,12 +26,11 @@ from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from redraft.cycles.bus import WaitListener
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.records import AgentCard, CycleRecord
+    from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.protocols import Step
     from redraft.stores.base import Record
@@ -142,7 +141,7 @@ class Session:
         cycles: int,
         redact: Callable[[Any], Any],
         clock: Callable[[], datetime],
-        on_wait: WaitListener,
+        on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self.location = location
         self.card = card
@@ -270,10 +269,7 @@ class Session:
         """Store the agent's card, and let others find the agent."""
         stored = await card_of(self.location.store)
         self.card = replace(self.card, id=stored.id or self.card.id)
-        if self.write_behind.lease is not None:
-            await self.write_behind.lease.write([self.card.record])
-        else:
-            await self.location.store.put(self.card.record)
+        await self.write_behind.write_now([self.card.record])
         await register(self.location)
         self._is_registered = True
 

@@ -165,6 +165,16 @@ class WriteBehind:
             self._spool_records(records)
         self.raise_if_lost()
 
+    async def write_now(self, records: Sequence[Record], store: Store | None = None) -> None:
+        """Write records atomically, not after those saved; `store` is another store of the same records.
+
+        Raises `LeaseError` if another process runs this agent, and `StoreError` in an outage.
+        """
+        if self.lease is not None:
+            await self.lease.write(records, store)
+        else:
+            await (store or self._store).put_all(records)
+
     async def flush(self) -> None:
         """Wait until everything saved is written, or the store is away."""
         await self._wait_until(lambda: self._written >= self._saved or self._is_away or self._is_idle(), None)
@@ -293,10 +303,8 @@ class WriteBehind:
         if not batch:
             if self._is_away:
                 await self._store.get(*MEMORY)  # to see whether it answers
-        elif self.lease is not None:
-            await self.lease.write(list(batch.values()))
         else:
-            await self._store.put_all(list(batch.values()))
+            await self.write_now(list(batch.values()))
 
     async def _noticing_silence(self, write: Coroutine[Any, Any, None]) -> None:
         """Await a write; mark the store as away if it does not answer meanwhile, but let the write finish."""
