@@ -10,7 +10,7 @@ import pytest
 
 from redraft.notes.store import NoteStore
 from redraft.stores.sqlite import SqliteStore
-from support.dashboards import inaccessible, is_within
+from support.dashboards import faults
 
 NOTING = """
 from redraft import Ensemble, QualityCriterion, ReflectionConfig, ScriptedModel, Task
@@ -73,16 +73,9 @@ def in_force(project):
         return beside.submit(asyncio.run, main()).result()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["tasks", "task"])
-def test_each_page_is_accessible_and_fits_a_phone(opened, project, page, scheme):
-    paths = {
-        "tasks": "tasks",
-        "task": f"tasks/{in_force(project).identity}",
-    }
-    window = opened(paths[page], scheme)
-    assert inaccessible(window) == []
-    assert is_within(window, 360)
+def test_every_page_is_accessible_and_fits(opened, dashboard_url, project):
+    pages = {"tasks": "tasks", "task": f"tasks/{in_force(project).identity}"}
+    assert faults(opened(""), dashboard_url, pages) == {}
 
 
 def test_a_note_can_be_rolled_back_switched_off_and_on(opened, project):

@@ -170,7 +170,9 @@ def test_twenty_commands_do_not_block_the_loop():
         outcomes = await asyncio.gather(
             *(
                 jail(
-                    Command(python="import time; time.sleep(0.5); print(inputs); result = inputs * 2", inputs=n)
+                    Command(
+                        python="import time; time.sleep(0.5); print(inputs); result = inputs * 2", inputs=n
+                    )
                 )
                 for n in range(20)
             )

@@ -211,8 +211,8 @@ def windows(browser, place, expected):
     """Yield what opens pages, with a key, in windows of their own, whose consoles say what is expected."""
     contexts, complaints = [], []
 
-    def opened(path, scheme="light"):
-        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    def opened(path):
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
@@ -222,7 +222,7 @@ def windows(browser, place, expected):
         )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"{dialog.type}: {dialog.message}"))
-        page.goto(f"{place}?token={TOKEN}")
+        context.request.get(f"{place}?token={TOKEN}", max_redirects=0)  # sets the cookie
         page.goto(f"{place}{path}")
         return page
 
@@ -232,19 +232,36 @@ def windows(browser, place, expected):
     assert [one for one in complaints if not any(code in one for code in expected)] == []
 
 
+SERIOUS = """
+async () => (await axe.run({resultTypes: ["violations"]})).violations
+  .filter(one => ["serious", "critical"].includes(one.impact))
+  .map(one => [one.id, one.nodes.map(node => node.html)])
+"""
+
+
 def inaccessible(page):
-    """What axe finds to be serious on a page with all that folds unfolded."""
-    from axe_playwright_python.sync_playwright import Axe
+    """Return what axe finds to be serious on a page, in the light and in the dark scheme."""
+    from axe_playwright_python.base import AXE_SCRIPT
 
-    for fold in page.locator("details").all():
-        fold.evaluate("fold => fold.open = true")
-    # The script is injected as a test's own, past the page's policy.
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+    page.evaluate(AXE_SCRIPT)  # injected as a test's own, past the page's policy
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found += [(scheme, *violation) for violation in page.evaluate(SERIOUS)]
+    return found
 
 
-def is_within(page, width):
-    """Whether a page has nothing beyond a window so narrow."""
-    page.set_viewport_size({"width": width, "height": 740})
-    return page.evaluate("document.documentElement.scrollWidth") <= width
+def faults(page, address, paths):
+    """Visit pages, unfold what folds, and return by name what is inaccessible or wider than its window."""
+    found = {}
+    for name, path in paths.items():
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(f"{address}{path}")
+        page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
+        found[name] = inaccessible(page)
+        for width in (1280, 360):
+            page.set_viewport_size({"width": width, "height": 740})
+            needed = page.evaluate("document.documentElement.scrollWidth")
+            if needed > width:
+                found[name].append(f"needs {needed} of {width} px")
+    return {name: one for name, one in found.items() if one}
