@@ -19,8 +19,6 @@ from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from redraft.notes.task import ReflectionInput
     from redraft.types import ReflectionEvaluation, Task
 
@@ -56,7 +54,8 @@ class LlmReflectionStrategy:
             short = await self._ask(shorten_prompt(subject, long, size), subject)
         except (ModelError, OutputError):
             return long
-        return short if size_of(short, subject.task) < size and not losses(short, subject) else long
+        is_whole = not any(text.loss() for text in _refined(short, subject))
+        return short if is_whole and size_of(short, subject.task) < size else long
 
 
 def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskReflection:
@@ -108,7 +107,7 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
 
 MOST_OUTPUT = 24_000
 """The most characters of an output to show: two thirds from the beginning, the rest from the end."""
-MOST_SAID = 6_000
+MOST_QUOTED = 6_000
 """The most characters of an evaluation or a note to show; a note that a person wrote may be longer."""
 
 NOT_GIVEN = "(none was given)"
@@ -181,7 +180,7 @@ def shorten_prompt(subject: ReflectionInput, reflection: TaskReflection, size: i
 
 
 def _prior(prior: TaskReflection) -> str:
-    rendered = without_middle(_rendered(prior), MOST_SAID)
+    rendered = without_middle(_rendered(prior), MOST_QUOTED)
     runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
     return (
         f"## Note in Force (run {prior.run_count})\n"
@@ -205,7 +204,7 @@ def _judged(evaluation: ReflectionEvaluation) -> str:
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
     judgement = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
-    return f"## What the Criteria Said\n{fenced(without_middle(plain(judgement), MOST_SAID), 'judgement')}"
+    return f"## What the Criteria Said\n{fenced(without_middle(plain(judgement), MOST_QUOTED), 'judgement')}"
 
 
 def _score(score: float | None) -> str:
@@ -256,7 +255,7 @@ _BULLET = re.compile(r"([^\S\n]*)(?:[-*+\u2022\u2013]|\(?\d{1,3}[.)])(?:\s+|$)")
 _NOTHING = re.compile(
     r"(?:none|n/a|nothing|unchanged|no changes?|no (?:observations|suggestions))(?: (?:needed|required))?"
 )
-# The form itself, subject back unfilled.
+# The form itself, returned unfilled.
 _FORM = re.compile(
     r"\[(?:An improved version of the|Key observation about|Specific actionable improvement)[^\]\n]*\]"
 )
@@ -275,11 +274,12 @@ class Sections:
 def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Sections:
     """Read a reply to the reflection prompt about an `output`.
 
-    A section begins with its marker at the start of a line. If markers repeat, those count that yield the
-    most sections in their documented order, the earliest first; any other is content of its section. A marker
-    that the output has too, with the same line after it, is a quotation, unless its name occurs only so. A
-    fence around the reply, and text before the first marker, are left out. If the reply was `cut_off` within
-    a list, so is its last item. Raises `OutputError` if there is no marker, or a refined text was cut off.
+    A section begins with its marker at the start of a line. If markers repeat, the most sections in their
+    documented order count, and of several such readings the earliest; all other markers are content. A marker
+    that also begins a line of the output, and is followed by the same text there, is a quotation, unless the
+    reply has no other marker of that name. A fence around the reply, and text before the first marker, are
+    dropped. If the reply was `cut_off` within a list, so is its last item. Raises `OutputError` if there is
+    no marker, or a refined text was cut off.
     """
     lines = plain(reply).split("\n")
     places = _places(lines, _quotable(output))
@@ -307,7 +307,7 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
 
 
 def _places(lines: list[str], quotable: set[str]) -> dict[str, int]:
-    """Return the line of each marker that counts, in order."""
+    """Return the line of each marker that begins a section, in order."""
     marked = _marked(lines)
     own = [mark for mark in marked if _with_what_follows(lines, mark[0]) not in quotable]
     known = {name for _, name in own}
@@ -326,7 +326,7 @@ def _marked(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def _quotable(output: str) -> set[str]:
-    """Return the markers in an output, each with what follows it."""
+    """Return the markers in an output, each with the text that follows it."""
     lines = plain(output).split("\n")
     return {text for number, _ in _marked(lines) if (text := _with_what_follows(lines, number))}
 
@@ -404,7 +404,6 @@ def _says_nothing(text: str) -> bool:
 FEWEST_WORDS = 30
 """A shorter text can't lose most of its content."""
 LEAST_KEPT = 1 / 3
-DESCRIPTION = "description"
 
 # In scripts without spaces between words, each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -426,11 +425,19 @@ def settled(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflect
     """Replace blank refined texts by the task's own, and drop blank items."""
     return replace(
         reflection,
-        refined_description=_own(reflection.refined_description, subject.task.description),
-        refined_expected_output=_own(reflection.refined_expected_output, subject.task.expected_output),
-        observations=_bounded_items(reflection.observations),
-        suggestions=_bounded_items(reflection.suggestions),
+        refined_description=_own_if_same(reflection.refined_description, subject.task.description),
+        refined_expected_output=_own_if_same(
+            reflection.refined_expected_output, subject.task.expected_output
+        ),
+        observations=tuple(text for item in reflection.observations if (text := plain(item).strip())),
+        suggestions=tuple(text for item in reflection.suggestions if (text := plain(item).strip())),
     )
+
+
+def _own_if_same(refined: str, own: str) -> str:
+    """Return a refined text as plain text, or the task's own if it is blank or they say the same."""
+    text = plain(refined).strip()
+    return own if not text or text == plain(own).strip() else text
 
 
 def size_of(reflection: TaskReflection, task: Task) -> int:
@@ -438,143 +445,109 @@ def size_of(reflection: TaskReflection, task: Task) -> int:
 
     A refined text that equals the task's own does not count, nor do the fixed lines of the block.
     """
-    return _size(
-        _counted(reflection.refined_description, task.description),
-        _counted(reflection.refined_expected_output, task.expected_output),
-        reflection.observations,
-        reflection.suggestions,
+    texts = (
+        (reflection.refined_description, task.description),
+        (reflection.refined_expected_output, task.expected_output),
     )
+    parts = [refined for refined, own in texts if refined and refined != own]
+    parts += [f"- {item}" for item in (*reflection.observations, *reflection.suggestions)]
+    return estimate_tokens("\n".join(parts))
 
 
 def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
-    """Replace refined texts that lost content (see `losses`) by the task's own.
+    """Replace refined texts that lost content by the task's own.
 
     The rest of the reflection stays. Raises `OutputError` if there is nothing else in it.
     """
-    lost = losses(reflection, subject)
+    lost = {text: loss for text in _refined(reflection, subject) if (loss := text.loss())}
     if not lost:
         return reflection
-    why = " ".join(lost.values())
-    description, expected = (
-        part.original if part.name in lost else text for part, text in _compared(reflection, subject)
-    )
-    left = replace(reflection, refined_description=description, refined_expected_output=expected)
+    left, why = replace(reflection, **{text.field: text.own for text in lost}), " ".join(lost.values())
     if size_of(left, subject.task) == 0:
         raise OutputError(why)
     logger.info("The task's own text stays in its note: %s", why)
     return left
 
 
-def losses(reflection: TaskReflection, subject: ReflectionInput) -> dict[str, str]:
-    """Describe, by its name, the loss of each refined text that lost most of its content or a placeholder."""
-    return {part.name: why for part, text in _compared(reflection, subject) if (why := _loss(part, text))}
+class _RefinedText(NamedTuple):
+    """A refined text, with what it is compared with: the task's own text, and the one in force."""
+
+    field: str
+    text: str
+    own: str
+    in_force: str
+
+    def loss(self) -> str:
+        """Describe the loss of most of the content, or of a placeholder of the description; empty if none."""
+        if self.text == self.own:
+            return ""
+        present = placeholders_of(self.text)
+        missing = [f"{{{name}}}" for name in placeholders_of(self.own) if name not in present]
+        if missing and self.field == "refined_description":
+            return (
+                f"The refined description lost {', '.join(missing)}, which the task's description has: every "
+                "placeholder must stay in it as it is."
+            )
+        words = _count_words(self.text)
+        for whose, other in (("the task's own", self.own), ("the one in force", self.in_force)):
+            if (before := _count_words(other)) >= FEWEST_WORDS and words < before * LEAST_KEPT:
+                return (
+                    f"The {self.field.replace('_', ' ')} lost most of its content: it has {words} words, and "
+                    f"{whose} has {before}. At least a third must be left."
+                )
+        return ""
 
 
-class _Part(NamedTuple):
-    """What a refined text is compared with: the task's own text, and the one in force."""
-
-    name: str
-    original: str
-    before: str = ""
-
-
-def _parts(subject: ReflectionInput) -> tuple[_Part, _Part]:
-    before = _texts(subject.prior_reflection) if subject.prior_reflection else ("", "")
+def _refined(reflection: TaskReflection, subject: ReflectionInput) -> tuple[_RefinedText, _RefinedText]:
+    task, prior = subject.task, subject.prior_reflection
     return (
-        _Part(DESCRIPTION, subject.task.description, before[0]),
-        _Part("expected output", subject.task.expected_output, before[1]),
+        _RefinedText(
+            "refined_description",
+            reflection.refined_description,
+            task.description,
+            prior.refined_description if prior else "",
+        ),
+        _RefinedText(
+            "refined_expected_output",
+            reflection.refined_expected_output,
+            task.expected_output,
+            prior.refined_expected_output if prior else "",
+        ),
     )
 
 
-def _compared(reflection: TaskReflection, subject: ReflectionInput) -> list[tuple[_Part, str]]:
-    return list(zip(_parts(subject), _texts(reflection), strict=True))
-
-
-def _texts(reflection: TaskReflection) -> tuple[str, str]:
-    return reflection.refined_description, reflection.refined_expected_output
-
-
-def _loss(part: _Part, text: str) -> str:
-    """Describe what a refined text lost that it must keep; empty if nothing."""
-    if text == part.original:
-        return ""
-    present = placeholders_of(text)
-    missing = [f"{{{name}}}" for name in placeholders_of(part.original) if name not in present]
-    if missing and part.name == DESCRIPTION:
-        return (
-            f"The refined description lost {', '.join(missing)}, which the task's description has: every "
-            "placeholder must stay in it as it is."
-        )
-    words = _words(text)
-    for whose, other in (("the task's own", part.original), ("the one in force", part.before)):
-        if (whole := _words(other)) >= FEWEST_WORDS and words < whole * LEAST_KEPT:
-            return (
-                f"The refined {part.name} lost most of its content: it has {words} words, and {whose} has "
-                f"{whole}. At least a third must be left."
-            )
-    return ""
-
-
-def _own(refined: str, original: str) -> str:
-    """Return a refined text as plain text, or the task's own if they say the same."""
-    text = plain(refined).strip()
-    return original if not text or text == plain(original).strip() else text
-
-
-def _bounded_items(items: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text for item in items if (text := plain(item).strip()))
-
-
-def _words(text: str) -> int:
+def _count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def _cut(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
-    most = subject.max_tokens
-    if size_of(reflection, subject.task) <= most:
+    task, most = subject.task, subject.max_tokens
+    if size_of(reflection, task) <= most:
         return reflection
-    description, expected = _cut_texts(reflection, subject)
-    texts = _counted(description, subject.task.description), _counted(expected, subject.task.expected_output)
-    suggestions = _first_items(reflection.suggestions, most - _size(*texts))
-    observations = _first_items(reflection.observations, most - _size(*texts, (), suggestions))
-    return replace(
-        reflection,
-        refined_description=description,
-        refined_expected_output=expected,
-        observations=observations,
-        suggestions=suggestions,
-    )
+    cut = _cut_texts(reflection, subject)
+    cut = replace(cut, suggestions=_first_items(reflection.suggestions, most - size_of(cut, task)))
+    return replace(cut, observations=_first_items(reflection.observations, most - size_of(cut, task)))
 
 
-def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> tuple[str, str]:
+def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Cut the refined texts until both together fit: the longer one first, to half the room or more.
 
-    If they don't fit, up to half the room is left for the lists.
+    If they don't fit, up to half the room is left for the lists. Returns a reflection without lists.
     """
-    parts, texts, most = _parts(subject), list(_texts(reflection)), subject.max_tokens
-
-    def counted(place: int) -> str:
-        return _counted(texts[place], parts[place].original)
-
-    if _size(counted(0), counted(1)) > most:
-        most = max(most // 2, most - _size("", "", reflection.observations, reflection.suggestions))
-    for place in sorted((0, 1), key=lambda at: len(texts[at]), reverse=True):
-        if _size(counted(0), counted(1)) <= most:
+    task, most = subject.task, subject.max_tokens
+    cut = replace(reflection, observations=(), suggestions=())
+    if (size := size_of(cut, task)) > most:
+        lists = replace(reflection, refined_description="", refined_expected_output="")
+        most = max(most // 2, most - size_of(lists, task))
+    for refined in sorted(_refined(cut, subject), key=lambda one: len(one.text), reverse=True):
+        if size <= most:
             break
-        text = _first_lines(texts[place], max(most - estimate_tokens(counted(1 - place)), most // 2))
-        texts[place] = parts[place].original if not text or _loss(parts[place], text) else text
-    return texts[0], texts[1]
-
-
-def _counted(refined: str, original: str) -> str:
-    return "" if refined == original else refined
-
-
-def _size(
-    description: str, expected: str, observations: Iterable[str] = (), suggestions: Iterable[str] = ()
-) -> int:
-    items = [f"- {item}" for listed in (observations, suggestions) for item in listed]
-    return estimate_tokens("\n".join(part for part in (description, expected, *items) if part))
+        other = size_of(replace(cut, **{refined.field: ""}), task)
+        shorter = refined._replace(text=_first_lines(refined.text, max(most - other, most // 2)))
+        keeps = shorter.text and not shorter.loss()
+        cut = replace(cut, **{refined.field: shorter.text if keeps else refined.own})
+        size = size_of(cut, task)
+    return cut
 
 
 def _first_items(items: tuple[str, ...], room: int) -> tuple[str, ...]:
