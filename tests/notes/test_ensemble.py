@@ -114,9 +114,8 @@ def test_a_handler_needs_no_model():
 )
 def test_wrong_inputs_are_rejected_before_any_call(inputs, message):
     model = thinking()
-    for run in (Ensemble(model, [A, Task("Write about {topic}")]).run_sync,):
-        with pytest.raises(ConfigError, match=message):
-            run(inputs)
+    with pytest.raises(ConfigError, match=message):
+        Ensemble(model, [A, Task("Write about {topic}")]).run_sync(inputs)
     assert model.requests == []
 
 

@@ -1,4 +1,4 @@
-"""`redraft notes`: what earlier runs taught about tasks."""
+"""`redraft notes`: list, compare, roll back and export the notes on tasks."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def diff(
 
 
 def _diff_view(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:
-    """Return the differences between two versions, under a line with their scores."""
+    """Return the differences between two versions, below a line with their scores."""
     title = Text(f"{_scored_version(task, older)} > {_scored_version(task, newer)}", "bold")
     before, after = task.block(older), task.block(newer)
     if before == after:
@@ -197,7 +197,7 @@ async def rollback(
     database: Database = None,
     as_json: options.Json = False,
 ) -> None:
-    """Put an older version in force. It stays until a run with it has taught the next one."""
+    """Put an older version in force. It stays until a run with it adds the next one."""
     async with Notes(database) as stored:
         _print_state(await stored.roll_back(task, version), as_json=as_json)
 
@@ -218,7 +218,7 @@ async def off(
 @notes.command()
 @handles_errors
 async def on(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
-    """Give a task its notes again. Those that were in force, else the newest."""
+    """Give a task its notes again. Restores the one that was in force, else the newest."""
     async with Notes(database) as stored:
         _print_state(await stored.switch(task, off=False), as_json=as_json)
 
@@ -254,7 +254,7 @@ async def export(
         emit_json({"tasks": [each.document() for each in tasks]})
 
 
-# --- what the tables and lines above are made of ----------------------------------------------------------
+# --- cells and tables -------------------------------------------------------------------------------------
 
 
 def _table(columns: Mapping[str, Sequence[str | Text]], numbers: Collection[str]) -> Table:

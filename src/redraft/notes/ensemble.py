@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Ensemble:
-    """Runs tasks, and learns from each accepted output how to put its task better the next time.
+    """Runs tasks, and learns from each accepted output how to word its task better the next time.
 
     Tasks run in the order of the list, one after another. If any of them names others as its `context`, each
     starts as soon as the outputs it needs are accepted. `model` answers for tasks that have none of their
@@ -51,8 +52,8 @@ class Ensemble:
     or async, or a list of them. The run of each task is stored under the task's title, as `keep` says (see
     `Agent`).
 
-    One ensemble can serve many runs at once. Raises `ConfigError` for everything that can be known to be
-    wrong before money is spent.
+    One ensemble can serve many runs at once. Raises `ConfigError` for every mistake that can be found before
+    money is spent.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ IN_BACKGROUND = "reflected on in the background"
 
 @dataclass(frozen=True, slots=True)
 class EnsembleResult:
-    """What an ensemble made, task by task in the order of its list.
+    """The outcome of an ensemble's run, task by task in the order of its list.
 
     `errors` has what each failed task raised, `not_run` the tasks that needed its output. `execution_time` is
     in seconds.
@@ -288,7 +289,7 @@ class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
 
 @dataclass(slots=True)
 class EnsembleRun:
-    """One run of an ensemble: tasks start as soon as those they come after have ended.
+    """One run of an ensemble: each task starts as soon as those it comes after have ended.
 
     `listener` gets all events. `in_background` starts a reflection that is not waited for; without it,
     reflections are part of the run.
@@ -398,8 +399,8 @@ class EnsembleRun:
 class Graph:
     """The order of an ensemble's tasks.
 
-    `after` has the tasks that must end before a task starts, `needs` those whose outputs it can't do without.
-    If no task names another, each comes after the one before it in the list, and needs nothing of it.
+    `after` has the tasks that must end before a task starts, `needs` those whose outputs it uses. If no task
+    names another, each comes after the one before it in the list, without using its output.
     """
 
     tasks: tuple[Task, ...]
@@ -420,33 +421,26 @@ def graph_of(tasks: Sequence[Task]) -> Graph:
             raise ConfigError(
                 f"The task {task.title!r} is in the ensemble {times} times; make a second Task instead."
             )
-    needs = {task: _needed(task) for task in tasks}
+    needs: dict[Task, tuple[Task, ...]] = {
+        task: () if isinstance(task.context, str) else tuple(dict.fromkeys(task.context)) for task in tasks
+    }
     for task, needed in needs.items():
         for other in needed:
             if other not in needs:
                 raise ConfigError(
                     f"The task {task.title!r} needs {other.title!r}, which is not among the ensemble's tasks."
                 )
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:  # from a list that was changed after it was given as context
+        waiting = ", ".join(repr(task.title) for task in tasks if task in error.args[1])
+        raise ConfigError(
+            f"These tasks depend on each other, so none of them can start: {waiting}."
+        ) from None
     if any(needs.values()):
-        _check_ends(needs)
         return Graph(tuple(tasks), needs, needs)
     before = [(), *((task,) for task in tasks)]
     return Graph(tuple(tasks), needs, dict(zip(tasks, before, strict=False)))
-
-
-def _needed(task: Task) -> tuple[Task, ...]:
-    return () if isinstance(task.context, str) else tuple(dict.fromkeys(task.context))
-
-
-def _check_ends(needs: Mapping[Task, tuple[Task, ...]]) -> None:
-    """Reject tasks that wait for each other, which a list changed after it was given as context can cause."""
-    left = dict(needs)
-    while ready := [task for task, needed in left.items() if not any(each in left for each in needed)]:
-        for task in ready:
-            del left[task]
-    if left:
-        waiting = ", ".join(repr(task.title) for task in left)
-        raise ConfigError(f"These tasks depend on each other, so none of them can start: {waiting}.")
 
 
 # Checks.

@@ -36,11 +36,11 @@ LISTED_RUNS, SHOWN_RUNS = 200, 2000
 """How many of a task's latest runs are read to list it, and to show it."""
 SHOWN_REVISIONS = 20
 MIN_SCORES = 2
-"""Scores with and without the note that an effect needs."""
+"""How many scores on each side an effect needs."""
 LATEST_SCORES = 5
-"""Scores that say how a task does now."""
+"""How many scores the present mean covers."""
 NAME_LENGTH = 40
-"""Characters of a task that an error names."""
+"""How many characters of a task an error shows."""
 URL_SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -98,7 +98,7 @@ class Notes:
         return self._shown((read, notes[0], notes[1]))
 
     async def roll_back(self, task: str | NotedTask, version: str) -> TaskNotes:
-        """Put an older version in force, until a run with it has taught the next one."""
+        """Put an older version in force, until a run with it adds the next one."""
         noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
 
@@ -121,7 +121,7 @@ class Notes:
 
 
 def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
-    """Return the notes in a database, and where they are, without a password; no place for an open store."""
+    """Open the notes in a database; return them with its location, without a password (empty for a store)."""
     if database is None:
         required_project_store("notes")
         return project_notes(), str(project_place())
@@ -140,7 +140,7 @@ def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
 class TaskNotes:
     """The notes on a task: what is in force, the revisions (oldest first), and its runs (earliest first).
 
-    There may be only the latest of them, with the revision in force and the runs before any note.
+    They may be limited to the latest, but include the revision in force and the runs before any note.
     """
 
     noted: NotedTask
@@ -165,7 +165,7 @@ class TaskNotes:
         return next((note for note in self.revisions if note.version == self.noted.in_force), None)
 
     def block(self, note: Note) -> str:
-        """Return a note as it is put before the task, without the inputs of a run."""
+        """Return a note as prompts include it, but without the inputs of a run."""
         return note_block(note.reflection, Task(self.noted.description, self.noted.expected_output), {})
 
     def runs_with(self, note: Note) -> int:
@@ -173,7 +173,7 @@ class TaskNotes:
         return sum(use.version == note.version for use in self.uses)
 
     def scores(self, version: int | None, arm: str = "note") -> list[float]:
-        """Return the scores of the runs that had a version in an arm (None, "none": before any note)."""
+        """Return the scores of the runs with a version, in an arm (None and "none": before any note)."""
         return self._scores.get((version, arm), [])
 
     def mean_score(self, note: Note) -> float | None:
@@ -213,7 +213,7 @@ class TaskNotes:
 
     @property
     def effect(self) -> Effect | None:
-        """How runs with the present notes differ from the control runs of a trial; None without enough."""
+        """How runs with the present notes differ from a trial's control runs; None if there are too few."""
         with_notes = [
             use.score
             for use in self.uses
@@ -256,7 +256,7 @@ class TaskNotes:
         }
 
     def markdown(self) -> str:
-        """Return the notes as Markdown: each revision as it is put before the task, the newest first."""
+        """Return the notes as Markdown: each revision as prompts include it, the newest first."""
         noted = self.noted
         force = "none is in force" if noted.in_force is None else f"version {noted.in_force} is in force"
         why = f" ({noted.why_off})" if noted.why_off else ""
