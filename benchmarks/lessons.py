@@ -18,8 +18,9 @@ from _measure import options, publish, table, verdict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from redraft.lessons.index import LessonIndex, LessonQuery
+    from redraft.lessons.index import LessonIndex
     from redraft.lessons.lesson import Lesson
+    from redraft.lessons.ranking import LessonQuery
     from redraft.models.embed import NamedEmbedder
 
 ACTIVE = 30
@@ -90,7 +91,7 @@ def write_more(path: Path, agents: int) -> None:
 
 
 def questions(tasks: Iterable[str], agent: str | None, *, code: bool) -> list[LessonQuery]:
-    from redraft.lessons.index import LessonQuery
+    from redraft.lessons.ranking import LessonQuery
 
     rng = random.Random(9)
     return [

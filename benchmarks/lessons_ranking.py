@@ -149,7 +149,7 @@ class Collection:
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
         """Return what each way of ranking finds for a text."""
-        from redraft.lessons.index import LessonQuery
+        from redraft.lessons.ranking import LessonQuery
 
         query = LessonQuery(text, k=FIRST)
         return {

@@ -12,7 +12,8 @@ import pytest
 
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.folder import LessonFolder, agents_in, folder_name, short_title
-from redraft.lessons.index import LessonIndex, LessonQuery
+from redraft.lessons.index import LessonIndex
+from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import ScriptedEmbedder
 from support.learning_agents import TASK
 from support.lessons import FAILURE, lesson

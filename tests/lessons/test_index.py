@@ -18,9 +18,10 @@ import pytest
 from redraft.errors import ModelError
 from redraft.lessons import vectors
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import LessonIndex, LessonQuery
+from redraft.lessons.index import LessonIndex
 from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import Procedure
+from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import ScriptedEmbedder, unit_rows
 from redraft.redact.redactor import Redactor
 from support.learning_agents import TASK, learning, writer
@@ -545,7 +546,7 @@ sys.path.insert(0, sys.argv[3])
 from support.lessons import lesson
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
-from redraft.lessons.index import LessonQuery
+from redraft.lessons.ranking import LessonQuery
 
 async def main():
     folder, index = LessonFolder(sys.argv[1], "shared"), LessonIndex(sys.argv[1])

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from array import array
-from collections.abc import Collection
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from heapq import nlargest
 from itertools import islice
-from operator import mul
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from redraft._validation import check_count
 from redraft.errors import StoreError
 from redraft.lessons.folder import LessonFolder, folder_name
-from redraft.lessons.full_text import FullText, names_in, tokens_of
 from redraft.lessons.indexer import (
     WAIT,
     Indexer,
     IndexSession,
     Refreshed,
     digest_of,
-    normalized,
     transaction,
 )
-from redraft.lessons.lesson import Lesson, LessonKind
+from redraft.lessons.lesson import Lesson
 from redraft.lessons.markdown import parse
-from redraft.lessons.ranking import Candidate, Ranking, reason_for, without_duplicates
-from redraft.lessons.vectors import FLOAT_BYTES, LessonVectors, cosines, matrix_of, packed
+from redraft.lessons.ranking import ActiveLessons, Candidate, LessonQuery, Search
+from redraft.lessons.vectors import FLOAT_BYTES, LessonVectors, packed
 from redraft.redact.log import logger
 from redraft.stores.sqlite import explained
 from redraft.stores.worker import Worker
-from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
@@ -52,33 +44,6 @@ BATCH = 32
 """Lessons that are embedded and written at once."""
 ATTEMPTS = 3
 """Searches before lessons whose files keep changing are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class LessonQuery:
-    """Ask for the `k` lessons that are most relevant to a task.
-
-    `tools` are those the task may use, `error` is what just went wrong. Of an `agent`'s lessons, those about
-    the same type of task come first, then those about its tools, then the nearest in meaning. Without an
-    agent, the lessons of all agents are searched by meaning. `kinds` limits the search to some kinds of
-    lessons. Reflexion Protocol, sections 5 and 7.
-    """
-
-    task: str
-    task_type: str = ""
-    tools: tuple[str, ...] = ()
-    error: str = ""
-    agent: str | None = None
-    k: int = 3
-    kinds: Collection[LessonKind] | None = None
-
-    def __post_init__(self) -> None:
-        check_count("k", self.k, 1)
-
-    @property
-    def text(self) -> str:
-        """The text to search for: the task and the error, without invisible characters."""
-        return without_invisible(f"{self.task}\n{self.error}").strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +89,7 @@ class LessonIndex:
         self._indexer = Indexer(self._path, redactor)
         self._vectors = LessonVectors(embedder, shared)
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
-        self._active: dict[int, _ActiveLessons] = {}
+        self._active: dict[int, ActiveLessons] = {}
 
     async def search(self, query: LessonQuery) -> list[FoundLesson]:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
@@ -196,7 +161,7 @@ class LessonIndex:
                 self._drop_other_dimensions(connection, len(vector))
             with transaction(connection, "DEFERRED"):
                 active = self._active_lessons(connection, folder)
-                search = _Search(connection, query, vector, self._vectors.name, active)
+                search = Search(connection, query, vector, self._vectors.name, active)
                 found = {one.number: self._read(connection, search, one) for one in search.best()}
             edited = [number for number, one in found.items() if one is None]
             if not edited:
@@ -204,7 +169,7 @@ class LessonIndex:
             self._indexer.distrust(connection, edited)
         return [one for one in found.values() if one is not None]
 
-    def _active_lessons(self, connection: Connection, folder: str | None) -> list[_ActiveLessons]:
+    def _active_lessons(self, connection: Connection, folder: str | None) -> list[ActiveLessons]:
         """Return the active lessons of an agent, or of each, loaded again if they have changed."""
         agents = connection.execute(
             "SELECT agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder ORDER BY agent",
@@ -212,10 +177,10 @@ class LessonIndex:
         ).fetchall()
         for agent, revision in agents:
             if agent not in self._active or self._active[agent].revision != revision:
-                self._active[agent] = _ActiveLessons(connection, agent, revision, self._vectors.name)
+                self._active[agent] = ActiveLessons(connection, agent, revision, self._vectors.name)
         return [self._active[agent] for agent, _ in agents]
 
-    def _read(self, connection: Connection, search: _Search, candidate: Candidate) -> FoundLesson | None:
+    def _read(self, connection: Connection, search: Search, candidate: Candidate) -> FoundLesson | None:
         """Read the file of a candidate; None if its text is no longer the one that was indexed."""
         lesson_id, file_hash, searched = connection.execute(
             "SELECT id, file_hash, searched FROM lessons WHERE number = ?", (candidate.number,)
@@ -275,159 +240,6 @@ class LessonIndex:
             with transaction(connection):
                 connection.execute("DELETE FROM vectors WHERE embedder = ?", name)
                 connection.execute("UPDATE agents SET revision = revision + 1")
-
-
-# --- ranking -----------------------------------------------------------------------------------------------
-
-NEAREST, FLOOD = 50, 5_000
-"""Lessons ranked by meaning, and by words: a few, or more if those are all near-duplicates."""
-COMMON = 400
-"""In a search of all agents, a word that more lessons have is a stop word."""
-COMMON_COUNT, COMMON_SHARE = 50, 0.4
-"""In a search of one agent, a word that more lessons have, and a greater share of its lessons."""
-
-
-class _Search:
-    """One search among active lessons: what each has in common with the query.
-
-    Type of task and tools count only among the lessons of one agent.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        query: LessonQuery,
-        vector: Sequence[float] | None,
-        embedder: str,
-        agents: Iterable[_ActiveLessons],
-    ) -> None:
-        self.ranking = Ranking(has_names=bool(names_in(query.text)), embedded=vector is not None)
-        self._connection = connection
-        self._query = query
-        self._embedder = embedder
-        self._lessons: dict[int, _Features] = {}
-        self._similarities: dict[int, float] = {}
-        for active in agents:
-            self._lessons |= active.lessons
-            self._similarities |= active.similarities(vector)
-        count = len(self._lessons)
-        common = COMMON if query.agent is None else max(COMMON_COUNT, int(count * COMMON_SHARE))
-        full_text = FullText(connection, min(self._lessons, default=0), max(self._lessons, default=0), common)
-        self._same_type: set[int] = set()
-        self._tools: dict[int, tuple[str, ...]] = {}
-        if query.agent is not None:
-            self._same_type = self._with_type(normalized(query.task_type))
-            self._tools = self._with_tools(full_text)
-        self._shares: dict[int, float] = {}
-        # Words count where the question has names, or where a lesson has no vector.
-        if self.ranking.has_names or len(self._similarities) < count:
-            self._shares = full_text.shares(query.text, count, lambda number: self._lessons[number].length)
-
-    def best(self) -> list[Candidate]:
-        """Return the `k` most relevant lessons, best first, without near-duplicates."""
-        best: list[Candidate] = []
-        for most in (NEAREST, FLOOD):
-            ranked = self.ranking.ordered(self._candidates(most))
-            best = list(islice(without_duplicates(ranked, self._content, self._similarity), self._query.k))
-            if len(best) == self._query.k or most >= len(self._lessons):
-                break
-        return best
-
-    def reason(self, candidate: Candidate, searched: str) -> str:
-        """Say why a lesson was chosen; `searched` is its text in the index."""
-        words = set(searched.lower().split())
-        names = [name for name in names_in(self._query.text) if words.intersection(tokens_of(name)[:1])]
-        return reason_for(candidate, self._query.task_type, names)
-
-    def _candidates(self, most: int) -> Iterator[Candidate]:
-        """Yield the lessons with the same type or tools, and `most` of those nearest by meaning and words."""
-        for number in {
-            *self._same_type,
-            *self._tools,
-            *nlargest(most, self._similarities, self._similarities.__getitem__),
-            *nlargest(most, self._shares, self._shares.__getitem__),
-        }:
-            features = self._lessons[number]
-            if self._query.kinds is None or features.kind in self._query.kinds:
-                yield Candidate(
-                    number,
-                    features.day,
-                    number in self._same_type,
-                    self._tools.get(number, ()),
-                    self._similarities.get(number),
-                    self._shares.get(number, 0.0),
-                )
-
-    def _with_type(self, task_type: str) -> set[int]:
-        return {number for number, one in self._lessons.items() if task_type and one.task_type == task_type}
-
-    def _with_tools(self, full_text: FullText) -> dict[int, tuple[str, ...]]:
-        """Return the query's tools that each lesson used or mentions, for lessons with any."""
-        tools: dict[int, tuple[str, ...]] = {}
-        for tool in dict.fromkeys(self._query.tools):
-            used = {number for number, one in self._lessons.items() if normalized(tool) in one.tools}
-            for number in used.union(full_text.rows_with_name(tool)):
-                tools[number] = (*tools.get(number, ()), tool)
-        return tools
-
-    def _content(self, candidate: Candidate) -> str:
-        (content,) = self._connection.execute(
-            "SELECT content FROM lessons WHERE number = ?", (candidate.number,)
-        ).fetchone()
-        return content
-
-    def _similarity(self, one: Candidate, other: Candidate) -> float:
-        rows = self._connection.execute(
-            """
-            SELECT vector FROM lessons JOIN vectors USING (digest)
-            WHERE embedder = ? AND number IN (?, ?)
-            """,
-            (self._embedder, one.number, other.number),
-        )
-        vectors = [array("f", vector) for (vector,) in rows]
-        return sum(map(mul, *vectors)) if len(vectors) > 1 else 0.0
-
-
-class _Features(NamedTuple):
-    """What a lesson is ranked by; `length` is in words."""
-
-    kind: str
-    day: int
-    task_type: str
-    tools: Sequence[str]
-    length: int
-
-
-class _ActiveLessons:
-    """The active lessons of one agent in memory, by number, and the vectors of those that have one.
-
-    `revision` is the agent's when they were read.
-    """
-
-    def __init__(self, connection: Connection, agent: int, revision: int, embedder: str) -> None:
-        self.revision = revision
-        self.lessons: dict[int, _Features] = {}
-        vectors: dict[int, bytes] = {}
-        rows = connection.execute(
-            """
-            SELECT number, kind, day, task_type, tools, length, vector
-            FROM lessons LEFT JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest
-            WHERE agent = ? AND is_active
-            """,
-            (embedder, agent),
-        )
-        for number, kind, day, task_type, tools, length, vector in rows:
-            self.lessons[number] = _Features(kind, day, task_type, tools.split("\n"), length)
-            if vector is not None:
-                vectors[number] = vector
-        self._embedded = list(vectors)
-        self._matrix = matrix_of(list(vectors.values()))
-
-    def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
-        """Return the cosine with a vector for each lesson that has one."""
-        if vector is None or not self._embedded:
-            return {}
-        return dict(zip(self._embedded, cosines(self._matrix, vector), strict=True))
 
 
 # --- embedding in the background ---------------------------------------------------------------------------

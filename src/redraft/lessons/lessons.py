@@ -21,11 +21,12 @@ from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance
 from redraft.lessons.impact import Impact, ScoredRun
-from redraft.lessons.index import Backlog, FoundLesson, LessonIndex, LessonQuery
+from redraft.lessons.index import Backlog, FoundLesson, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.overview import Overview, Problem
+from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.safety import LONGEST, Cleaner, checked_content, checked_lesson, violation_in
 from redraft.lessons.vectors import shared_store
 from redraft.lessons.writer import LessonReflection, write_reflection

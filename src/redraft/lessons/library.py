@@ -15,11 +15,12 @@ from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import LessonIndex, LessonQuery
+from redraft.lessons.index import LessonIndex
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
+from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
 from redraft.lessons.vectors import shared_store
 from redraft.models.embed import embedder_of
