@@ -17,8 +17,8 @@ from redraft.sandbox.jail import ProcessJail
 from support.scripts import on_lesser_machine
 
 
-def run(source, **given):
-    return asyncio.run(ProcessJail()(Command(python=source, **given)))
+def run(source, **options):
+    return asyncio.run(ProcessJail()(Command(python=source, **options)))
 
 
 HONEST = {
@@ -112,7 +112,7 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("command", "message"),
     [
         ({}, "either `argv` or `python`"),
         ({"python": "1", "argv": ("true",)}, "either `argv` or `python`"),
@@ -152,9 +152,9 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
         ({"argv": ("true", "a\0b")}, "NUL"),
     ],
 )
-def test_rejects_invalid_commands(given, says):
-    with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
-        asyncio.run(ProcessJail()(Command(**given)))
+def test_rejects_invalid_commands(command, message):
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        asyncio.run(ProcessJail()(Command(**command)))
 
 
 def test_twenty_commands_do_not_block_the_loop():
@@ -318,7 +318,7 @@ LESSER_MACHINES = [
 def outcomes_on(refused, allow):
     """Run all commands of one such machine in one interpreter; starting one for each takes long."""
     rows = [row for row in LESSER_MACHINES if (tuple(row[0]), row[1]) == (refused, allow)]
-    outcomes = on_lesser_machine(refused, [given for _, _, given, _ in rows], allow_unsandboxed=allow)
+    outcomes = on_lesser_machine(refused, [command for _, _, command, _ in rows], allow_unsandboxed=allow)
     return {id(row): outcome for row, outcome in zip(rows, outcomes, strict=True)}
 
 

@@ -191,8 +191,8 @@ def world():
     shutil.rmtree(folder)
 
 
-def run(source, **given):
-    return asyncio.run(ProcessJail()(Command(python=source, **given)))
+def run(source, **options):
+    return asyncio.run(ProcessJail()(Command(python=source, **options)))
 
 
 MACHINES = {"namespaces": (), "no namespaces": ("unshare",)}

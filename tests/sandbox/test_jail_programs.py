@@ -17,8 +17,8 @@ from redraft.sandbox.jail import ProcessJail
 from support.scripts import USERS, run_as
 
 
-def run(*argv, **given):
-    return asyncio.run(ProcessJail()(Command(argv=argv, **given)))
+def run(*argv, **options):
+    return asyncio.run(ProcessJail()(Command(argv=argv, **options)))
 
 
 @pytest.fixture(scope="module")
@@ -97,17 +97,17 @@ def verdicts(world, request):
     command = Command(("sh", "all.sh"), files={**files, "all.sh": script}, timeout=60)
     outcome = run_as(request.param, command)
     assert outcome.completed, outcome
-    said = outcome.stdout.split("== ")
-    codes = [1, *(int(part.split("\n", 1)[0]) for part in said[1:])][1:]
-    return dict(zip(ATTACKS, zip(codes, said, strict=False), strict=True))
+    printed = outcome.stdout.split("== ")
+    codes = [1, *(int(part.split("\n", 1)[0]) for part in printed[1:])][1:]
+    return dict(zip(ATTACKS, zip(codes, printed, strict=False), strict=True))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_is_denied(name, verdicts):
-    code, said = verdicts[name]
-    assert code != 0, said
-    assert "treasure" not in said
-    assert "root:" not in said
+    code, printed = verdicts[name]
+    assert code != 0, printed
+    assert "treasure" not in printed
+    assert "root:" not in printed
 
 
 def alive(marker):
@@ -140,7 +140,7 @@ def test_nothing_outlives_the_run(script, stopped):
     [
         ("yes", "output"),
         ("yes >&2", "output"),
-        ("yes > file", None),  # the scratch is full, and yes says so
+        ("yes > file", None),  # the scratch folder is full, and `yes` fails
         ("f() { f | f & }; f; sleep 5", "forbidden"),
         ("for n in $(seq 100); do sleep 9 & done; wait", "forbidden"),
     ],
@@ -227,7 +227,7 @@ def test_environment_is_clean(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("argv", "files", "code", "says"),
+    ("argv", "files", "code", "output"),
     [
         (("true",), {}, 0, ""),
         (("sh", "-c", "exit 7"), {}, 7, ""),
@@ -260,10 +260,10 @@ def test_environment_is_clean(monkeypatch):
         ),
     ],
 )
-def test_honest_programs(argv, files, code, says):
+def test_honest_programs(argv, files, code, output):
     outcome = run(*argv, files=files)
     assert outcome.exit_code == code, outcome
-    assert says in outcome.stdout
+    assert output in outcome.stdout
     assert outcome.completed is (outcome.stopped is None)
 
 

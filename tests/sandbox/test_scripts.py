@@ -43,7 +43,7 @@ def test_one_call_runs_every_language(script):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("script", "message"),
     [
         (("ruby", "1"), "did you mean|known are 'python', 'lua', 'prolog'"),
         (("pythn", "1"), "did you mean 'python'"),
@@ -55,9 +55,9 @@ def test_one_call_runs_every_language(script):
         (("python", "1", {"a": {1, 2}}, ScriptLimits(), "process"), "must be JSON: Object of type set"),
     ],
 )
-def test_rejects_invalid_scripts(given, says):
-    with pytest.raises(ConfigError, match=says):
-        asyncio.run(run_script(Script(*given)))
+def test_rejects_invalid_scripts(script, message):
+    with pytest.raises(ConfigError, match=message):
+        asyncio.run(run_script(Script(*script)))
 
 
 PYTHON_RAISES, PYTHON_FUNCTION, PYTHON_SYNTAX = (

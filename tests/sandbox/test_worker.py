@@ -39,5 +39,5 @@ def walled():
 
 @pytest.mark.skipif(not walled(), reason="no walls on this machine")
 def test_a_process_that_may_become_a_program_can_do_nothing_else():
-    said = subprocess.check_output([sys.executable, "-c", TRIES], text=True, timeout=30)
-    assert json.loads(said) == ["fork", "kill", "read", "another program"]
+    refused = subprocess.check_output([sys.executable, "-c", TRIES], text=True, timeout=30)
+    assert json.loads(refused) == ["fork", "kill", "read", "another program"]

@@ -72,7 +72,7 @@ def test_package_actions_need_no_registration(installed, action, params, value):
 
 
 @pytest.mark.parametrize(
-    ("action", "params", "key", "says"),
+    ("action", "params", "key", "message"),
     [
         ("shop.broken", "", "uses", "of the package 'shop-for-tests' can't be used"),
         ("shop.broken", "", "uses", "'shop_that_breaks:price' failed with ModuleNotFoundError"),
@@ -89,10 +89,10 @@ def test_package_actions_need_no_registration(installed, action, params, value):
         ),
     ],
 )  # fmt: skip
-def test_broken_package_actions_are_reported_before_anything_runs(installed, action, params, key, says):
+def test_broken_package_actions_are_reported_before_anything_runs(installed, action, params, key, message):
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text(action, params), keep=False)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert (caught.value.node, caught.value.key) == ("look", key)
 
 
@@ -107,8 +107,8 @@ def test_packages_can_not_override_built_in_actions(installed):
 
 
 def test_the_actions_argument_overrides_package_actions(installed):
-    given = {"shop.price": lambda state, name: 1.0}
-    workflow = Workflow.from_text(text("shop.price", "name: lamp"), actions=given, keep=False)
+    actions = {"shop.price": lambda state, name: 1.0}
+    workflow = Workflow.from_text(text("shop.price", "name: lamp"), actions=actions, keep=False)
     assert workflow.run_sync().state["look"] == 1.0
 
 

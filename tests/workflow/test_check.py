@@ -233,12 +233,12 @@ def own(state, prompt, more=None):
 
 @pytest.mark.parametrize("case", FILES.values(), ids=FILES)
 def test_mistakes_in_a_file_are_located(case):
-    text, line, node, key, said = case
+    text, line, node, key, message = case
     model = ScriptedModel([])
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text, actions={"own": own}, models={"gpt-4": model}, keep=False)
     error = caught.value
-    assert said in str(error)
+    assert message in str(error)
     assert (error.line, error.node, error.key) == (line, node, key)
     assert error.file == "workflow"
     if line is not None:
@@ -256,13 +256,15 @@ def test_an_error_names_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "cannot be read"), (b"name: \xff", "is not UTF-8")], ids=["missing", "latin"]
+    ("content", "message"),
+    [(None, "cannot be read"), (b"name: \xff", "is not UTF-8")],
+    ids=["missing", "latin"],
 )
-def test_an_unreadable_file(tmp_path, content, said):
+def test_an_unreadable_file(tmp_path, content, message):
     path = tmp_path / "mine.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(WorkflowError, match=said) as caught:
+    with pytest.raises(WorkflowError, match=message) as caught:
         Workflow.from_file(path)
     assert caught.value.file == str(path)
 
@@ -297,8 +299,8 @@ RUN_TIME = {
 }
 
 
-@pytest.mark.parametrize(("template", "said"), RUN_TIME.values(), ids=RUN_TIME)
-def test_a_failing_template_names_its_node_and_spends_nothing(template, said):
+@pytest.mark.parametrize(("template", "message"), RUN_TIME.values(), ids=RUN_TIME)
+def test_a_failing_template_names_its_node_and_spends_nothing(template, message):
     state = {"user": {"name": "Ada"}, "list": []}
     text = nodes("- {name: first, run: 'return 1'}\n- name: n\n  uses: own\n  with:\n    prompt: |-") + under(
         template, 8
@@ -308,7 +310,7 @@ def test_a_failing_template_names_its_node_and_spends_nothing(template, said):
         Workflow.from_text(text, actions={"own": lambda state, prompt: seen(state)}, keep=False).run_sync(
             state
         )
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.line in (7, 8)
     assert caught.value.key == "with.prompt"
     assert seen.seen == []

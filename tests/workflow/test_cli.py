@@ -62,10 +62,10 @@ def ran(project, monkeypatch):
 def test_progress_goes_to_stderr_and_the_last_result_to_stdout(ran):
     result = ran(BAD, GOOD)
     assert (result.exit_code, result.stdout) == (0, "Created profile for Ada\n"), result.stderr
-    told = [line.split() for line in result.stderr.splitlines()]
-    assert told[0][:5] == ["generate", "version", "1", "0.50", "draft"]
+    progress = [line.split() for line in result.stderr.splitlines()]
+    assert progress[0][:5] == ["generate", "version", "1", "0.50", "draft"]
     assert "the key 'age' is required" in result.stderr
-    assert told[1][:5] == ["generate", "version", "2", "1.00", "regenerated"]
+    assert progress[1][:5] == ["generate", "version", "2", "1.00", "regenerated"]
     assert "generate  valid after 2 attempts, best score 1.00" in result.stderr
     assert "use       done" in result.stderr
     assert "Finished: 2 nodes. Used: " in result.stderr
@@ -131,7 +131,7 @@ def test_values_are_text_unless_given_as_json(project, words, state):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["-v", "a"], "Invalid value -v 'a'; expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."),
         (["-v", "=a"], "Invalid value"),
@@ -148,12 +148,12 @@ def test_values_are_text_unless_given_as_json(project, words, state):
         (["--events", "no/such"], "The events can't be written to 'no/such'"),
     ],
 )
-def test_invalid_values_are_reported_before_anything_runs(project, words, says):
+def test_invalid_values_are_reported_before_anything_runs(project, words, message):
     (project / "bytes").write_bytes(b"\xff")
     (project / "w.yaml").write_text(ECHO)
     result = redraft("run", "w.yaml", *words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
+    assert message in result.stderr
     assert document(redraft("runs", "--json"))["runs"] == []
 
 
@@ -171,7 +171,7 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("nodes: []", "w.yaml, line 1"),
         ("- a", "a workflow is a mapping"),
@@ -193,12 +193,12 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
     ],
 )  # fmt: skip
-def test_mistakes_are_reported_with_file_line_node_and_key(project, text, says):
+def test_mistakes_are_reported_with_file_line_node_and_key(project, text, message):
     (project / "w.yaml").write_text(text)
     for words in ([], ["--check"], ["--json"]):
         result = redraft("run", "w.yaml", *words)
         assert (result.exit_code, result.stdout) == (2, ""), result.stderr
-        assert says in result.stderr
+        assert message in result.stderr
         assert "Traceback" not in result.stderr
 
 
@@ -214,8 +214,8 @@ def test_a_local_model_without_its_runtime_is_reported(project, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     (project / "w.yaml").write_text(PROFILE.replace("FAILURE", "return_best"))
     result = redraft("run", "w.yaml", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
-    says = "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
-    assert says in result.stderr
+    message = "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
+    assert message in result.stderr
 
 
 READS = """\
@@ -303,14 +303,14 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "line", "says"), UNREADABLE.values(), ids=UNREADABLE)
-def test_check_parses_code_in_its_sandbox(project, code, line, says):
+@pytest.mark.parametrize(("code", "line", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_check_parses_code_in_its_sandbox(project, code, line, message):
     fine = "name: w\nnodes:\n  - {name: a, run: return 1}\n  - {name: b, run: 'return {}', language: lua}\n"
     (project / "w.yaml").write_text(fine + "  - name: n\n" + under(code, 4))
     result = redraft("run", "w.yaml", "--check")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"Error: w.yaml, line {line + 2}, node 'n', run: The ")
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -384,17 +384,17 @@ def test_check_accepts_a_missing_model_that_a_node_may_set(project, node):
 
 
 @pytest.mark.parametrize(
-    ("replies", "failure", "code", "says"),
+    ("replies", "failure", "code", "message"),
     [
         ([BAD, BAD], "return_best", 0, "generate  not valid after 2 attempts, best score 0.50"),
         ([BAD, BAD], "raise", 1, "Error: w.yaml, line 4, node 'generate': No valid output in 2 attempts."),
         ([ModelError("It is away.")] * 9, "return_best", 0, "The generator failed: It is away."),
     ],
 )
-def test_only_a_loop_that_raises_exits_with_1(ran, replies, failure, code, says):
+def test_only_a_loop_that_raises_exits_with_1(ran, replies, failure, code, message):
     result = ran(*replies, failure=failure)
     assert result.exit_code == code, result.stderr
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -427,15 +427,15 @@ nodes:
 def test_a_failed_call_is_located_and_can_be_resumed(ran, monkeypatch, error, code):
     result = ran(error, text=ASK, words=())
     assert result.exit_code == code
-    said, kept = result.stderr.splitlines()[-2:]
-    assert said == f"Error: w.yaml, line 5, node 'two': {error}"
-    assert kept.startswith("Stored as ")
-    assert kept.endswith("; redraft resume last")
+    error_line, stored = result.stderr.splitlines()[-2:]
+    assert error_line == f"Error: w.yaml, line 5, node 'two': {error}"
+    assert stored.startswith("Stored as ")
+    assert stored.endswith("; redraft resume last")
     model = script_workflows(monkeypatch, "hello")
     again = redraft("resume", "last")
     assert (again.exit_code, again.stdout) == (0, "hello\n"), again.stderr
     assert len(model.requests) == 1
-    run_id = kept.split()[2].rstrip(";")
+    run_id = stored.split()[2].rstrip(";")
     for name in (run_id, run_id[:-3], "last"):
         assert document(redraft("resume", name, "--json"))["state"]["two"] == "hello"
 
@@ -538,12 +538,12 @@ def test_interrupted_workflows_resume_where_they_stopped(project, how):
     busy = redraft("resume", "last")
     assert (busy.exit_code, "is at work on the run" in busy.stderr) == (2, True)
     process.send_signal(how)
-    _, told = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        said, kept = told.splitlines()
-        assert said == "Interrupted."
-        assert kept.endswith("; redraft resume last")
+        first, stored = stderr.splitlines()
+        assert first == "Interrupted."
+        assert stored.endswith("; redraft resume last")
     (project / "w.yaml").write_text(SLOW.replace("FIRST", "7").replace("SECOND", "return 2"))
     result = redraft("resume", "last", "--json")
     assert result.exit_code == 0, result.stderr
@@ -632,16 +632,16 @@ def test_show_lists_the_nodes_in_order_with_their_outcomes(workflow, last):
 
 
 def test_show_json_has_inputs_nodes_and_state(workflow):
-    told = document(redraft("show", workflow(), "--json"))
-    assert (told["kind"], told["file"], told["inputs"]) == ("workflow", "w.yaml", {"who": "Ada"})
-    assert told["state"]["words"] == 3
-    assert [(node["node"], len(node["runs"])) for node in told["nodes"]] == [
+    shown = document(redraft("show", workflow(), "--json"))
+    assert (shown["kind"], shown["file"], shown["inputs"]) == ("workflow", "w.yaml", {"who": "Ada"})
+    assert shown["state"]["words"] == 3
+    assert [(node["node"], len(node["runs"])) for node in shown["nodes"]] == [
         ("draft", 1),
         ("shaky", 0),
         ("use", 0),
     ]
-    assert told["nodes"][0]["runs"][0]["best_score"] == 1.0
-    assert "KeyError" in told["nodes"][1]["error"]
+    assert shown["nodes"][0]["runs"][0]["best_score"] == 1.0
+    assert "KeyError" in shown["nodes"][1]["error"]
 
 
 def test_show_names_the_node_that_failed(workflow):

@@ -107,13 +107,13 @@ def test_loops_are_stored_as_runs_of_their_workflow():
 
 
 @pytest.mark.parametrize(
-    ("given", "name"), [({"x": 2}, "kept"), ({"x": 1}, "other")], ids=["other values", "another workflow"]
+    ("inputs", "name"), [({"x": 2}, "kept"), ({"x": 1}, "other")], ids=["other values", "another workflow"]
 )
-def test_an_id_can_not_be_used_for_another_workflow_or_other_values(given, name):
+def test_an_id_can_not_be_used_for_another_workflow_or_other_values(inputs, name):
     store = MemoryStore()
     kept(store)[0].run_sync({"x": 1}, run_id="w")
     with pytest.raises(ChangedRunError, match="'w'"):
-        kept(store, text=TEXT.replace("name: kept", f"name: {name}"))[0].run_sync(given, run_id="w")
+        kept(store, text=TEXT.replace("name: kept", f"name: {name}"))[0].run_sync(inputs, run_id="w")
 
 
 def test_a_finished_node_can_not_be_renamed_before_resuming():

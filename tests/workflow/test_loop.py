@@ -24,7 +24,7 @@ def ran(make, evaluator, correct=None, corrector=None, state=None, **params):
 
 
 @pytest.mark.parametrize(
-    ("given", "attempts"),
+    ("params", "attempts"),
     [
         ({}, 3),
         ({"max_iterations": 1}, 1),
@@ -32,9 +32,9 @@ def ran(make, evaluator, correct=None, corrector=None, state=None, **params):
         ({"max_iterations": "{{ state.n }}"}, 2),
     ],
 )
-def test_max_iterations_counts_attempts(given, attempts):
+def test_max_iterations_counts_attempts(params, attempts):
     make = making(*range(9))
-    value = ran(make, NEVER, state={"n": 2}, **given)
+    value = ran(make, NEVER, state={"n": 2}, **params)
     assert len(make.seen) == len(value["reflection_history"]) == value["reflection_iteration"] == attempts
     assert value["exhausted"] is True
     assert (value["success"], value["valid"]) == (False, False)
@@ -279,7 +279,7 @@ PROMPTED = {"action": "llm.call", "model": "gpt-4"}
 
 
 @pytest.mark.parametrize(
-    ("asks", "told"),
+    ("asks", "appended"),
     [
         ({"prompt": "Write."}, True),
         ({"messages": [{"role": "user", "content": "Write."}]}, True),
@@ -289,7 +289,7 @@ PROMPTED = {"action": "llm.call", "model": "gpt-4"}
         ({"messages": [{"role": "user", "content": "{{ state.reflection_history | length }}"}]}, False),
     ],
 )
-def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told):
+def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, appended):
     model = ScriptedModel(["bad {{ 7 * 7 }} {% endraw %}", "good"])
     evaluator = scoring("{'valid': output == 'good', 'score': 0, 'errors': ['not ' + output]}")
     value = act(
@@ -298,7 +298,7 @@ def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told
     assert value["success"] is True
     first, second = (request.messages for request in model.requests)
     assert "What is wrong" not in first[-1].content
-    assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is told
+    assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is appended
 
 
 def test_keys_of_the_output_never_replace_documented_ones():
@@ -375,11 +375,13 @@ HINTING = {**FIXING, "schema": {"type": "object"}}
 )
 def test_a_judge_is_asked_again_about_the_same_output_if_its_prompt_reads_more(evaluator, corrector, asked):
     model = ScriptedModel(['{"valid": false, "score": 0.1}'] * 3)
-    params = {"generator": {"action": "make"}, "evaluator": evaluator, "corrector": corrector}
-    state, given = {"n": 2, "hint": None}, {key: value for key, value in params.items() if value}
+    params = {"generator": {"action": "make"}, "evaluator": evaluator}
+    if corrector is not None:
+        params["corrector"] = corrector
+    state = {"n": 2, "hint": None}
     corrects = ScriptedModel(['{"hint": "more"}' if corrector is HINTING else "same"] * 2)
     models = {"gpt-4": model, "gpt-3": corrects}
-    value = act("reflection.loop", state, {"make": making("same")}, models, **given)
+    value = act("reflection.loop", state, {"make": making("same")}, models, **params)
     assert len(value["reflection_history"]) == 3
     assert len(model.requests) == asked
 
@@ -398,8 +400,8 @@ WEAK = '{"valid": false, "score": 0.2}'
 def cut_short(*verdicts, **params):
     """Run a loop whose judge gives these verdicts, the last of which is an error."""
     models = {"gpt-4": ScriptedModel([*verdicts])}
-    given = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 5, **params}
-    return act("reflection.loop", None, {"make": making("a", "b", "c")}, models, **given)
+    params = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 5, **params}
+    return act("reflection.loop", None, {"make": making("a", "b", "c")}, models, **params)
 
 
 @pytest.mark.parametrize(
@@ -527,7 +529,7 @@ def test_correct_raises_permanent_model_errors():
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({}, "give one of"),
         ({"run": "x", "prompt": "p"}, "give one of"),
@@ -538,6 +540,6 @@ def test_correct_raises_permanent_model_errors():
         ({"prompt": "p", "error": []}, "did you mean 'errors'"),
     ],
 )
-def test_correct_rejects_invalid_parameters(params, said):
-    with pytest.raises(WorkflowError, match=said):
+def test_correct_rejects_invalid_parameters(params, message):
+    with pytest.raises(WorkflowError, match=message):
         corrected(actions={"mend": making("mended")}, **params)

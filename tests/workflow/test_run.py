@@ -235,14 +235,14 @@ def test_an_error_keeps_its_type_and_gets_a_note_with_its_place():
 
 
 def test_the_initial_state_is_not_mutated():
-    given = {"a": {"b": 1}}
+    initial = {"a": {"b": 1}}
 
     def change(state):
         state["a"]["b"] = 2
         return {"c": state["a"]["b"]}
 
-    result = ran("- {name: n, uses: change}", given, actions={"change": change})
-    assert given == {"a": {"b": 1}}
+    result = ran("- {name: n, uses: change}", initial, actions={"change": change})
+    assert initial == {"a": {"b": 1}}
     assert result.state == {"a": {"b": 1}, "c": 2}
 
 

@@ -165,8 +165,8 @@ def test_the_python_example_of_a_loop_that_raises():
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(source, "specification", "exec"), {"graph": graph})  # noqa: S102 (the specification's own)
-    said, listed = printed.getvalue().splitlines()
-    assert said.startswith("Reflection failed: ")
+    summary, listed = printed.getvalue().splitlines()
+    assert summary.startswith("Reflection failed: ")
     history = eval(listed.removeprefix("History: "))  # noqa: S307 (what the line above printed)
     assert [(entry["iteration"], entry["valid"]) for entry in history] == [(1, False), (2, False)]
     for entry in history:

@@ -145,8 +145,8 @@ def test_the_prompt_shows_the_output_once(prompt):
 def test_examples_are_shown_as_a_conversation():
     examples = [{"input": "a", "output": {"valid": True}}, {"input": [1], "output": '{"valid": false}'}]
     _, asked = judged('{"valid": true}', examples=examples)
-    said = [(message.role, message.content) for message in asked[0].messages[1:-1]]
-    assert said == [
+    shown = [(message.role, message.content) for message in asked[0].messages[1:-1]]
+    assert shown == [
         ("user", "a"),
         ("assistant", '{"valid": true}'),
         ("user", "[1]"),
@@ -222,7 +222,7 @@ def test_verdicts_of_code(language, run, expected):
 
 
 @pytest.mark.parametrize(
-    ("language", "run", "said"),
+    ("language", "run", "message"),
     [
         (PYTHON, "x = 1", "None"),
         (PYTHON, "result = 'yes'", "'yes'"),
@@ -237,11 +237,11 @@ def test_verdicts_of_code(language, run, expected):
         (PROLOG, "valid :- no_such_thing.", "no_such_thing"),
     ],
 )
-def test_code_without_a_verdict_makes_the_attempt_invalid(language, run, said):
+def test_code_without_a_verdict_makes_the_attempt_invalid(language, run, message):
     value = coded(run, language)
     assert (value["success"], value["valid"], value["score"]) == (False, False, 0.0)
     assert value["errors"][0]["message"].startswith("The evaluator failed: ")
-    assert said in value["errors"][0]["message"]
+    assert message in value["errors"][0]["message"]
 
 
 def test_the_process_sandbox_has_the_standard_library():
@@ -250,7 +250,7 @@ def test_the_process_sandbox_has_the_standard_library():
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"evaluator_type": "schema"}, "needs 'schema'"),
         ({"evaluator_type": "llm"}, "needs 'prompt'"),
@@ -263,8 +263,8 @@ def test_the_process_sandbox_has_the_standard_library():
         ({"evaluator_type": "custom", "run": "x", "language": "ruby"}, "ruby"),
     ],
 )
-def test_invalid_parameters_are_rejected(params, said):
-    with pytest.raises(WorkflowError, match=said):
+def test_invalid_parameters_are_rejected(params, message):
+    with pytest.raises(WorkflowError, match=message):
         act("reflection.evaluate", data=1, **params)
 
 
