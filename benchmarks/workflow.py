@@ -116,7 +116,7 @@ async def looping(keep: bool | Store, times: int) -> float:
 
 async def judging(times: int) -> float:
     """Return the milliseconds of an evaluator's call, by the clock: most of it is another process."""
-    judge = Judge.of(EvaluatorSpec(type="custom", run=EVALUATOR), Resources())
+    judge = Judge(EvaluatorSpec(type="custom", run=EVALUATOR), Resources())
     scope = Scope({"reflection_output": USER})
     assert (await judge(USER, scope)).satisfactory
     return await repeated(lambda: judge(USER, scope), times, perf_counter)

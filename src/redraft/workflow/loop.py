@@ -86,7 +86,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     attempts = scope.render(loop.max_iterations)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {attempts!r}.")
-    verbs = LoopVerbs(loop, Judge.of(loop.evaluator, resources), scope, resources)
+    verbs = LoopVerbs(loop, Judge(loop.evaluator, resources), scope, resources)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=loop.evaluator.threshold,

@@ -214,8 +214,6 @@ def _compiled(schema: str, folder: str) -> Schema:
 
 async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResult:
     """Run the action or the code of a call, and raise its errors."""
-    if (call.action is None) == (call.run is None):
-        raise ConfigError("give either 'action' or 'run'")
     if call.run is not None:
         return await run_code(call, scope, resources)
     return await resources.run_action(str(call.action), call.params, scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
@@ -38,7 +38,7 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Re
     """
     options = read_params(EvaluateParams, params, EVALUATE)
     data = scope.state.get("reflection_output") if options.data is None else scope.render(options.data)
-    judge = Judge.of(options.evaluator(), resources)
+    judge = Judge(options.evaluator(), resources)
     output = judge.candidate(data)
     evaluation = await judge(output, scope.inside_loop({"reflection_output": output}))
     value = {
@@ -63,15 +63,12 @@ class Judge:
 
     evaluator: EvaluatorSpec
     resources: Resources
-    schema: Schema | None
-    found: SchemaResult | None = None
+    schema: Schema | None = field(init=False, default=None)
+    found: SchemaResult | None = field(init=False, default=None)
 
-    @classmethod
-    def of(cls, evaluator: EvaluatorSpec, resources: Resources) -> Judge:
-        """Make the judge that an evaluator describes; raises `ConfigError` if it can't be used."""
-        evaluator.check()
-        schema = resources.schema(evaluator.schema_) if evaluator.type == "schema" else None
-        return cls(evaluator, resources, schema)
+    def __post_init__(self) -> None:
+        if self.evaluator.type == "schema":
+            self.schema = self.resources.schema(self.evaluator.schema_)
 
     def candidate(self, value: Any) -> Any:
         """Return the output to judge and to store: with a schema, JSON parsed from text and coerced."""

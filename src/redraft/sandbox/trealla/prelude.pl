@@ -1,8 +1,8 @@
-% What a script finds beside Trealla's own predicates, and how its verdict is told. Read before the script.
+% Predicates for scripts beside Trealla's own, and how the verdict is written. Read before the script.
 :- set_prolog_flag(double_quotes, atom).
 :- dynamic((evaluate/1, valid/0, score/1, error/1, '$loaded'/0)).
 
-% Habits of SWI-Prolog. Texts are atoms here.
+% As in SWI-Prolog, except that texts are atoms.
 string(X) :- atom(X).
 string_concat(A, B, C) :- ( ground(A-B) -> '$text'(A, X), '$text'(B, Y), atom_concat(X, Y, C) ; atom_concat(A, B, C) ).
 string_chars(S, Cs) :- ( nonvar(S) -> '$text'(S, A), atom_chars(A, Cs) ; atom_chars(S, Cs) ).
@@ -29,7 +29,7 @@ aggregate_all(What, G, R) :- '$aggregate'(What, G, R).
 
 json_get(json(Pairs), Key, Value) :- member(Key = Found, Pairs), !, Value = Found.
 
-% The script, up to the sentinel that the host puts behind it, and then its verdict between two nonces.
+% Read the script up to the sentinel that the host appends, then write its verdict between two nonces.
 '$run' :-
     ( catch(consult(user), E, true) -> true ; true ),
     ( nonvar(E) -> '$tell'(raised, E)
