@@ -20,7 +20,7 @@ from redraft import (
 )
 from redraft.history.run_page import MOST, excerpt, note_lines, run_page, versions_in_full
 from redraft.loop.record import Origin
-from redraft.loop.runs import KeptRun, Runs
+from redraft.loop.runs import Runs, StoredRun
 from redraft.text.characters import visible
 from redraft.types import ConvergenceReason, Reflection
 from redraft.web.rendering import LONGEST
@@ -74,7 +74,7 @@ def many():
     async def main():
         await Agent(model, pattern=pattern, keep=store).run("Say it.", run_id="many")
         runs = Runs(store)
-        return KeptRun(await runs.get("many"), tuple(await runs.steps("many")))
+        return StoredRun(await runs.get("many"), tuple(await runs.steps("many")))
 
     run = asyncio.run(main())
     assert (len(run.record.versions), run.record.best) == (MANY, BEST)
@@ -108,7 +108,7 @@ def test_an_excerpt_keeps_the_sums_and_drops_texts():
     assert said == versions_in_full(run.record)
     asked = {stretch.version for stretch in less.timeline if stretch.inner}
     assert asked == said
-    few = KeptRun(record(history(0.5, 0.6), "plateau", run_id="a"))
+    few = StoredRun(record(history(0.5, 0.6), "plateau", run_id="a"))
     assert excerpt(few) is few
 
 

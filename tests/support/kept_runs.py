@@ -9,7 +9,7 @@ from redraft.loop.journal import Journalled
 from redraft.loop.pattern import RECORDED
 from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.run import Judges
-from redraft.loop.runs import KeptRun, Runs
+from redraft.loop.runs import Runs, StoredRun
 from redraft.loop.select import select
 from redraft.stores.memory import MemoryStore
 from redraft.types import QualityCriterion, Stop
@@ -58,7 +58,7 @@ def record(versions, reason=None, **fields):
 
 def kept(versions, reason=None, steps=(), **fields):
     """A kept run of these versions."""
-    return KeptRun(record(versions, reason, **fields), tuple(steps))
+    return StoredRun(record(versions, reason, **fields), tuple(steps))
 
 
 def ran(*made, store=None, run_id="a-run", task="Say it.", **choices):
@@ -80,6 +80,6 @@ def ran(*made, store=None, run_id="a-run", task="Say it.", **choices):
         await reflect(task, generate=generate, evaluate=lambda output: scores[output], pattern=pattern,
                       step=Journalled(kept_in, run_id))  # fmt: skip
         runs = Runs(kept_in)
-        return KeptRun(await runs.get(run_id), tuple(await runs.steps(run_id)))
+        return StoredRun(await runs.get(run_id), tuple(await runs.steps(run_id)))
 
     return asyncio.run(main())

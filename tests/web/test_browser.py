@@ -193,10 +193,10 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
 
 def test_an_exported_page_needs_no_server(browser, project, tmp_path):
     from redraft.history.run_page import run_page
-    from redraft.loop.runs import KeptRun
+    from redraft.loop.runs import StoredRun
 
     file = tmp_path / "run.html"
-    file.write_text(run_page(KeptRun(described("described"))), "utf-8")
+    file.write_text(run_page(StoredRun(described("described"))), "utf-8")
     context, complaints = browser.new_context(), []
     page = context.new_page()
     page.on("console", lambda said: complaints.append(said.text))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
-from redraft.loop.runs import KeptRun, Runs
+from redraft.loop.runs import Runs, StoredRun
 from redraft.loop.version_diff import Critique, addressed, diff_document, field_text, version_diff
 from redraft.text.diff import ABSENT, Line, hunks, similarity, word_diff
 from redraft.types import ReflectionVersion
@@ -45,10 +45,10 @@ async def diff(request: PageRequest) -> DiffView:
         record = await Runs(request.project.store).get(request.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    kept = KeptRun(record)
+    stored = StoredRun(record)
     try:
-        older = kept.version(request.query.get("a") or "first").iteration
-        newer = kept.version(request.query.get("b") or "best").iteration
+        older = stored.version(request.query.get("a") or "first").iteration
+        newer = stored.version(request.query.get("b") or "best").iteration
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     record = await request.project.redacted(
@@ -82,7 +82,7 @@ class DiffView:
 
 def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
     """Compare two versions. Runs in a thread, since long texts take a while."""
-    before, after = KeptRun(record).version(str(older)), KeptRun(record).version(str(newer))
+    before, after = StoredRun(record).version(str(older)), StoredRun(record).version(str(newer))
     change = comparison(before, after)
     rows: tuple[list[Pair] | int, ...] = ()
     if view == "side" and change.hunks:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.loop.record import RunRecord
-    from redraft.loop.runs import AfterBest, Exchange, KeptRun, TimelineStep
+    from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
     from redraft.loop.version_diff import VersionDiff
     from redraft.stores.base import Store
     from redraft.text.diff import FieldChange
@@ -298,28 +298,28 @@ def show(
             else:
                 console.show(workflow_view(workflow))
             return
-        kept = _read_run(run)
+        stored = _read_run(run)
         if version is not None:
-            chosen = kept.version(version)
+            chosen = stored.version(version)
             if as_json:
-                emit_json({"run_id": kept.record.run_id, "version": chosen})
+                emit_json({"run_id": stored.record.run_id, "version": chosen})
             else:
                 emit_untrusted(as_text(chosen.output))
         elif as_json:
-            emit_json(_document(kept, steps=prompts))
+            emit_json(_document(stored, steps=prompts))
         else:
-            console.show(run_view(kept, console.width, is_utf8=console.is_utf8))
+            console.show(run_view(stored, console.width, is_utf8=console.is_utf8))
             if prompts:
-                console.show(_prompts_view(kept), soft_wrap=True)
+                console.show(_prompts_view(stored), soft_wrap=True)
 
 
-def _document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
+def _document(run: StoredRun, *, steps: bool = True) -> dict[str, Any]:
     """Return a redacted run as plain data, its process redacted too: the state is derived by now."""
     document = run.document(steps=steps)
     return document | {"process": redactor_of_environment().redact_json(document["process"])}
 
 
-def run_view(run: KeptRun, width: int, *, is_utf8: bool = True) -> RenderableType:
+def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableType:
     """Render a run."""
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
@@ -328,7 +328,7 @@ def run_view(run: KeptRun, width: int, *, is_utf8: bool = True) -> RenderableTyp
     return Group(*parts)
 
 
-def _title(run: KeptRun) -> Text:
+def _title(run: StoredRun) -> Text:
     """Render the id, the agent and the start of a run in one line."""
     record = run.record
     who = visible(record.origin.name) or record.origin.surface
@@ -339,7 +339,7 @@ def _title(run: KeptRun) -> Text:
     return line
 
 
-def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
+def _head(run: StoredRun, *, is_utf8: bool) -> list[RenderableType]:
     record, reason = run.record, run.why
     best = record.version(record.best)
     task = visible(record.task.description.strip())
@@ -367,7 +367,7 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
     return lines
 
 
-def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
+def score_tables(run: StoredRun, width: int) -> list[RenderableType]:
     """Render a table of criteria by versions, split into several if there are too many versions."""
     versions = run.record.versions
     names = max((len(name) for name in (*run.criteria, "strategy")), default=0)
@@ -381,7 +381,7 @@ def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
     return [*parts, Text(legend, QUIET)]
 
 
-def _score_table(run: KeptRun, versions: Sequence[ReflectionVersion]) -> Table:
+def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     table.add_column("", max_width=LONGEST_NAME, overflow="fold")
     table.add_column("needs", justify="right", no_wrap=True, style=QUIET)
@@ -429,7 +429,7 @@ def _how(version: ReflectionVersion) -> str:
     return version.strategy.replace("_", "\n", 1)
 
 
-def _failed(run: KeptRun) -> list[RenderableType]:
+def _failed(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for version in run.record.versions:
         if version.evaluation.issues and version.repeats is None:
@@ -438,7 +438,7 @@ def _failed(run: KeptRun) -> list[RenderableType]:
     return ["", Text("What failed", "bold"), *parts] if parts else []
 
 
-def _advice(run: KeptRun) -> list[RenderableType]:
+def _advice(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for advice in run.record.advice:
         why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
@@ -447,7 +447,7 @@ def _advice(run: KeptRun) -> list[RenderableType]:
     return ["", Text("Advice", "bold"), *parts] if parts else []
 
 
-def _reflections(run: KeptRun) -> list[RenderableType]:
+def _reflections(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for one in run.record.reflections:
         at = f"version {one.iteration}, step {one.step}" if one.step else f"version {one.iteration}"
@@ -456,7 +456,7 @@ def _reflections(run: KeptRun) -> list[RenderableType]:
     return ["", Text("Reflections", "bold"), *parts] if parts else []
 
 
-def _usage(run: KeptRun) -> list[RenderableType]:
+def _usage(run: StoredRun) -> list[RenderableType]:
     record = run.record
     table = Table.grid(padding=(0, 2, 0, 0))
     for role, usage in record.usage_by_role.items():
@@ -475,12 +475,12 @@ def _after_text(spent: AfterBest) -> str:
     return f"{used}, {spent.seconds:.1f} s"
 
 
-def _notes(run: KeptRun) -> list[RenderableType]:
+def _notes(run: StoredRun) -> list[RenderableType]:
     notes = [Text(f"Note: {visible(text)}") for text in run.record.diagnostics.values()]
     return ["", *notes] if notes else []
 
 
-def _prompts_view(run: KeptRun) -> RenderableType:
+def _prompts_view(run: StoredRun) -> RenderableType:
     """Render the prompts and replies of all calls, in order."""
     parts: list[RenderableType] = []
     for entry in run.timeline:
@@ -510,12 +510,12 @@ def _exchange(entry: TimelineStep, exchange: Exchange) -> list[RenderableType]:
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
     with surface(debug=debug):
-        kept = _read_run(run)
-        document = {"run_id": kept.record.run_id, "why": kept.why, "after_best": kept.after_best}
-        deliver(_why_view(kept), document, as_json=as_json)
+        stored = _read_run(run)
+        document = {"run_id": stored.record.run_id, "why": stored.why, "after_best": stored.after_best}
+        deliver(_why_view(stored), document, as_json=as_json)
 
 
-def _why_view(run: KeptRun) -> RenderableType:
+def _why_view(run: StoredRun) -> RenderableType:
     """Render the rule, its numbers, what the best version misses, and what was spent after it."""
     record, reason = run.record, run.why
     best = record.version(record.best)
@@ -538,7 +538,7 @@ def _why_view(run: KeptRun) -> RenderableType:
     return Group(*parts)
 
 
-def _returned(run: KeptRun) -> Text:
+def _returned(run: StoredRun) -> Text:
     best = run.record.version(run.record.best)
     if best is None:
         return Text()
@@ -560,10 +560,10 @@ def diff(
 ) -> None:
     """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
     with surface(debug=debug):
-        kept = _read_run(run)
-        found = kept.diff(older, newer)
+        stored = _read_run(run)
+        found = stored.diff(older, newer)
         if as_json:
-            emit_json({"run_id": kept.record.run_id, **diff_document(found)})
+            emit_json({"run_id": stored.record.run_id, **diff_document(found)})
         else:
             console = CalmConsole()
             console.show(diff_view(found, coloured=console.is_coloured))
@@ -638,18 +638,18 @@ def export(
         to_file = html is not None and str(html) != "-"
         if html is not None and to_file:
             check_output(html, force=force, option="--html")
-        kept = _read_run(run, to_export=True)
+        stored = _read_run(run, to_export=True)
         if html is None:
-            emit_json(_document(kept))
+            emit_json(_document(stored))
         elif to_file:
-            write_output(html, run_page(kept), force=force)
+            write_output(html, run_page(stored), force=force)
             message = (
                 f"Wrote {html}. Secrets, personal data and host names that were recognised are withheld; "
                 "everything else is verbatim, so read it before you share it."
             )
             CalmConsole(stderr=True).say(message)
         else:
-            emit(run_page(kept))
+            emit(run_page(stored))
 
 
 def resume(
@@ -739,14 +739,14 @@ def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode
     return ExitCode.USAGE
 
 
-def _read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
+def _read_run(run_id: str, *, to_export: bool = False) -> StoredRun:
     """Read a run by its id, a prefix of it, or `last`, and redact it; of a workflow, the run of its loop.
 
     Raises `ConfigError` if there is none, or several.
     """
 
-    async def read(store: Store) -> KeptRun:
-        return await Runs(store).kept(await Workflows(store).loop(run_id) or run_id)
+    async def read(store: Store) -> StoredRun:
+        return await Runs(store).stored(await Workflows(store).loop(run_id) or run_id)
 
     return _with_store(read).redacted(to_export=to_export)
 

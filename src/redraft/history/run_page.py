@@ -18,8 +18,8 @@ from redraft.loop.runs import (
     AT_WORK,
     AfterBest,
     Exchange,
-    KeptRun,
     Runs,
+    StoredRun,
     TimelineStep,
     Why,
     state_of,
@@ -35,7 +35,7 @@ from redraft.web.rendering import clipped, is_cut, policy_hash, render, static_t
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from redraft.loop.runs import KeptStep
+    from redraft.loop.runs import StoredStep
     from redraft.types import ReflectionVersion
 
 
@@ -49,39 +49,41 @@ TEXT_FIELDS = ("output", "conversation")
 """The fields of a step's result that hold text."""
 
 
-async def run(request: PageRequest) -> KeptRun:
+async def run(request: PageRequest) -> StoredRun:
     """Read a run with its steps; for a page, only the versions it shows in full keep their text."""
-    kept = await _kept(request)
+    stored = await _stored(request)
     if not request.full:
-        kept = await asyncio.to_thread(excerpt, kept)
-    return await request.project.redacted(kept, full=request.full, spared=(Process,))
+        stored = await asyncio.to_thread(excerpt, stored)
+    return await request.project.redacted(stored, full=request.full, spared=(Process,))
 
 
-async def _kept(request: PageRequest) -> KeptRun:
+async def _stored(request: PageRequest) -> StoredRun:
     try:
-        kept = await Runs(request.project.store).kept(request.path["run_id"])
+        stored = await Runs(request.project.store).stored(request.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    return await _with_reflections(request, kept)
+    return await _with_reflections(request, stored)
 
 
-async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
+async def _with_reflections(request: PageRequest, stored: StoredRun) -> StoredRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
-    calls = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
+    calls = (one.exchange for step in stored.timeline if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
-    key = RunKey(kept.record.run_id, request.project.store, resumes=True)
+    key = RunKey(stored.record.run_id, request.project.store, resumes=True)
     if (learned := await checkpoint.load(key, "reflection", Learned)) is not None:
         roles["note"] = learned.usage
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
     if not spent:
-        return kept
-    return replace(kept, record=replace(kept.record, usage_by_role={**kept.record.usage_by_role, **spent}))
+        return stored
+    return replace(
+        stored, record=replace(stored.record, usage_by_role={**stored.record.usage_by_role, **spent})
+    )
 
 
 async def _output(request: PageRequest) -> str:
-    kept = await _kept(request)
+    stored = await _stored(request)
     try:
-        version: ReflectionVersion = kept.version(request.path["version"])
+        version: ReflectionVersion = stored.version(request.path["version"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     return as_text(version.output)
@@ -98,12 +100,12 @@ async def _fingerprint(request: PageRequest) -> str:
     return f"at work {await runs.latest_step(run_id)}" if state_of(row) in AT_WORK else ""
 
 
-def _document(run: KeptRun) -> dict[str, Any]:
+def _document(run: StoredRun) -> dict[str, Any]:
     process = run.record.process
     return run.document() | {"process": {"pid": process.pid, "started": process.started}}
 
 
-def run_page(run: KeptRun) -> str:
+def run_page(run: StoredRun) -> str:
     """Return the page of a run as one self-contained HTML file, without scripts and with all text escaped.
 
     Its content security policy allows the embedded style sheet and nothing else.
@@ -119,7 +121,7 @@ def run_page(run: KeptRun) -> str:
     )
 
 
-def run_view(run: KeptRun) -> RunView:
+def run_view(run: StoredRun) -> RunView:
     """Prepare what the page of a run shows."""
     record = run.record
     best = record.version(record.best)
@@ -149,7 +151,7 @@ def run_view(run: KeptRun) -> RunView:
 class RunView:
     """A run and the parts of its page, in order."""
 
-    run: KeptRun
+    run: StoredRun
     record: RunRecord
     why: Why
     notes: list[str]
@@ -205,7 +207,7 @@ class StepCalls:
     exchanges: tuple[Exchange, ...]
 
 
-def _chart(run: KeptRun) -> ScoreCurve:
+def _chart(run: StoredRun) -> ScoreCurve:
     record = run.record
     scored = [
         Scored(
@@ -219,7 +221,7 @@ def _chart(run: KeptRun) -> ScoreCurve:
     return score_curve(scored, record.options.get("quality_threshold"))
 
 
-def _heat(run: KeptRun) -> list[HeatRow]:
+def _heat(run: StoredRun) -> list[HeatRow]:
     """Return the scores of all versions: the overall score first, then each criterion."""
     evaluations = [one.evaluation for one in run.record.versions]
     overall = heat_row(
@@ -256,7 +258,7 @@ def _numbered(numbers: list[int]) -> str:
     return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
 
 
-def _version(version: ReflectionVersion, run: KeptRun, in_full: Collection[int]) -> VersionView:
+def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int]) -> VersionView:
     record, evaluation, output = run.record, version.evaluation, as_text(version.output)
     base = record.version(version.base) or record.version(version.iteration - 1)
     best, first = record.version(record.best), record.versions[0]
@@ -318,13 +320,13 @@ def versions_in_full(record: RunRecord) -> frozenset[int]:
     return frozenset({numbers[0], *best, *numbers[len(best) + 1 - MOST :]})
 
 
-def excerpt(run: KeptRun) -> KeptRun:
+def excerpt(run: StoredRun) -> StoredRun:
     """Return a run without the text of the versions that are not shown in full."""
     record = run.record
     in_full = versions_in_full(record)
     if len(in_full) == len(record.versions):
         return run
-    steps: list[KeptStep] = []
+    steps: list[StoredStep] = []
     for entry in run.timeline:
         if entry.version is None or entry.version in in_full or entry.version > len(record.versions):
             steps += [*entry.inner, entry.step]

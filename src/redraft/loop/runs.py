@@ -190,12 +190,12 @@ class Runs:
             )
         return await self.read(record)
 
-    async def kept(self, run_id: str = LAST) -> KeptRun:
+    async def stored(self, run_id: str = LAST) -> StoredRun:
         """Return a run that `get` finds, with its steps."""
         record = await self.get(run_id)
-        return KeptRun(record, tuple(await self.steps(record.run_id)))
+        return StoredRun(record, tuple(await self.steps(record.run_id)))
 
-    async def steps(self, run_id: str) -> list[KeptStep]:
+    async def steps(self, run_id: str) -> list[StoredStep]:
         """Return the steps of a run in the order they ended, including inner steps.
 
         Inner steps hold the verbatim prompts and replies.
@@ -299,14 +299,14 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRun:
+class StoredRun:
     """A run's record and its steps, in the order they ended."""
 
     record: RunRecord
-    steps: tuple[KeptStep, ...] = ()
+    steps: tuple[StoredStep, ...] = ()
 
     @property
-    def outer_steps(self) -> tuple[KeptStep, ...]:
+    def outer_steps(self) -> tuple[StoredStep, ...]:
         """The steps of the loop itself, in order."""
         return tuple(step for step in self.steps if not step.is_inner)
 
@@ -427,7 +427,7 @@ class KeptRun:
     @property
     def timeline(self) -> list[TimelineStep]:
         """The steps of the loop in the order they ended, each with its inner steps and its version."""
-        within: defaultdict[str, list[KeptStep]] = defaultdict(list)
+        within: defaultdict[str, list[StoredStep]] = defaultdict(list)
         for step in self.steps:
             if step.is_inner:
                 within[step.place.partition("/")[0]].append(step)
@@ -435,7 +435,7 @@ class KeptRun:
         times = [at for at, _ in ends]
         first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
 
-        def version_of(step: KeptStep) -> int | None:
+        def version_of(step: StoredStep) -> int | None:
             if step.name == "on_reflection":
                 return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
             if step.name not in MAKING:
@@ -448,7 +448,7 @@ class KeptRun:
 
         return [TimelineStep(step, version_of(step), tuple(within[step.place])) for step in self.outer_steps]
 
-    def redacted(self, *, to_export: bool = False) -> KeptRun:
+    def redacted(self, *, to_export: bool = False) -> StoredRun:
         """Withhold secrets and personal data; with `to_export` names of hosts, too.
 
         The process stays as it is: it tells whether the run was killed.
@@ -471,7 +471,7 @@ class KeptRun:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptStep:
+class StoredStep:
     """One step of a stored run, as its journal has it.
 
     `place` is its position (`00003`); that of an inner step is the outer place, a slash, and its name with a
@@ -549,9 +549,9 @@ class TimelineStep:
     `began` and `seconds` are of the run's own clock.
     """
 
-    step: KeptStep
+    step: StoredStep
     version: int | None
-    inner: tuple[KeptStep, ...] = ()
+    inner: tuple[StoredStep, ...] = ()
 
     @property
     def began(self) -> float:
@@ -628,7 +628,7 @@ def state_of(row: RunRow) -> str:
     return Process(row.host, row.pid, row.process_started).state_of_run
 
 
-def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
+def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
     """Fill in the versions, the best one and the usage of an unfinished run from its steps."""
     versions: list[ReflectionVersion] = []
     usage: dict[str, TokenUsage] = {}
@@ -668,14 +668,14 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
         run.revisions = len(versions) - 1
 
 
-def _step(record: Record) -> KeptStep:
+def _step(record: Record) -> StoredStep:
     place = record.key.partition("/")[2].partition("~")[0]
     if record.damage:
         error = {"type": DamagedRecordError.__name__, "message": record.damage}
         at = record.created_at or datetime.now(UTC)
-        return KeptStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
+        return StoredStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
     data = without_tags(record.data)
-    return KeptStep(
+    return StoredStep(
         place,
         data["name"],
         data["began"],
@@ -688,7 +688,7 @@ def _step(record: Record) -> KeptStep:
     )
 
 
-def _usage_of(step: KeptStep) -> TokenUsage:
+def _usage_of(step: StoredStep) -> TokenUsage:
     if step.name not in ROLES:
         return NOTHING_USED
     if step.error is not None:

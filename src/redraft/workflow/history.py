@@ -11,7 +11,7 @@ from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._validation import only
 from redraft.errors import ChangedRunError, ConfigError
 from redraft.loop.record import RUN, Process, RunRecord, Status
-from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs
+from redraft.loop.runs import LAST, PAGE, UNENDED, Runs, StoredStep
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -251,7 +251,7 @@ class NodeRun:
     runs: tuple[RunRecord, ...] = ()
 
     @classmethod
-    def of(cls, step: KeptStep, runs: tuple[RunRecord, ...]) -> NodeRun:
+    def of(cls, step: StoredStep, runs: tuple[RunRecord, ...]) -> NodeRun:
         """Read a node from its step in the journal."""
         node = step.name.removeprefix(NODE)
         if step.error is not None:
