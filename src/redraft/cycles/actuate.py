@@ -57,11 +57,11 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
     admit_due_actions(cycle)
     # An action may make another one due, whose condition reads how this one went.
     while waiting := _waiting(cycle, own, outcomes):
-        for one in waiting:
-            outcome = await _outcome(one, own[one["action"]], substage.name, len(outcomes), cycle)
+        for planned in waiting:
+            outcome = await _outcome(planned, own[planned["action"]], substage.name, len(outcomes), cycle)
             outcomes.append(outcome)
             if outcome["status"] == "failed":
-                cycle.failures.append(f"actuate/{substage.name}/{one['action']}: {outcome['error']}")
+                cycle.failures.append(f"actuate/{substage.name}/{planned['action']}: {outcome['error']}")
         admit_due_actions(cycle)
     for action in unplanned_actions(cycle):
         if action.name in own and (trouble := _condition_error(action, cycle)):
@@ -86,11 +86,11 @@ def _condition_error(action: AnyAction, cycle: Cycle) -> str:
 
 
 async def _outcome(
-    one: dict[str, Any], action: AnyAction, substage: str, position: int, cycle: Cycle
+    planned: dict[str, Any], action: AnyAction, substage: str, position: int, cycle: Cycle
 ) -> dict[str, Any]:
-    """Return the outcome of one entry of the plan."""
+    """Return the outcome of an entry of the plan."""
     outcome: dict[str, Any] = {
-        "id": one["id"],
+        "id": planned["id"],
         "action": action.name,
         "type": action.type,
         "status": "succeeded",
@@ -100,10 +100,10 @@ async def _outcome(
         "startedAt": stamp_of(cycle.runtime.clock()),
         "durationMs": 0.0,
     }
-    if reason := refusal_reason(one, cycle):
+    if reason := refusal_reason(planned, cycle):
         return {**outcome, "status": "blocked", "error": reason}
     try:
-        if not is_due(one, action, cycle):
+        if not is_due(planned, action, cycle):
             return {**outcome, "status": "skipped", "error": f"{action.when} does not hold"}
     except TemplateError as error:
         return {
@@ -112,16 +112,16 @@ async def _outcome(
             "error": f"its condition can't be evaluated: {error_line(error)}",
         }
     step = f"actuate/{substage}/{action.name}"
-    return await cycle.step(step, dict[str, Any], _run, outcome, one, action, cycle)
+    return await cycle.step(step, dict[str, Any], _run, outcome, planned, action, cycle)
 
 
 async def _run(
-    outcome: dict[str, Any], one: dict[str, Any], action: AnyAction, cycle: Cycle
+    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, cycle: Cycle
 ) -> dict[str, Any]:
     began = perf_counter()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
     try:
-        result = await _perform(action, action_scope(one, action), outcome["idempotencyKey"], cycle)
+        result = await _perform(action, action_scope(planned, action), outcome["idempotencyKey"], cycle)
         outcome["result"] = _bounded(result)
     except Exception as error:  # noqa: BLE001 (an action that fails in any way does not stop the others)
         # A server may echo the key it was sent.

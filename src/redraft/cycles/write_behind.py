@@ -111,7 +111,7 @@ class WriteBehind:
     @property
     def last_provisional_number(self) -> int:
         """The number of the last cycle if the store has been away since the start."""
-        return max([PROVISIONAL, *(cycle_from(record).number for record in _cycles_in(self._pending))])
+        return max([PROVISIONAL, *(cycle.number for cycle in _cycles_in(self._pending))])
 
     async def load(self) -> Memory | None:
         """Acquire the lease, write what an earlier process could not, and return the stored memory.
@@ -391,7 +391,7 @@ class WriteBehind:
         last = max((listed_cycle(record).number for record in newest), default=0)
         is_replaced = self.lease is not None and 0 < self._spool_generation != self.lease.generation - 1
         moved: dict[int, int] = {}
-        for cycle in map(cycle_from, _cycles_in(self._spooled)):
+        for cycle in _cycles_in(self._spooled):
             if cycle.number > PROVISIONAL:
                 continue
             if not is_replaced:
@@ -401,10 +401,7 @@ class WriteBehind:
                 self._spooled.pop((CYCLE, cycle.key))
             else:
                 moved[cycle.number] = last = last + 1
-        is_restarted = batch is self._writing or any(
-            cycle_from(record).number > PROVISIONAL for record in _cycles_in(batch)
-        )
-        if is_restarted:
+        if batch is self._writing or any(cycle.number > PROVISIONAL for cycle in _cycles_in(batch)):
             for record in newest:
                 cycle = cycle_from(record)
                 if cycle.status in UNFINISHED and (CYCLE, record.key) not in batch:
@@ -426,9 +423,9 @@ class WriteBehind:
         return there is not None and cycle_from(there).started_at == cycle.started_at
 
 
-def _cycles_in(batch: Batch) -> list[Record]:
-    """Return the records of cycles in a batch, in order."""
-    return [batch[key] for key in sorted(batch) if key[0] == CYCLE]
+def _cycles_in(batch: Batch) -> list[CycleRecord]:
+    """Return the cycles in a batch, in order."""
+    return [cycle_from(batch[key]) for key in sorted(batch) if key[0] == CYCLE]
 
 
 _NUMBERED_ID = re.compile(r"([pv]?)(\d{1,10})(-\d+)")
@@ -553,9 +550,19 @@ class Spool:
 
     def add(self, records: Iterable[Record], *, is_partial: bool, generation: int = 0) -> None:
         """Append records."""
-        if self._file is not None:
-            with suppress(TypeError, ValueError):  # not JSON; the store refuses it, too, and says so
-                self._write(_spool_line(records, is_partial, generation))
+        if self._file is None:
+            return
+        fields: list[list[Any]] = [
+            [each.kind, each.key, dict(each.data), each.schema_version, each.vector] for each in records
+        ]
+        saved = {"is_partial": is_partial, "generation": generation, "records": fields}
+        try:
+            # The line break comes first, so that a torn line does not swallow the next one.
+            os.write(self._file, b"\n" + json.dumps(saved).encode())
+        except (TypeError, ValueError):  # not JSON; the store refuses it, too, and says so
+            return
+        except OSError as error:
+            logger.warning("The spool %s can't be written: %s.", self.path, error)
 
     def is_large(self) -> bool:
         """Return whether the file has grown enough to be worth rewriting."""
@@ -600,13 +607,6 @@ class Spool:
                 ) from error
         return os.pread(self._file, os.fstat(self._file).st_size, 0)
 
-    def _write(self, line: bytes) -> None:
-        if self._file is not None:
-            try:
-                os.write(self._file, line)
-            except OSError as error:
-                logger.warning("The spool %s can't be written: %s.", self.path, error)
-
 
 def _open_locked(path: Path) -> int:
     """Open and lock a file; raises `TimeoutError` if another process has locked it."""
@@ -618,12 +618,3 @@ def _open_locked(path: Path) -> int:
         os.close(file)
         raise
     return file
-
-
-def _spool_line(records: Iterable[Record], is_partial: bool, generation: int) -> bytes:
-    fields: list[list[Any]] = [
-        [each.kind, each.key, dict(each.data), each.schema_version, each.vector] for each in records
-    ]
-    saved = {"is_partial": is_partial, "generation": generation, "records": fields}
-    # The line break comes first, so that a torn line does not swallow the next one.
-    return b"\n" + json.dumps(saved).encode()
