@@ -24,8 +24,8 @@ PASSED = {"name": "done", "passed": True, "message": ""}
 FAILED = {"name": "cool", "passed": False, "message": "still 6"}
 
 
-def evaluated(given, replies=(), statuses=("succeeded",), functions=None):
-    spec = spec_of(actuate=[{"type": "evaluate", "name": "see", **given}])
+def evaluated(part, replies=(), statuses=("succeeded",), functions=None):
+    spec = spec_of(actuate=[{"type": "evaluate", "name": "see", **part}])
     execution = {"actions": [{"status": status} for status in statuses]}
     cycle, _ = cycle_of(
         spec, payload={"rate": 6}, derived={"execution": execution}, replies=replies, functions=functions
@@ -34,12 +34,12 @@ def evaluated(given, replies=(), statuses=("succeeded",), functions=None):
     return cycle.state.derived_data["evaluation"]
 
 
-def checks(*given):
-    return {"config": {"checks": list(given)}}
+def checks(*entries):
+    return {"config": {"checks": list(entries)}}
 
 
 @pytest.mark.parametrize(
-    ("given", "replies", "evaluation"),
+    ("part", "replies", "evaluation"),
     [
         (checks(DONE), (), {"success": True, "checks": [PASSED]}),
         (checks(DONE, COOL), (), {"success": False, "checks": [PASSED, FAILED]}),
@@ -74,9 +74,9 @@ def checks(*given):
         ({"config": {"function": "scored"}}, (), {"success": True, "checks": [], "score": 1}),
     ],
 )
-def test_evaluate_combines_checks_functions_and_models(given, replies, evaluation):
+def test_evaluate_combines_checks_functions_and_models(part, replies, evaluation):
     functions = {"yes": lambda: True, "unknown": lambda: None, "scored": lambda: {"score": 1}}
-    assert evaluated(given, replies, functions=functions) == evaluation
+    assert evaluated(part, replies, functions=functions) == evaluation
 
 
 def test_a_check_that_cannot_be_evaluated_is_unknown():
@@ -125,9 +125,9 @@ def agent(*actions, plans=True, reason=()):
     )
 
 
-async def executed(spec, *planned, governance=None, **given):
+async def executed(spec, *planned, governance=None, **options):
     derived = {"plan": {"actions": [dict(one) for one in planned]}, "governance": governance or {}}
-    cycle, _ = cycle_of(spec, derived=derived, **{"payload": {"rate": 6}, **given})
+    cycle, _ = cycle_of(spec, derived=derived, **{"payload": {"rate": 6}, **options})
     await execute(spec.stages.actuate.substages[0], cycle)
     return cycle
 
@@ -199,9 +199,9 @@ FAILING = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_a_failing_action_does_not_stop_the_others(name):
-    given, message = FAILING[name]
+    failing, message = FAILING[name]
     plan = [action(name, 1, line=4, url="file:///etc/passwd"), action("note", 2)]
-    cycle = run(executed(agent(given, LOG), *plan, functions={"stop": fails}))
+    cycle = run(executed(agent(failing, LOG), *plan, functions={"stop": fails}))
     assert outcomes(cycle, "action", "status") == [(name, "failed"), ("note", "succeeded")]
     assert message in cycle.state.derived_data["execution"]["actions"][0]["error"]
     [failure] = cycle.failures

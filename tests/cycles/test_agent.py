@@ -60,18 +60,18 @@ def test_stages_are_optional(stages):
 
 
 @pytest.mark.parametrize(
-    ("rate", "status", "skipped", "said"),
+    ("rate", "status", "skipped", "message"),
     [
         (ConnectionError("no route"), "failed", 5, "sense: OutputError: The source 'rates' is required"),
         (-1, "failed", 3, "reason/thought: ValueError: a rate is at least 0"),
     ],
 )
-def test_only_reflect_runs_after_a_failure(rate, status, skipped, said):
+def test_only_reflect_runs_after_a_failure(rate, status, skipped, message):
     world = World(rate)
     agent = monitor(world)
     result = agent.run_cycle_sync()
     assert result.status == status
-    assert said in result.error
+    assert message in result.error
     assert len(result.metrics.skipped) == skipped
     assert world.levels == []
     assert result.metrics.failures
@@ -130,7 +130,7 @@ def test_feedback_stays_pending_without_update_state():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("feedback", "message"),
     [
         ({"verdict": "perhaps"}, "Unknown verdict 'perhaps'; expected one of approve, reject, modify."),
         ({"verdict": "modify"}, "with the verdict 'modify', and with no other"),
@@ -138,9 +138,9 @@ def test_feedback_stays_pending_without_update_state():
         ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
     ],
 )
-def test_rejects_invalid_feedback(given, said):
-    with pytest.raises(ConfigError, match=said):
-        run(monitor().send_feedback(**given))
+def test_rejects_invalid_feedback(feedback, message):
+    with pytest.raises(ConfigError, match=message):
+        run(monitor().send_feedback(**feedback))
 
 
 def test_the_next_process_reads_the_stored_memory():
@@ -268,15 +268,15 @@ def test_cycle_records_are_bounded_and_redacted(monkeypatch):
 
 
 def test_memory_and_records_hold_no_personal_data():
-    told, personal = person(Maker())
+    sentence, personal = person(Maker())
     number = int(personal[1].replace(" ", ""))
-    learned = {"newPatterns": [{"description": told, "caller": {"first_name": "Kwame"}, "card": number}]}
+    learned = {"newPatterns": [{"description": sentence, "caller": {"first_name": "Kwame"}, "card": number}]}
     acted = []
 
     class Leaky(World):
         def lower(self, level):
             acted.append(level)
-            return {"said": told, "customerName": "Kwame Asante", "card": number}
+            return {"said": sentence, "customerName": "Kwame Asante", "card": number}
 
     async def main():
         store = MemoryStore()
@@ -284,7 +284,7 @@ def test_memory_and_records_hold_no_personal_data():
         async with monitor(
             Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learned)
         ) as agent:
-            await agent.send_feedback("approve", told, by="Maria Lopez")
+            await agent.send_feedback("approve", sentence, by="Maria Lopez")
             await agent.run_cycle()
             return agent.memory, await store.find("cycle"), await store.find("memory")
 
@@ -348,7 +348,7 @@ class UnreadableError(Exception):
 
 @pytest.mark.parametrize("where", ["look", "lower", "think"])
 def test_an_error_without_a_readable_message_is_a_failure(where):
-    def fails(**given):
+    def fails(**_arguments):
         raise UnreadableError
 
     world = World()

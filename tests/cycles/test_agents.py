@@ -136,8 +136,8 @@ def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
             waiting = await view.cycle(1)
             assert [one["action"] for one in waiting.derived_data["plan"]["actions"]] == ["lower"]
             assert waiting.waits_until is None
-            said = await (await Agents().get("controlled")).send_feedback(verdict, "so", changes=changes)
-            assert said.cycle == 1
+            sent = await (await Agents().get("controlled")).send_feedback(verdict, "so", changes=changes)
+            assert sent.cycle == 1
             result = await cycle
             return result, (await view.summary()).status
 
@@ -315,8 +315,8 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize(("given", "said"), UNKNOWN.values(), ids=UNKNOWN)
-def test_rejects_feedback_on_unknown_actions_and_parameters(given, said, waits):
+@pytest.mark.parametrize(("feedback", "message"), UNKNOWN.values(), ids=UNKNOWN)
+def test_rejects_feedback_on_unknown_actions_and_parameters(feedback, message, waits):
     world = World()
 
     async def main():
@@ -333,8 +333,8 @@ def test_rejects_feedback_on_unknown_actions_and_parameters(given, said, waits):
             await asyncio.sleep(0.01)
             view = await Agents().get("asked")
             for leave in (agent.send_feedback, view.send_feedback):
-                with pytest.raises(ConfigError, match=said):
-                    await leave("modify", **given)
+                with pytest.raises(ConfigError, match=message):
+                    await leave("modify", **feedback)
             assert await view.pending() == []
             await view.send_feedback("modify", changes={"level": 4})
             await cycle

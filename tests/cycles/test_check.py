@@ -118,7 +118,7 @@ FILES = {
     "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),
     # prompts
     "an analysis of nothing": (stage("reason", "type: analyze\nname: a"), 5, "reason", "a", None, "'analyze' needs a 'prompt', or in its config 'rules' or a 'function'"),
-    "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it needs a 'function', but none is given"),
+    "a timeout without a function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it needs a 'function', but none is given"),
     "an evaluation of nothing": (stage("actuate", "type: evaluate\nname: a"), 5, "actuate", "a", None, "'checks' or a 'function'"),
     "a prompt without a schema": (stage("reason", ANALYZE + "prompt: hello"), 5, "reason", "a", None, "needs an 'outputSchema'"),
     "a schema without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\noutputSchema: {}"), 8, "reason", "a", "outputSchema", "needs a 'prompt'"),
@@ -140,7 +140,7 @@ FILES = {
     "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
     "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
     "a lesson that nobody takes up": (stage("reflect", "type: learn\nname: l\nprompt: x"), 5, "reflect", "l", None, "nothing uses what is learned here; add a substage of the type 'update-state' after it"),
-    "a lesson of which nothing is taken up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' uses none of 'patterns'; did you mean 'newPatterns'"),
+    "learnings that update-state ignores": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' uses none of 'patterns'; did you mean 'newPatterns'"),
     "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "none of 'insights'"),
     "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "invalid condition"),
     "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "unknown name 'payload'"),
@@ -152,9 +152,9 @@ FILES = {
     "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls can read it"),
     "a variable that is not listed": ("env: [KEY]\n" + stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ env.KEI }}'}}"), 8, "sense", "s", "config.headers.a", "'KEI' is not listed under 'env'"),
     # functions
-    "a function that is not given": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "provides no function 'read_rate'; did you mean 'read_rates'"),
-    "a function given too little": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
-    "a function given too much": (stage("sense", "type: function\nname: s\nconfig: {function: read_rates, with: {when: 5}}"), 7, "sense", "s", "config.function", "unexpected keyword argument 'when'"),
+    "a missing function": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "provides no function 'read_rate'; did you mean 'read_rates'"),
+    "a function with a missing argument": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
+    "a function with an unknown argument": (stage("sense", "type: function\nname: s\nconfig: {function: read_rates, with: {when: 5}}"), 7, "sense", "s", "config.function", "unexpected keyword argument 'when'"),
     # plans and actions
     "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' declares an action 'hold'; none is known"),
     "two actions of one name": (stage("actuate", EXECUTE + LOG + LOG), 10, "actuate", "e", "config.actions.1.name", "two actions named 'note'"),
@@ -185,7 +185,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_errors_name_their_location(name):
-    text, line, at, substage, key, said = FILES[name]
+    text, line, at, substage, key, message = FILES[name]
     with pytest.raises(AgentFileError) as raised:
         checked(text)
     error = raised.value
@@ -196,7 +196,7 @@ def test_errors_name_their_location(name):
         substage,
         key,
     )
-    assert said in str(error)
+    assert message in str(error)
     assert f"agent.yaml, line {line}" in str(error)
 
 
@@ -258,13 +258,13 @@ def test_python_accepts_snake_case_names():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "cannot be read"), (b"\xff\xfe\x00", "is not UTF-8 text")]
+    ("content", "message"), [(None, "cannot be read"), (b"\xff\xfe\x00", "is not UTF-8 text")]
 )
-def test_an_unreadable_file_is_named(tmp_path, content, said):
+def test_an_unreadable_file_is_named(tmp_path, content, message):
     path = tmp_path / "agent.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(AgentFileError, match=said):
+    with pytest.raises(AgentFileError, match=message):
         read_agent_file(path)
 
 

@@ -94,8 +94,8 @@ def test_every_command_has_json(heater):
     assert [(change["before"], change["after"]["action"]) for change in changes] == [(None, "heat")]
     metrics = document(cycles("metrics", "heater", "--json"))
     assert metrics["cycles"][0]["metrics"]["duration_ms"] >= 0
-    said = document(cycles("feedback", "heater", "--reject", "-m", "too hot", "--json"))["feedback"]
-    assert (said["verdict"], said["message"]) == ("reject", "too hot")
+    sent = document(cycles("feedback", "heater", "--reject", "-m", "too hot", "--json"))["feedback"]
+    assert (sent["verdict"], sent["message"]) == ("reject", "too hot")
     assert document(cycles("prune", "heater", "--keep", 1, "--json"))["deleted"]["cycles"] == 1
 
 
@@ -130,7 +130,7 @@ def test_a_failed_source_is_shown_once(heater, required):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["status", "nobody"], "There is no agent 'nobody' here; no agent has run here yet."),
         (["run", "missing.yaml"], "'missing.yaml' cannot be read: No such file or directory."),
@@ -143,12 +143,12 @@ def test_a_failed_source_is_shown_once(heater, required):
         (["feedback", "heater", "--modify", "{"], "--modify must be a JSON object"),
     ],
 )
-def test_errors_are_one_line(heater, words, said):
+def test_errors_are_one_line(heater, words, message):
     Path("wrong.py").write_text("nothing_like_it\n")
     Path("empty.py").write_text("")
     ran = cycles(*words)
     assert ran.exit_code == 2
-    assert said in ran.stderr
+    assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 

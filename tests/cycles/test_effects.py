@@ -34,22 +34,22 @@ SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "require
 ONE = TokenUsage(10, 5, requests=1)
 
 
-def said(text, finish="stop"):
+def reply(text, finish="stop"):
     return ChatReply(text, usage=ONE, finish_reason=finish)
 
 
 @pytest.mark.parametrize(
     ("replies", "schema", "value", "usage"),
     [
-        ([said("all is well")], None, "all is well", ONE),
-        ([said('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE),
-        ([said('```json\n{"rate": "3"}\n```')], SCHEMA, {"rate": 3}, ONE),
-        ([said("no idea"), said('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE + ONE),
-        ([said('{"rate": 3', "length"), said('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE + ONE),
-        ([said(" "), said("now")], None, "now", ONE + ONE),
-        ([said("[1, 2]")], {"type": "array"}, [1, 2], ONE),
+        ([reply("all is well")], None, "all is well", ONE),
+        ([reply('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE),
+        ([reply('```json\n{"rate": "3"}\n```')], SCHEMA, {"rate": 3}, ONE),
+        ([reply("no idea"), reply('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE + ONE),
+        ([reply('{"rate": 3', "length"), reply('{"rate": 3}')], SCHEMA, {"rate": 3}, ONE + ONE),
+        ([reply(" "), reply("now")], None, "now", ONE + ONE),
+        ([reply("[1, 2]")], {"type": "array"}, [1, 2], ONE),
         (
-            [ModelError("busy", retryable=True, retry_after=0.0), said("x")],
+            [ModelError("busy", retryable=True, retry_after=0.0), reply("x")],
             None,
             "x",
             ONE + TokenUsage(failed_requests=1),
@@ -65,11 +65,11 @@ def test_asks_again_once_for_an_unusable_reply(replies, schema, value, usage):
 @pytest.mark.parametrize(
     ("replies", "error", "message", "usage"),
     [
-        ([said("no"), said('{"rate": "high"}')], OutputError, "rate", ONE + ONE),
-        ([said(""), said("")], OutputError, "empty", ONE + ONE),
+        ([reply("no"), reply('{"rate": "high"}')], OutputError, "rate", ONE + ONE),
+        ([reply(""), reply("")], OutputError, "empty", ONE + ONE),
         ([ModelError("no such model")], ModelError, "no such model", TokenUsage(failed_requests=1)),
         (
-            [said("no"), ModelError("gone", usage=ONE)],
+            [reply("no"), ModelError("gone", usage=ONE)],
             ModelError,
             "gone",
             ONE + ONE + TokenUsage(failed_requests=1),
@@ -90,13 +90,13 @@ def test_failed_calls_count_as_usage_also_in_replay(replies, error, message, usa
 
 
 @pytest.mark.parametrize(
-    ("rate", "told"),
+    ("rate", "problem"),
     [
         ('"high"', "rate: expected a number, got \"high\". Make 'rate' a number."),
         ("9.5", "rate: expected at most 9, got 9.5. Make 'rate' at most 9."),
     ],
 )
-def test_the_second_prompt_says_what_was_wrong(rate, told):
+def test_the_second_prompt_says_what_was_wrong(rate, problem):
     schema = {**SCHEMA, "properties": {"rate": {"type": "number", "maximum": 9}}}
     cycle, model = cycle_of(SPEC, replies=[f'{{"rate": {rate}}}', '{"rate": 1}'])
     run(ask_model(cycle, "reason/look", "How is it?", schema, None))
@@ -105,7 +105,7 @@ def test_the_second_prompt_says_what_was_wrong(rate, told):
     assert first.messages[0].content == "How is it?"
     assert second.messages[1].content == f'{{"rate": {rate}}}'
     assert second.messages[2].content == (
-        f"That reply can't be used: {told} Reply again, in full, in the form asked for."
+        f"That reply can't be used: {problem} Reply again, in full, in the form asked for."
     )
 
 
@@ -119,12 +119,12 @@ def test_a_resumed_cycle_does_not_repeat_a_model_call():
         def dies(request):
             if len(request.messages) > 1:
                 raise Killed
-            return said("no")
+            return reply("no")
 
         cycle, _ = cycle_of(SPEC, replies=dies, step=Journalled(store, "agent-7"))
         with pytest.raises(Killed):
             await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
-        cycle, model = cycle_of(SPEC, replies=[said('{"rate": 1}')], step=Journalled(store, "agent-7"))
+        cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=Journalled(store, "agent-7"))
         assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
         assert len(model.requests) == 1
         assert cycle.usage == ONE + ONE
@@ -190,7 +190,7 @@ def cyclic(rate):
 
 
 @pytest.mark.parametrize(
-    ("function", "given"),
+    ("function", "result"),
     [
         (lambda rate: rate, 5),
         (asynchronous, 5),
@@ -204,10 +204,10 @@ def cyclic(rate):
         (lambda rate: "{{ env.KEY }}", "{{ env.KEY }}"),
     ],
 )
-def test_function_arguments_and_results(function, given):
+def test_function_arguments_and_results(function, result):
     cycle, _ = cycle_of(SPEC_functions, functions={"look": function}, payload={"rate": 5})
     with_ = {"rate": "{{ environmentalData.payload.rate }}"}
-    assert run(call_function(cycle, "look", with_, None, "k")) == given
+    assert run(call_function(cycle, "look", with_, None, "k")) == result
 
 
 def test_a_sync_function_does_not_block_the_loop():

@@ -26,8 +26,10 @@ def test_a_second_holder_is_refused_until_the_release():
         first, second = lease(store), lease(store)
         await first.acquire()
         await first.acquire()
-        said = rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
-        with pytest.raises(LeaseError, match=said):
+        message = (
+            rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
+        )
+        with pytest.raises(LeaseError, match=message):
             await second.acquire()
         assert isinstance(second.lost, LeaseError)
         assert first.lost is None
@@ -61,8 +63,8 @@ def test_a_record_in_another_format_is_an_error(changed):
         held = await store.get(LEASE, LEASE)
         left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
         await store.put(Record(LEASE, LEASE, left))
-        said = "is run by" if "id" in changed else "a format that .* can't read.*Upgrade redraft"
-        with pytest.raises(LeaseError, match=said):
+        message = "is run by" if "id" in changed else "a format that .* can't read.*Upgrade redraft"
+        with pytest.raises(LeaseError, match=message):
             await lease(store).acquire()
 
     asyncio.run(main())

@@ -296,10 +296,10 @@ def test_starting_in_an_outage_erases_no_history(server, place, caplog):
         storage = LongTermStorage(place.url)
 
         def agent():
-            made = cycle_agent("monitor", storage)
+            usual = cycle_agent("monitor", storage)
             return CycleAgent(
-                made.spec.model_copy(update={"memory": MemoryLimits(cycles=8)}),
-                functions=made._functions,
+                usual.spec.model_copy(update={"memory": MemoryLimits(cycles=8)}),
+                functions=usual._functions,
                 storage=storage,
             )
 
@@ -341,13 +341,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("url", "said"), WRONG.values(), ids=WRONG)
-def test_an_unusable_database_is_not_an_outage(server, place, caplog, url, said):
+@pytest.mark.parametrize(("url", "message"), WRONG.values(), ids=WRONG)
+def test_an_unusable_database_is_not_an_outage(server, place, caplog, url, message):
     async def main():
         storage = LongTermStorage(url(place))
         agent = cycle_agent("monitor", storage)
         try:
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=message):
                 await agent.run_cycle()
         finally:
             await agent.aclose()
@@ -398,7 +398,7 @@ async def is_back(agent):
 
 @pytest.mark.parametrize("ends_before", [False, True])
 def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place, tmp_path, ends_before):
-    def told(listener):
+    def alerts_of(listener):
         cycle = listener.state["environmentalData"]["payload"]["heard"]
         return [(one["data"]["message"], one["data"]["cycle"]) for one in cycle]
 
@@ -417,7 +417,7 @@ def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place, tmp_pa
         assert (result.status, result.metrics.alerts, result.metrics.failures) == ("finished", 0, ())
         [outcome] = result.state["derivedData"]["execution"]["actions"]
         assert outcome["result"]["queued"] is True
-        said = await agent.send_feedback("reject", "not at night", cycle=result.number)
+        sent = await agent.send_feedback("reject", "not at night", cycle=result.number)
         result = await agent.run_cycle()
         assert [item["message"] for item in result.state["memory"]["feedbackHistory"]] == ["not at night"]
         if ends_before:
@@ -432,11 +432,11 @@ def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place, tmp_pa
                 await asyncio.sleep(0.05)
         result = await agent.run_cycle()
         assert (result.number, result.metrics.alerts) == (4, 1)
-        assert [item["id"] for item in result.state["memory"]["feedbackHistory"]] == [said.id]
+        assert [item["id"] for item in result.state["memory"]["feedbackHistory"]] == [sent.id]
         assert await store.find("feedback", where={"status": "pending"}) == []
         await agent.aclose()
         async with CycleAgent(AgentSpec.model_validate(HEARS), storage=storage) as listener:
-            assert told(await listener.run_cycle()) == [(f"cycle {n}", n) for n in (1, 2, 3, 4)]
+            assert alerts_of(await listener.run_cycle()) == [(f"cycle {n}", n) for n in (1, 2, 3, 4)]
         await storage.aclose()
 
     asyncio.run(main())

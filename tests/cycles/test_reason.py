@@ -12,8 +12,8 @@ SCHEMA = {"type": "object", "properties": {"trend": {"type": "string"}}, "requir
 HIGH = {"name": "high", "when": "environmentalData.payload.rate > 5", "severity": "critical"}
 
 
-def analyzed(given, functions=None, replies=(), **state):
-    spec = spec_of(reason=[{"type": "analyze", "name": "look", **given}])
+def analyzed(part, functions=None, replies=(), **state):
+    spec = spec_of(reason=[{"type": "analyze", "name": "look", **part}])
     cycle, _ = cycle_of(spec, functions=functions, replies=replies, **{"payload": {"rate": 6}, **state})
     run(analyze(spec.stages.reason.substages[0], cycle))
     return cycle
@@ -23,12 +23,12 @@ def anomaly(rule, message, severity="warning"):
     return {"rule": rule, "severity": severity, "message": message}
 
 
-def rules(*given):
-    return {"config": {"rules": list(given)}}
+def rules(*entries):
+    return {"config": {"rules": list(entries)}}
 
 
 @pytest.mark.parametrize(
-    ("given", "replies", "analysis"),
+    ("part", "replies", "analysis"),
     [
         (rules(HIGH), (), {"anomalies": [anomaly("high", HIGH["when"], "critical")]}),
         (rules({**HIGH, "when": "{{ environmentalData.payload.rate > 6 }}"}), (), {"anomalies": []}),
@@ -55,13 +55,13 @@ def rules(*given):
         ({"config": {"function": "silent"}}, (), {"anomalies": []}),
     ],
 )
-def test_analyze_combines_rules_functions_and_models(given, replies, analysis):
+def test_analyze_combines_rules_functions_and_models(part, replies, analysis):
     functions = {
         "scored": lambda state: {"score": state["environmentalData"]["payload"]["rate"]},
         "listed": lambda: [1],
         "silent": lambda: None,
     }
-    cycle = analyzed(given, functions, replies)
+    cycle = analyzed(part, functions, replies)
     assert cycle.state.derived_data["analysis"] == analysis
     assert cycle.failures == []
 
@@ -74,8 +74,8 @@ def test_a_rule_that_cannot_be_evaluated_does_not_stop_the_others():
 
 
 def test_templates_in_data_are_not_rendered():
-    told = rules({**HIGH, "when": "true", "message": "{{ environmentalData.payload.text }}"})
-    cycle = analyzed(told, payload={"text": "{{ memory }}"})
+    rule = rules({**HIGH, "when": "true", "message": "{{ environmentalData.payload.text }}"})
+    cycle = analyzed(rule, payload={"text": "{{ memory }}"})
     assert cycle.state.derived_data["analysis"]["anomalies"][0]["message"] == "{{ memory }}"
 
 
@@ -137,10 +137,10 @@ def authorized(config, verdicts=(), *, constraints=(), more=(), step=None, actio
     spec = spec_of(
         reason=reason, actuate=[{"type": "execute", "name": "e", "config": {"actions": [*declared, *more]}}]
     )
-    given = [action("buy", 1, cost=5), action("stop", 2, force=True)] if actions is None else actions
+    plan_actions = [action("buy", 1, cost=5), action("stop", 2, force=True)] if actions is None else actions
     bus = ScriptedBus(verdicts=[*verdicts, None])
     cycle, _ = cycle_of(
-        spec, derived={"plan": {"actions": given}}, bus=bus, **({} if step is None else {"step": step})
+        spec, derived={"plan": {"actions": plan_actions}}, bus=bus, **({} if step is None else {"step": step})
     )
 
     async def main():
@@ -308,8 +308,8 @@ def governed(*constraints, actions=(BUY, STOP), more=(), again=()):
     declared = [{"type": "log", "name": name, "message": "x"} for name in ("buy", "stop")]
     reason = [{"type": "plan", "name": "p", "config": {"rules": []}}]
     reason += [
-        {"type": "govern", "name": f"g{at}", "config": {"constraints": given}}
-        for at, given in enumerate([list(constraints), *([list(again)] if again else [])])
+        {"type": "govern", "name": f"g{at}", "config": {"constraints": checks}}
+        for at, checks in enumerate([list(constraints), *([list(again)] if again else [])])
     ]
     spec = spec_of(
         reason=reason, actuate=[{"type": "execute", "name": "e", "config": {"actions": [*declared, *more]}}]
@@ -392,8 +392,8 @@ def test_refusal_reasons(constraints, why):
 
 
 def test_templates_in_messages_are_not_rendered_twice():
-    told = {**CHEAP_govern, "message": "{{ action.params.note }}"}
-    cycle = governed(told, actions=[action("buy", 1, cost=99, note="{{ 1 }}")])
+    constraint = {**CHEAP_govern, "message": "{{ action.params.note }}"}
+    cycle = governed(constraint, actions=[action("buy", 1, cost=99, note="{{ 1 }}")])
     assert cycle.state.derived_data["governance"]["violations"][0]["message"] == "{{ 1 }}"
 
 
@@ -403,9 +403,9 @@ ACTIONS = [
 ]
 
 
-def planned(given, functions=None, replies=(), **state):
+def planned(part, functions=None, replies=(), **state):
     spec = spec_of(
-        reason=[{"type": "plan", "name": "think", **given}],
+        reason=[{"type": "plan", "name": "think", **part}],
         actuate=[{"type": "execute", "name": "act", "config": {"actions": ACTIONS}}],
     )
     cycle, model = cycle_of(spec, functions=functions, replies=replies, **{"payload": {"rate": 6}, **state})
@@ -418,7 +418,7 @@ def action_plan(name, number=1, params=None, reason=""):
 
 
 @pytest.mark.parametrize(
-    ("given", "replies", "plan"),
+    ("part", "replies", "plan"),
     [
         (rules({"action": "stop"}), (), {"actions": [action_plan("stop")]}),
         (rules({"action": "stop", "when": "environmentalData.payload.rate < 6"}), (), {"actions": []}),
@@ -460,8 +460,8 @@ def action_plan(name, number=1, params=None, reason=""):
         ),
     ],
 )
-def test_plan_combines_rules_functions_and_models(given, replies, plan):
-    cycle, _ = planned(given, {"chosen": lambda: "stop", "nothing": lambda: None}, replies)
+def test_plan_combines_rules_functions_and_models(part, replies, plan):
+    cycle, _ = planned(part, {"chosen": lambda: "stop", "nothing": lambda: None}, replies)
     assert cycle.state.derived_data["plan"] == plan
     assert cycle.failures == []
 
@@ -480,8 +480,8 @@ def test_plan_combines_rules_functions_and_models(given, replies, plan):
     ],
 )
 def test_an_invalid_entry_does_not_stop_the_rest_of_a_plan(wrong, message):
-    given = {"prompt": "?", "outputSchema": {"type": "object"}}
-    cycle, _ = planned(given, replies=[{"actions": [wrong, "stop"]}])
+    part = {"prompt": "?", "outputSchema": {"type": "object"}}
+    cycle, _ = planned(part, replies=[{"actions": [wrong, "stop"]}])
     assert cycle.state.derived_data["plan"]["actions"] == [action_plan("stop")]
     [failure] = cycle.failures
     assert failure.startswith("reason/think: not planned: ")

@@ -134,9 +134,9 @@ def run_cycles(learnings, clocks=()):
         cycle = reflecting(memory=memories[-1].items)
         cycle.number, cycle.learnings = number, [("patterns", learned)]
         moment = at(clocks[number - 1] if clocks else number)
-        made = next_memory(cycle, {"patterns": KEPT}, moment)
-        memories.append(made.memory)
-        records.append(CycleRecord(number, moment, status="finished", changes=made.changes))
+        following = next_memory(cycle, {"patterns": KEPT}, moment)
+        memories.append(following.memory)
+        records.append(CycleRecord(number, moment, status="finished", changes=following.changes))
     return memories, records
 
 

@@ -170,8 +170,8 @@ def learner(prompt="What can be learnt?", schema=SCHEMA, name="learner", **confi
     return {"type": "learn", "name": name, "prompt": prompt, "config": config, **form}
 
 
-def learned(*given, replies, memory=None):
-    cycle = reflecting(*given, replies=replies, memory=memory)
+def learned(*parts, replies, memory=None):
+    cycle = reflecting(*parts, replies=replies, memory=memory)
     for substage in substages(cycle.spec, "reflect"):
         run(learn(substage, cycle))
     return cycle
@@ -343,8 +343,8 @@ def test_update_state_remembers_all_a_cycle_leaves():
     }
     cycle.pending = (SAID,)
     cycle.learnings = [("patterns", {"reinforcedPatterns": ["p1-1"], "newPatterns": ["Noise at noon"]})]
-    made = next_memory(cycle, {"thresholds": Retention(max_items=3)}, NOON)
-    acted, failed = made.memory.of("recentActions")[1:]
+    following = next_memory(cycle, {"thresholds": Retention(max_items=3)}, NOON)
+    acted, failed = following.memory.of("recentActions")[1:]
     assert acted == {
         "id": "7-1",
         "timestamp": stamp_of(at(-500)),
@@ -359,10 +359,10 @@ def test_update_state_remembers_all_a_cycle_leaves():
         "success": False,
     }
     assert (failed["status"], failed["error"], "result" in failed) == ("failed", "no such line", False)
-    assert made.memory.of("constraints") == [
+    assert following.memory.of("constraints") == [
         {"id": "v7-1", "timestamp": stamp_of(NOON), "cycle": 7, **VIOLATION}
     ]
-    assert made.memory.of("feedbackHistory") == [
+    assert following.memory.of("feedbackHistory") == [
         {
             "id": "f1",
             "timestamp": stamp_of(at(-900)),
@@ -373,10 +373,10 @@ def test_update_state_remembers_all_a_cycle_leaves():
             "by": "Ada",
         }
     ]
-    assert ids(made.memory.of("patterns")) == ["p1-1", "p7-1"]
-    assert made.memory.items["ownKey"] == made.memory.items["thresholds"] == []
-    assert made.memory.cycle == 7
-    assert [(change.key, change.id, change.before is None) for change in made.changes] == [
+    assert ids(following.memory.of("patterns")) == ["p1-1", "p7-1"]
+    assert following.memory.items["ownKey"] == following.memory.items["thresholds"] == []
+    assert following.memory.cycle == 7
+    assert [(change.key, change.id, change.before is None) for change in following.changes] == [
         ("recentActions", "7-1", True),
         ("recentActions", "7-2", True),
         ("patterns", "p1-1", False),
@@ -389,10 +389,10 @@ def test_update_state_remembers_all_a_cycle_leaves():
 
 def test_an_uneventful_cycle_changes_nothing():
     cycle = reflecting(memory=EARLIER)
-    made = next_memory(cycle, {}, NOON)
-    assert (made.changes, made.refusals) == ((), ())
-    assert made.memory.of("patterns") == EARLIER["patterns"]
-    assert set(made.memory.items) == {"recentActions", "patterns", "constraints", "feedbackHistory"}
+    following = next_memory(cycle, {}, NOON)
+    assert (following.changes, following.refusals) == ((), ())
+    assert following.memory.of("patterns") == EARLIER["patterns"]
+    assert set(following.memory.items) == {"recentActions", "patterns", "constraints", "feedbackHistory"}
 
 
 def test_retention_drops_old_items_as_changes():
@@ -401,19 +401,19 @@ def test_retention_drops_old_items_as_changes():
     cycle.learnings = [
         ("patterns", {"deprecatedPatterns": ["p1-1"], "newPatterns": ["a", "noise", "b", "c"]})
     ]
-    made = next_memory(
+    following = next_memory(
         cycle, {"recentActions": Retention(max_items=1), "patterns": Retention(max_items=2)}, NOON
     )
-    assert ids(made.memory.of("recentActions")) == ["7-2"]
-    assert ids(made.memory.of("patterns")) == ["p7-3", "p7-4"]
-    assert [(change.id, change.after is None, change.at) for change in made.changes] == [
+    assert ids(following.memory.of("recentActions")) == ["7-2"]
+    assert ids(following.memory.of("patterns")) == ["p7-3", "p7-4"]
+    assert [(change.id, change.after is None, change.at) for change in following.changes] == [
         ("6-1", True, 0),
         ("7-2", False, None),
         ("p1-1", True, 0),
         ("p7-3", False, None),
         ("p7-4", False, None),
     ]
-    assert made.changes[0] == MemoryChange("recentActions", "6-1", EARLIER["recentActions"][0], None, 0)
+    assert following.changes[0] == MemoryChange("recentActions", "6-1", EARLIER["recentActions"][0], None, 0)
 
 
 @pytest.mark.parametrize(
@@ -422,9 +422,9 @@ def test_retention_drops_old_items_as_changes():
 def test_insights_need_a_memory_key(named, kept):
     cycle = reflecting(memory=named)
     cycle.learnings = [("patterns", {"insights": ["Nights are quiet", "nights are quiet."]})]
-    made = next_memory(cycle, {}, NOON)
-    assert [one["description"] for one in made.memory.of("insights")] == kept
-    assert [one["count"] for one in made.memory.of("insights")] == [2] * len(kept)
+    following = next_memory(cycle, {}, NOON)
+    assert [one["description"] for one in following.memory.of("insights")] == kept
+    assert [one["count"] for one in following.memory.of("insights")] == [2] * len(kept)
 
 
 def test_pattern_ids_are_unique_across_keys():
@@ -469,11 +469,11 @@ def test_items_are_bounded_and_redacted():
         "governance": {"violations": [{**VIOLATION, "message": f"{secret} {'x ' * 90_000}"}]},
     }
     cycle.pending = (Feedback("f1", "approve", f"use {secret}", "no time at all"),)
-    made = next_memory(cycle, {}, NOON)
-    text = repr(made)
+    following = next_memory(cycle, {}, NOON)
+    text = repr(following)
     assert "a1B2" not in text
     assert len(text) < 20_000
-    assert made.memory.of("feedbackHistory")[0]["timestamp"] == stamp_of(NOON)
+    assert following.memory.of("feedbackHistory")[0]["timestamp"] == stamp_of(NOON)
 
 
 LATER = stamp_of(at(1_000))
@@ -487,7 +487,7 @@ LEARNINGS = some.sampled_from(
 )
 
 
-def taken(learned, known=KNOWN, rendered=(), redact=lambda value: value):
+def learn_patterns(learned, known=KNOWN, rendered=(), redact=lambda value: value):
     drafted = KeyDraft(known)
     patterns = Patterns(drafted, 7, LATER, count(1), redact)
     patterns.update(learned, set(rendered))
@@ -580,13 +580,13 @@ def confidences(items):
     ],
 )
 def test_how_learnings_change_patterns(learned, confidence):
-    items, refusals, _ = taken(learned, rendered={"p1-2", "elsewhere"})
+    items, refusals, _ = learn_patterns(learned, rendered={"p1-2", "elsewhere"})
     assert confidences(items) == confidence
     assert refusals == []
 
 
 def test_a_new_pattern_has_an_id_and_its_own_fields():
-    given = {
+    pattern = {
         "description": " Drift follows maintenance ",
         "type": "correlation",
         "confidence": 0.7,
@@ -595,8 +595,8 @@ def test_a_new_pattern_has_an_id_and_its_own_fields():
         "timestamp": "2000-01-01",
         "count": 99,
     }
-    items, _, changes = taken({"newPatterns": [given]})
-    made = {
+    items, _, changes = learn_patterns({"newPatterns": [pattern]})
+    stored = {
         "id": "p7-1",
         "timestamp": LATER,
         "cycle": 7,
@@ -606,12 +606,12 @@ def test_a_new_pattern_has_an_id_and_its_own_fields():
         "source": "operator-feedback",
         "count": 1,
     }
-    assert items == [*KNOWN, made]
-    assert [(change.id, change.before, change.after) for change in changes] == [("p7-1", None, made)]
+    assert items == [*KNOWN, stored]
+    assert [(change.id, change.before, change.after) for change in changes] == [("p7-1", None, stored)]
 
 
 def test_a_repeated_pattern_is_counted_and_renewed():
-    items, _, changes = taken({"newPatterns": [{"description": "sensor B is noisy"}]})
+    items, _, changes = learn_patterns({"newPatterns": [{"description": "sensor B is noisy"}]})
     again = {**NOISE, "count": 2, "confidence": 1.0, "timestamp": LATER, "since": NOISE["timestamp"]}
     assert items == [DRIFT, again]
     assert [(change.before, change.after) for change in changes] == [(NOISE, again)]
@@ -619,7 +619,7 @@ def test_a_repeated_pattern_is_counted_and_renewed():
 
 def test_no_effect_is_no_change():
     known = [pattern("p1-1", "Sure", 1.0)]
-    items, _, changes = taken({"confidenceAdjustment": 0.1}, known, rendered={"p1-1"})
+    items, _, changes = learn_patterns({"confidenceAdjustment": 0.1}, known, rendered={"p1-1"})
     assert (items, changes) == (known, [])
 
 
@@ -632,8 +632,8 @@ def test_no_effect_is_no_change():
     ],
 )
 def test_rejects_patterns_that_hold_instructions(description, why):
-    for told in (description, {"description": "Drift", "advice": [{"then": description}]}):
-        items, refusals, _ = taken({"newPatterns": [told]})
+    for new in (description, {"description": "Drift", "advice": [{"then": description}]}):
+        items, refusals, _ = learn_patterns({"newPatterns": [new]})
         assert items == KNOWN
         assert len(refusals) == 1
         assert why in refusals[0]
@@ -643,7 +643,7 @@ def test_rejects_patterns_that_hold_instructions(description, why):
     "description", ["https://x.example/rates answers 503 at night", "Visit www.x.example"]
 )
 def test_a_url_is_not_an_instruction(description):
-    items, refusals, _ = taken({"newPatterns": [description]})
+    items, refusals, _ = learn_patterns({"newPatterns": [description]})
     assert (items[-1]["description"], refusals) == (description, [])
 
 
@@ -656,24 +656,24 @@ PLAIN_patterns = some.recursive(
 
 @given(some.dictionaries(LEARNINGS, PLAIN_patterns), some.dictionaries(LEARNINGS, PLAIN_patterns))
 def test_no_model_output_raises(first, second):
-    items, _, _ = taken(first, rendered={"p1-1"})
-    items, _, _ = taken(second, items, rendered={"p7-1"})
+    items, _, _ = learn_patterns(first, rendered={"p1-1"})
+    items, _, _ = learn_patterns(second, items, rendered={"p7-1"})
     assert all(0 <= one["confidence"] <= 1 for one in items)
     assert len(json.dumps(items, allow_nan=False)) < 100_000
 
 
 def test_redacts_before_truncating():
     secret = "sk-" + "a1B2c3D4e5F6g7H8" * 3
-    given = [{"description": "x " * (MAX_DESCRIPTION // 2 - 10) + secret, "token": secret}]
-    items, _, _ = taken({"newPatterns": given}, redact=Redactor([secret]).redact_json)
+    patterns = [{"description": "x " * (MAX_DESCRIPTION // 2 - 10) + secret, "token": secret}]
+    items, _, _ = learn_patterns({"newPatterns": patterns}, redact=Redactor([secret]).redact_json)
     assert "a1B2" not in json.dumps(items)
 
 
 def test_model_output_is_bounded():
     huge = "long " * 200_000
-    given = [{"description": f"{number} {huge}", "more": {"deep": [huge] * 9}} for number in range(20)]
-    given += [{"description": f"pattern {number}"} for number in range(20, 10_000)]
-    items, refusals, _ = taken({"newPatterns": given, "reinforcedPatterns": [huge] * 10_000})
+    patterns = [{"description": f"{number} {huge}", "more": {"deep": [huge] * 9}} for number in range(20)]
+    patterns += [{"description": f"pattern {number}"} for number in range(20, 10_000)]
+    items, refusals, _ = learn_patterns({"newPatterns": patterns, "reinforcedPatterns": [huge] * 10_000})
     assert len(items) == len(KNOWN) + MAX_NEW
     assert all(len(one["description"]) <= MAX_DESCRIPTION + 3 for one in items)
     assert all(len(json.dumps(one)) < 2 * MAX_ITEM for one in items)
@@ -682,7 +682,7 @@ def test_model_output_is_bounded():
 
 def test_a_clock_that_went_back_keeps_timestamps_in_order():
     known = [item("p1-1", 5_000, description="Drift", confidence=0.5)]
-    items, _, _ = taken({"newPatterns": ["drift", "Noise"]}, known)
+    items, _, _ = learn_patterns({"newPatterns": ["drift", "Noise"]}, known)
     assert [one["timestamp"] for one in items] == [known[0]["timestamp"]] * 2
     assert ids(items) == ["p1-1", "p7-1"]
 
@@ -769,9 +769,9 @@ def test_drops_older_items_first(items, retention, now):
 @given(ITEMS, some.integers(0, 2 * DAY), CLOCKS)
 def test_a_ttl_is_exact_to_the_millisecond(items, ttl, now):
     kept = ids(retained(items, Retention(ttl_ms=ttl), now))
-    told = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    now_ms = now.replace(microsecond=now.microsecond // 1000 * 1000)
     for one in items:
-        is_old = told - datetime.fromisoformat(one["timestamp"]) > timedelta(milliseconds=ttl)
+        is_old = now_ms - datetime.fromisoformat(one["timestamp"]) > timedelta(milliseconds=ttl)
         assert (one["id"] in kept) is not is_old
 
 
@@ -801,9 +801,9 @@ ACTIONS = retention("actions", **{"memory.recentActions": {"policy": "max_items"
 PATTERNS = retention("patterns", **{"memory.patterns": {"policy": "ttl", "ttlMs": 1_000}})
 
 
-def updated(*given, learned=(), **state):
+def updated(*parts, learned=(), **state):
     cycle = reflecting(
-        *given, memory={"recentActions": OLD_update_state, "patterns": [item("p1", -900)]}, **state
+        *parts, memory={"recentActions": OLD_update_state, "patterns": [item("p1", -900)]}, **state
     )
     cycle.learnings = list(learned)
     for substage in substages(cycle.spec, "reflect"):

@@ -22,8 +22,8 @@ def function(name, **config):
     return source("function", name, function=name, **config)
 
 
-def sensed(*sources, **given):
-    cycle, _ = cycle_of(spec_of(sense=list(sources)), **given)
+def sensed(*sources, **options):
+    cycle, _ = cycle_of(spec_of(sense=list(sources)), **options)
     run(sense(cycle.spec.stages.sense, cycle))
     return cycle
 

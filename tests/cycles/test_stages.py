@@ -86,26 +86,26 @@ def test_a_cycle_over_real_sources(verdict, tmp_path, monkeypatch, caplog):
         {"success": True},
     ]
     model, store = ScriptedModel(replies), MemoryStore()
-    told = []
+    sending = []
 
     async def main(url):
         monkeypatch.setenv("LINE_URL", url)
         monkeypatch.setenv("LINE_KEY", KEY)
 
         def hears(event):
-            if isinstance(event, CycleWaiting) and not told:
+            if isinstance(event, CycleWaiting) and not sending:
                 changes = {"level": 1} if verdict == "modify" else None
-                said = agent.send_feedback(verdict, "so be it", cycle=1, action="1-1", changes=changes)
-                told.append(asyncio.ensure_future(said))
+                feedback = agent.send_feedback(verdict, "so be it", cycle=1, action="1-1", changes=changes)
+                sending.append(asyncio.ensure_future(feedback))
                 rest = agent.send_feedback("approve", "fine", cycle=1)
-                told.append(asyncio.ensure_future(rest))
+                sending.append(asyncio.ensure_future(rest))
 
         agent = CycleAgent.from_file(
             tmp_path / "line.yaml", models={"scripted": model}, storage=store, on_event=hears
         )
         async with agent:
             result = await agent.run_cycle()
-            await asyncio.gather(*told)
+            await asyncio.gather(*sending)
             return result
 
     routes = {"/rate": of_json({"rate": 6}), "/echo": echo, "/lower": of_json({"ok": True})}

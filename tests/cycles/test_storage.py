@@ -17,15 +17,15 @@ READ = "SELECT space, key, data FROM redraft_agent_records"
 @pytest.fixture
 def register():
     """Create storages, and close them after the test, since each network has only one."""
-    made = []
+    storages = []
 
     def make(*arguments, **options):
-        made.append(LongTermStorage(*arguments, **options))
-        return made[-1]
+        storages.append(LongTermStorage(*arguments, **options))
+        return storages[-1]
 
     yield make
-    made.append(storage_of())
-    for storage in made:
+    storages.append(storage_of())
+    for storage in storages:
         if storage is not None:
             asyncio.run(storage.aclose())
 

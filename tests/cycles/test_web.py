@@ -77,14 +77,14 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
             return page, answers, result, after
 
     page, answers, result, after = asyncio.run(main())
-    for said in (
+    for expected in (
         "controlled is waiting for you",
         "rate is high",
         '{"level": 7}',
         "it is high",
         "all waiting actions",
     ):
-        assert said in page.words
+        assert expected in page.words
     assert [answer.json() for answer in answers] == [
         {"message": "Sent to controlled: reject of 1-1 in cycle 1; the cycle uses it."},
         {"message": "Sent to controlled: modify of 1-2 in cycle 1; the cycle uses it."},
@@ -98,8 +98,8 @@ def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
     async def main():
         async with visited() as client, waiting():
             general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
-            said = {"verdict": "approve", "cycle": "1", "action": "1-2"}
-            await client.post("/agents/controlled/feedback", json=said)
+            fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
+            await client.post("/agents/controlled/feedback", json=fields)
             for _ in range(100):  # between two verdicts, the cycle runs for a moment
                 page = Seen((await client.get("/agents/controlled")).text)
                 if "Waiting for you" in page.words:
@@ -175,13 +175,13 @@ def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, po
     async def main():
         await ran_cycles(2, storage=None)
         async with visited() as client:
-            said = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
+            answer = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
             found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
         await storage_of().aclose()
-        return said, *found
+        return answer, *found
 
-    said, listed, page = asyncio.run(main())
-    assert said.json()["message"].startswith("Sent to monitor: approve in cycle 2")
+    answer, listed, page = asyncio.run(main())
+    assert answer.json()["message"].startswith("Sent to monitor: approve in cycle 2")
     assert "✓ finished 2 just now" in Seen(listed.text).words
     assert "stored in the network" in Seen(page.text).words
     assert "approve, cycle 2" in Seen(page.text).words
@@ -200,11 +200,11 @@ def test_an_unreachable_long_term_storage_is_reported(project, monkeypatch):
         assert (answer.status_code, "127.0.0.1" in answer.text) == (503, True), answer.text
 
 
-def seen(*paths, cycles=5, **given):
+def seen(*paths, cycles=5, **options):
     """Return the answers of an agent's pages after it has run."""
 
     async def main():
-        await ran_cycles(cycles, **given)
+        await ran_cycles(cycles, **options)
         async with visited() as client:
             return [await client.get(path) for path in paths]
 
@@ -214,7 +214,7 @@ def seen(*paths, cycles=5, **given):
 def test_the_page_of_an_agent_shows_metrics_and_memory(project):
     [page, document] = seen("/agents/monitor", "/agents/monitor.json")
     words, found = Seen(page.text).words, document.json()
-    for said in (
+    for expected in (
         "✓ finished",
         "Watches a rate.",
         "Failures last 0, median 0, max 0",
@@ -225,7 +225,7 @@ def test_the_page_of_an_agent_shows_metrics_and_memory(project):
         "Monday has press 185 idle",
         "recentActions 3",
     ):
-        assert said.replace(" ", "") in words.replace(" ", ""), said
+        assert expected.replace(" ", "") in words.replace(" ", ""), expected
     assert [cycle["number"] for cycle in found["cycles"]] == [5, 4, 3, 2, 1]
     assert found["cycle"]["derived_data"]["evaluation"]["success"] is True
     assert [item["cycle"] for item in found["memory"]["memory"]["recentActions"]] == [3, 4, 5]
@@ -233,7 +233,7 @@ def test_the_page_of_an_agent_shows_metrics_and_memory(project):
 
 
 @pytest.mark.parametrize(
-    ("query", "told", "not_told"),
+    ("query", "shown", "hidden"),
     [
         ("cycle=4", ["Cycle 4 ✓", "- retired", "press 37 idle", "- dropped", "~ changed", "+ new"], []),
         ("cycle=2", ["Cycle 2 ✓", "From the end of cycle 1 to the end of cycle 2:"], ["- dropped"]),
@@ -245,12 +245,12 @@ def test_the_page_of_an_agent_shows_metrics_and_memory(project):
         ("from=&to=&cycle=", ["Cycle 5 ✓"], []),
     ],
 )
-def test_queries_of_the_page(project, query, told, not_told):
+def test_queries_of_the_page(project, query, shown, hidden):
     [page] = seen(f"/agents/monitor?{query}")
     words = Seen(page.text).words
     assert page.status_code == 200
-    assert [said for said in told if said not in words] == []
-    assert [said for said in not_told if said in words] == []
+    assert [text for text in shown if text not in words] == []
+    assert [text for text in hidden if text in words] == []
 
 
 def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatch):
@@ -262,7 +262,7 @@ def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "told"),
+    ("path", "status", "message"),
     [
         ("/agents/monitr", 404, "did you mean &#39;monitor&#39;"),
         ("/agents/monitor.events/x", 404, "There is no agent"),
@@ -273,9 +273,9 @@ def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatc
         ("/agents/monitor?to=99999999999", 400, "to must be the number of a cycle"),
     ],
 )
-def test_rejects_invalid_queries(project, path, status, told):
+def test_rejects_invalid_queries(project, path, status, message):
     [page] = seen(path, cycles=1)
-    assert (page.status_code, told in page.text) == (status, True), page.text
+    assert (page.status_code, message in page.text) == (status, True), page.text
 
 
 def test_older_cycles_are_on_the_next_page(project, monkeypatch):
@@ -296,7 +296,7 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message"),
     [
         ({"verdict": "approve"}, 200, "Sent to monitor: approve; its next cycle takes it into account."),
         (
@@ -326,7 +326,7 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
         ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a text, got 3."),
     ],
 )
-def test_feedback_is_stored_or_rejected(project, fields, status, told):
+def test_feedback_is_stored_or_rejected(project, fields, status, message):
     async def main():
         await ran_cycles(1)
         async with visited() as client:
@@ -338,7 +338,7 @@ def test_feedback_is_stored_or_rejected(project, fields, status, told):
             )
 
     answer, kept, page = asyncio.run(main())
-    assert (answer.status_code, told in "".join(answer.json().values())) == (status, True), answer.text
+    assert (answer.status_code, message in "".join(answer.json().values())) == (status, True), answer.text
     assert [one.verdict for one in kept] == ([fields["verdict"]] if status == 200 else [])
     assert ("<h3>Pending</h3>" in page.text) == (status == 200)
 
@@ -358,10 +358,10 @@ def test_an_open_page_hears_of_feedback_and_cycles(project):
         asked = PageRequest(Project.here(), {"name": "controlled"}, {})
         async with visited() as client, waiting() as cycle:
             marks.append(await SLICE.pages[1].fingerprint(asked))
-            said = {"verdict": "approve", "cycle": "1", "action": "1-1"}
-            await client.post("/agents/controlled/feedback", json=said)
+            fields = {"verdict": "approve", "cycle": "1", "action": "1-1"}
+            await client.post("/agents/controlled/feedback", json=fields)
             marks.append(await SLICE.pages[1].fingerprint(asked))
-            await client.post("/agents/controlled/feedback", json=said | {"action": "1-2"})
+            await client.post("/agents/controlled/feedback", json=fields | {"action": "1-2"})
             await asyncio.wait_for(cycle, 10)
             marks.append(await SLICE.pages[1].fingerprint(asked))
         return marks
@@ -407,27 +407,27 @@ def cycle(status="finished", **derived):
     return CycleRecord(7, NOON, status=status, derived_data=derived)
 
 
-def said(verdict, action=None, number=7):
+def feedback(verdict, action=None, number=7):
     return Feedback("f1", verdict, "", "2026-11-22T12:00:00.000Z", number, action)
 
 
 @pytest.mark.parametrize(
-    ("record", "pending", "status", "told"),
+    ("record", "pending", "status", "message"),
     [
         (cycle(plan=PLAN), [], "planned", ""),
         (cycle(plan=PLAN, execution={"actions": [DONE]}), [], "succeeded", '{"ok": 1}'),
         (cycle(plan=PLAN, execution={"actions": [DONE | {"error": "no"}]}), [], "succeeded", "no"),
         (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waiting for you", ""),
-        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [said("reject")], "rejected", ""),
+        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [feedback("reject")], "rejected", ""),
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
-            [said("modify", "lower")],
+            [feedback("modify", "lower")],
             "modified",
             "",
         ),
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
-            [said("approve", "other"), said("approve", number=6)],
+            [feedback("approve", "other"), feedback("approve", number=6)],
             "waiting for you",
             "",
         ),
@@ -435,10 +435,10 @@ def said(verdict, action=None, number=7):
         (cycle(plan=PLAN, governance={"approved": ["7-1"]}), [], "planned", ""),
     ],
 )
-def test_the_status_of_an_action(record, pending, status, told):
+def test_the_status_of_an_action(record, pending, status, message):
     view = cycle_view(record, pending)
     [action] = view.actions
-    assert (action.status, action.outcome, action.params) == (status, told, '{"level": 1}')
+    assert (action.status, action.outcome, action.params) == (status, message, '{"level": 1}')
     assert bool(view.undecided) == (status == "waiting for you")
 
 

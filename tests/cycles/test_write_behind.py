@@ -263,14 +263,14 @@ def test_an_unstorable_record_is_dropped_and_blocks_nothing(caplog):
 
 @pytest.fixture
 def spool(tmp_path):
-    made = []
+    spools = []
 
     def opened():
-        made.append(Spool(tmp_path / "a.jsonl"))
-        return made[-1]
+        spools.append(Spool(tmp_path / "a.jsonl"))
+        return spools[-1]
 
     yield opened
-    for each in made:
+    for each in spools:
         each.close()
 
 
@@ -427,8 +427,8 @@ def test_a_cycle_that_could_not_be_resumed_ends_as_failed():
 def test_everything_that_names_a_cycle_is_renumbered():
     numbers = Reconciliation(7, {2: 8})
     items = {"a": [{"id": f"v{PROVISIONAL + 2}-1", "cycle": PROVISIONAL + 2, "x": f"{PROVISIONAL + 2}-1"}]}
-    told = {"a": [{"id": "v9-1", "cycle": 9, "x": f"{PROVISIONAL + 2}-1"}]}
-    assert numbers.merge(Memory(items, PROVISIONAL + 2)) == Memory(told, 9)
+    renumbered = {"a": [{"id": "v9-1", "cycle": 9, "x": f"{PROVISIONAL + 2}-1"}]}
+    assert numbers.merge(Memory(items, PROVISIONAL + 2)) == Memory(renumbered, 9)
     ids = {"p2-3": "p8-3", "2-1": "8-1", "p3-1": "p3-1", "20261122T1-2": "20261122T1-2", "x2-1": "x2-1"}
     old = Memory({"a": [{"id": each} for each in ids]}, 2)
     assert numbers.merge(old) == Memory({"a": [{"id": each} for each in ids.values()]}, 8)
@@ -521,14 +521,14 @@ def by_key(*records):
 @pytest.fixture
 def opened(tmp_path):
     """Open spools at one path, and close them after the test."""
-    made = []
+    spools = []
 
     def open_one():
-        made.append(Spool(tmp_path / "stored" / "a.jsonl"))
-        return made[-1]
+        spools.append(Spool(tmp_path / "stored" / "a.jsonl"))
+        return spools[-1]
 
     yield open_one
-    for each in made:
+    for each in spools:
         each.close()
 
 

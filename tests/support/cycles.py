@@ -40,8 +40,8 @@ class ScriptedBus:
 
 def spec_of(**stages):
     """Return the spec of an agent with these stages, each a list of substages: `reason=[{...}]`."""
-    given = {stage: {"substages": substages} for stage, substages in stages.items()}
-    return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": given})
+    parts = {stage: {"substages": substages} for stage, substages in stages.items()}
+    return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": parts})
 
 
 def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, redact=None, **state):
@@ -55,12 +55,12 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
         clock=lambda: NOON,
         redact=redact or (lambda data: data),
     )
-    made = CycleState(
+    data = CycleState(
         {"payload": state.get("payload", {}), "errors": []},
         {**{key: {} for key in DERIVED}, **state.get("derived", {})},
         state.get("memory", {}),
     )
-    return Cycle(spec, 7, NOON, made, runtime, step), model
+    return Cycle(spec, 7, NOON, data, runtime, step), model
 
 
 def substages(spec, stage):
