@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.stores.base import Record, Store
-    from redraft.types import Task
+    from redraft.types import PlainTask
 
 DAYS = 60
 """Days over which the runs are spread."""
@@ -320,8 +320,8 @@ def uses_of(number: int, runs: int, identity: str, lessons: list[str], rng: rand
     ]
 
 
-def task(number: int) -> Task:
+def task(number: int) -> PlainTask:
     """Return one of the tasks."""
-    from redraft.types import Task
+    from redraft.types import PlainTask
 
-    return Task(f"Write report number {number} of the month.", expected_output="Five sentences.")
+    return PlainTask(f"Write report number {number} of the month.", expected_output="Five sentences.")

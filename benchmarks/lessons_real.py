@@ -24,7 +24,7 @@ from redraft.lessons.lesson import Failure, Lesson
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.writer import write_reflection
 from redraft.models.testing import ScriptedModel
-from redraft.types import Task
+from redraft.types import PlainTask
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +62,7 @@ def _trial(row: dict[str, Any]) -> Trial:
     tool = entries[first - 1][1] if first else ""
     transcript = "\n".join(f"{number}. {text}" for number, (text, _) in enumerate(entries, 1))
     name = f"airline-{row['task_id']}-{row['trial']}"
-    task = Task(row["instruction"], task_type="airline")
+    task = PlainTask(row["instruction"], task_type="airline")
     tools = tuple(sorted({call["name"] for one in row["messages"] for call in one.get("tool_calls", ())}))
     last = next((one["content"] for one in reversed(row["messages"]) if one.get("content")), "")
     outcome = Outcome(

@@ -19,7 +19,7 @@ from redraft.notes.store import (
     SqliteReflectionStore,
 )
 from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task
-from redraft.types import Task as Asked
+from redraft.types import PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def long_note() -> TaskReflection:
 
 
 async def fill(notes: NoteStore) -> None:
-    asked = Asked(TASK.description, TASK.expected_output)
+    asked = PlainTask(TASK.description, TASK.expected_output)
     for number in range(REVISIONS):
         await notes.append(asked, long_note(), run_id=f"run {number}", based_on=number or None)
 

@@ -37,9 +37,9 @@ from redraft.text.replies import json_of
 from redraft.types import (
     REASONS,
     ConvergenceReason,
+    PlainTask,
     QualityCriterion,
     ReflectionResult,
-    Task,
     render_score,
     render_usage,
 )
@@ -98,7 +98,7 @@ class DemoTask:
 
     name: str
     title: str
-    task: Task
+    task: PlainTask
     criteria: tuple[QualityCriterion, ...]
 
 
@@ -185,7 +185,7 @@ def calls(*expected: tuple[str, Any]) -> QualityCriterion:
 ORDER = DemoTask(
     "order",
     "An order as JSON",
-    Task(
+    PlainTask(
         "Extract the order from this message as one JSON object with the keys customer (text), items (a list "
         "of objects with name and quantity), total_cents (integer) and paid (true or false). Reply with JSON "
         'only.\n\n"Hi, Dana Okafor here. Please send three desk lamps and a cable tray. That was 84.50 '
@@ -235,7 +235,7 @@ ORDER = DemoTask(
 LAMP = DemoTask(
     "lamp",
     "A lamp in 20 to 40 words",
-    Task(
+    PlainTask(
         "Describe a solar lamp for campers in 20 to 40 words. Mention its battery, its weight and the rain."
     ),
     (word_count(20, 40), mentions("battery", "weigh", "rain")),
@@ -244,7 +244,7 @@ LAMP = DemoTask(
 UNIQUE = DemoTask(
     "unique",
     "A function `unique`",
-    Task(
+    PlainTask(
         "Write a Python function `unique(items)` that drops repeated items of a list. Reply with nothing but "
         "the function: no docstring, no comments, no examples."
     ),
@@ -260,7 +260,7 @@ UNIQUE = DemoTask(
 TEA = DemoTask(
     "tea",
     "Tea in three bullets",
-    Task(
+    PlainTask(
         "How is tea made? Exactly three bullets of at most 6 words, each on a line that begins with '- '. "
         "Nothing else."
     ),

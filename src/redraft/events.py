@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from redraft.types import ReflectionResult, ReflectionVersion, Task
+from redraft.types import PlainTask, ReflectionResult, ReflectionVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class RunStarted:
     """A run started."""
 
     run_id: str
-    task: Task
+    task: PlainTask
     schema_version: int = 1
 
 

@@ -11,9 +11,9 @@ from redraft.types import (
     NOTHING_USED,
     Advice,
     Output,
+    PlainTask,
     ReflectionEvaluation,
     ReflectionVersion,
-    Task,
     TokenUsage,
 )
 
@@ -61,7 +61,7 @@ class AgentPattern(Protocol):
 
     __slots__ = ()  # so that a pattern with slots has no `__dict__`
 
-    async def execute(self, agent: Any, query: str | Task, /) -> ReflectionResult:
+    async def execute(self, agent: Any, query: str | PlainTask, /) -> ReflectionResult:
         """Have an agent answer a query."""
         ...
 
@@ -79,7 +79,7 @@ class AgentLike(Protocol):
     @property
     def pattern(self) -> AgentPattern: ...
 
-    async def run(self, query: str | Task, *, pattern: Any = None) -> ReflectionResult: ...
+    async def run(self, query: str | PlainTask, *, pattern: Any = None) -> ReflectionResult: ...
 
 
 class ChatModel(Protocol):
@@ -100,7 +100,7 @@ class Embedder(Protocol):
 class Advisor(Protocol):
     """Give advice before a run, and learn from its result."""
 
-    async def recall(self, task: Task, /) -> list[Advice]: ...
+    async def recall(self, task: PlainTask, /) -> list[Advice]: ...
 
     async def observe(self, result: ReflectionResult, /) -> None: ...
 
@@ -116,7 +116,7 @@ class LearningAdvisor(Advisor, Protocol):
 class FailureObserver(Advisor, Protocol):
     """An advisor that also learns from runs that raised before they had a result."""
 
-    async def observe_failure(self, task: Task, run_id: str, error: Exception, /) -> None: ...
+    async def observe_failure(self, task: PlainTask, run_id: str, error: Exception, /) -> None: ...
 
 
 class Step(Protocol):
@@ -226,7 +226,7 @@ class RunContext:
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
     """
 
-    task: Task
+    task: PlainTask
     run_id: str
     iteration: int = 1
     versions: tuple[ReflectionVersion, ...] = ()

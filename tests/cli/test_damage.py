@@ -25,7 +25,7 @@ from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import project_notes
 from redraft.notes.task import TaskIdentity
 from redraft.stores.location import project_store
-from redraft.types import Task
+from redraft.types import PlainTask
 from support.commands import document, put, redraft
 from support.dashboards import pages
 from support.kept_agents import ran_cycles, visited
@@ -154,7 +154,7 @@ def test_a_damaged_loop_of_a_workflow_is_shown(project):
     assert pages(project_store()).get("/workflows/one").status_code == 200
 
 
-TASKS = [Task(f"Write report {number}.") for number in range(3)]
+TASKS = [PlainTask(f"Write report {number}.") for number in range(3)]
 
 
 def test_tasks_with_a_damaged_note_are_listed(project):

@@ -12,7 +12,7 @@ from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.judge import JudgeOptions, judge, read_prose
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
-from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, Task, TokenUsage
+from redraft.types import Issue, PlainTask, QualityCriterion, ReflectionEvaluation, TokenUsage
 from support.evaluation import RUN, after, evaluate
 
 CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly.", weight=3))
@@ -360,7 +360,7 @@ def test_include_history(wanted, prompt):
 
 
 def test_constant_prefix_first_and_output_last():
-    task = Task("Say why.", expected_output="One sentence.", context="For children.")
+    task = PlainTask("Say why.", expected_output="One sentence.", context="For children.")
     first = asked_with(None, "One.", replace(RUN, task=task))
     second = asked_with(None, "Two.", replace(RUN, task=task))
     assert first[0] == second[0]

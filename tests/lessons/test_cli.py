@@ -19,7 +19,7 @@ from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
 from redraft.stores.location import project_store
-from redraft.types import Task
+from redraft.types import PlainTask
 from support.commands import document, redraft
 from support.learning_agents import SYSTEMIC, TASK, learning, writer
 from support.lessons import (
@@ -507,7 +507,7 @@ def owing(project, monkeypatch):
         for agent, status, number in (("porter", "failed", 1), ("clerk", "partial", 2)):
             due = DueReflections(store, agent, lambda: datetime.now(UTC))
             error = f"E4031 password={'Sommer' + '4711x'}"
-            outcome = Outcome(Task(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
+            outcome = Outcome(PlainTask(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
             await due.add(outcome)
         await store.aclose()
 

@@ -23,7 +23,7 @@ from redraft import (
 from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
-from redraft.types import Task
+from redraft.types import PlainTask
 from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
 from support.redact_corpus import Maker, person
@@ -286,7 +286,7 @@ def test_forbidden_content_is_refused_and_the_field_is_named(tmp_path, content, 
 
 def test_secrets_are_withheld_from_files_and_due_reflections(tmp_path):
     secret = "AK" + "IA" + "QWERTYUIOPASDFGH"
-    task = Task(f"Log in with {secret}.", task_type="login")
+    task = PlainTask(f"Log in with {secret}.", task_type="login")
 
     @in_lessons(tmp_path)
     async def _(lessons):
@@ -301,7 +301,7 @@ def test_secrets_are_withheld_from_files_and_due_reflections(tmp_path):
 
 def test_personal_data_is_withheld_from_file_names_and_the_index(tmp_path):
     told, personal = person(Maker())
-    task = Task(f"Dear Ms Lopez, {told}", task_type="letter")
+    task = PlainTask(f"Dear Ms Lopez, {told}", task_type="letter")
 
     @in_lessons(tmp_path)
     async def _(lessons):
@@ -525,11 +525,11 @@ def test_lessons_are_approved_retired_superseded_merged_and_rated(tmp_path):
             await lessons.supersede(first.id, "agent/nothing")
         superseded = await lessons.supersede(second.id, by=first.id)
         assert (superseded.status, superseded.superseded_by) == ("superseded", first.id)
-        third = await lessons.record(DECISION, Task("Choose.", tools=("sqlite",)), confidence=0.5)
+        third = await lessons.record(DECISION, PlainTask("Choose.", tools=("sqlite",)), confidence=0.5)
         merged = await lessons.merge([third.id, first.id])
         assert (merged.id, merged.confidence, merged.tools) == (first.id, 0.85, ("http_get", "sqlite"))
         assert (await lessons.get(third.id)).superseded_by == first.id
-        fourth = await lessons.record(DECISION, Task("Choose again."), confidence=0.1)
+        fourth = await lessons.record(DECISION, PlainTask("Choose again."), confidence=0.1)
         with pytest.raises(
             ConfigError, match=f"keep must be one of the lessons that are merged, got '{third.id}'"
         ):
@@ -653,10 +653,12 @@ def test_hostile_names_become_safe_and_distinct_files(tmp_path):
         filed = []
         for name in HOSTILE:
             async with learning(place, agent=name) as lessons:
-                kept = await lessons.record(FAILURE, Task(name, task_type=name, tools=(name,)), error=name)
+                kept = await lessons.record(
+                    FAILURE, PlainTask(name, task_type=name, tools=(name,)), error=name
+                )
                 assert (await lessons.get(kept.id)).content == FAILURE
                 assert [one.id for one in await lessons.find()] == [kept.id]
-                told = await lessons.recall(Task(name, task_type=name))
+                told = await lessons.recall(PlainTask(name, task_type=name))
                 assert [one.source for one in told] in ([kept.id], [])  # what can't be seen is not searched
                 filed.append(kept.id)
         files = list(tmp_path.rglob("*.md"))

@@ -13,8 +13,7 @@ from redraft import (
     reflect_sync,
 )
 from redraft.lessons.outcome import outcome_of, score_of
-from redraft.types import ConvergenceReason, Conversation
-from redraft.types import Task as PlainTask
+from redraft.types import ConvergenceReason, Conversation, PlainTask
 
 
 @pytest.mark.parametrize(

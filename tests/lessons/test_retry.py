@@ -9,7 +9,7 @@ from redraft.lessons.retry import retried_with_lessons, retry_with_lessons
 from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.testing import ScriptedModel
-from redraft.types import QualityCriterion, ReflectionEvaluation, Task
+from redraft.types import PlainTask, QualityCriterion, ReflectionEvaluation
 from support.learning_agents import REPLY, learning
 from support.lessons import FAILURE, lesson
 
@@ -63,7 +63,7 @@ def test_each_attempt_gets_the_earlier_errors_and_lessons(fails):
             assert (f"Attempt {earlier} failed. ValueError: no {earlier}" in feedback) is is_told
             assert (f"What should I do differently? Take way {earlier}." in feedback) is is_told
     assert [one.error for one in lessons.outcomes] == [f"ValueError: no {n}" for n in range(1, fails + 1)]
-    assert all(one.status == "failed" and one.task == Task("It") for one in lessons.outcomes)
+    assert all(one.status == "failed" and one.task == PlainTask("It") for one in lessons.outcomes)
     last = f"attempt {fails + 1} did better with it than attempt"
     assert lessons.approved == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
@@ -239,7 +239,7 @@ def named(kind):
 
 
 @pytest.mark.parametrize("kind", ["feedback", "lessons"])
-@pytest.mark.parametrize("task", ["It", Task("It", "text", "writing", ("get",), "Background.")])
+@pytest.mark.parametrize("task", ["It", PlainTask("It", "text", "writing", ("get",), "Background.")])
 def test_parameters_are_filled_by_name(kind, task):
     fn, calls = named(kind)
     run_sync(retry_with_lessons(fn, task, lessons=Learning(), max_retries=1, on_escalate=lambda _: None))
@@ -254,7 +254,7 @@ def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
     assert calls[0][0] == "It"
     assert "Take way 1." in calls[1][0]
     assert calls[1][0].endswith("\n\nIt")
-    task = Task("It", "text", "writing", ("get",), "Background.")
+    task = PlainTask("It", "text", "writing", ("get",), "Background.")
     fn, calls = named("attempt")
     lessons = Learning()
     run_sync(retry_with_lessons(fn, task, lessons=lessons, max_retries=1, on_escalate=lambda _: None))
@@ -297,7 +297,7 @@ def test_a_decorated_function_takes_only_the_task():
 
     assert (count.__name__, count.__doc__) == ("count", "Count.")
     assert run_sync(count("It")) == 3
-    assert run_sync(count(Task("It"))) == 3  # a chain of its own each time
+    assert run_sync(count(PlainTask("It"))) == 3  # a chain of its own each time
     assert len(lessons.outcomes) == 4
     with pytest.raises(ConfigError, match="max_retries"):
         retried_with_lessons(lessons=lessons, max_retries=-1)
@@ -323,7 +323,7 @@ def test_the_result_of_an_agent_decides_whether_it_succeeded():
     assert lessons.approved == [("a/1", "attempt 2 did better with it than attempt 1")]
 
 
-@pytest.mark.parametrize("task", ["Say yes.", Task("Say yes.")], ids=["text", "task"])
+@pytest.mark.parametrize("task", ["Say yes.", PlainTask("Say yes.")], ids=["text", "task"])
 @pytest.mark.parametrize("auto", [True, False], ids=["on its own", "when asked"])
 def test_a_run_that_raised_is_reflected_on_once(tmp_path, task, auto):
     asked = []

@@ -18,10 +18,10 @@ from redraft.lessons.writer import (
 )
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
-from redraft.types import Task, TokenUsage
+from redraft.types import PlainTask, TokenUsage
 
 OUTCOME = Outcome(
-    Task("Fetch the price list of the shop.", "A CSV file.", "web scraping", ("http_get",)),
+    PlainTask("Fetch the price list of the shop.", "A CSV file.", "web scraping", ("http_get",)),
     "failed",
     output="",
     error="HTTPError: E4031",

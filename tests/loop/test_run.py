@@ -32,7 +32,7 @@ from redraft import (
 )
 from redraft._sync import run_sync
 from redraft.errors import ReflectionDueError
-from redraft.types import Task
+from redraft.types import PlainTask
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
 
@@ -604,7 +604,7 @@ def test_a_due_reflection_ends_a_run_before_any_call():
 
 
 def test_a_result_has_its_task():
-    task = Task("W.", task_type="writing")
+    task = PlainTask("W.", task_type="writing")
     result = reflect_sync(task, generate=lambda p: "x", evaluate=lambda o: True)
     assert result.task == task
 

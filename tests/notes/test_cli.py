@@ -5,13 +5,13 @@ import pytest
 from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.notes.task import TaskIdentity
-from redraft.types import Task
+from redraft.types import PlainTask
 from support.commands import document, redraft
 
-REPORT = Task("Write a report on {topic}.", "Three sections.")
+REPORT = PlainTask("Write a report on {topic}.", "Three sections.")
 ESCAPES = "\x1b]0;gotcha\x07"
 KEY = "sk-" + "a1B2c3D4" * 5
-PAGE = Task(f"Sum up the page{ESCAPES} with {KEY}.")
+PAGE = PlainTask(f"Sum up the page{ESCAPES} with {KEY}.")
 ID = TaskIdentity.of(REPORT)
 
 

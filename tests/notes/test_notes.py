@@ -7,7 +7,7 @@ from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
 from redraft.notes.notes import TaskNotes, find_revision, find_task, find_version, read_notes
 from redraft.notes.store import InMemoryReflectionStore
 from redraft.notes.task import TaskIdentity
-from redraft.types import Task
+from redraft.types import PlainTask
 
 NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))
 
@@ -75,7 +75,7 @@ def test_effect_needs_two_scores_on_each_side():
 
 
 def test_read_notes_limits_runs_and_revisions_but_includes_the_essential_ones():
-    task = Task("Say it.")
+    task = PlainTask("Say it.")
     identity = TaskIdentity.of(task)
 
     async def main():

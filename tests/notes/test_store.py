@@ -17,9 +17,9 @@ from redraft.notes.store import (
 )
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import Trial, arm_of
-from redraft.types import Task
+from redraft.types import PlainTask
 
-TASK = Task("Write about {topic}.", "A report.")
+TASK = PlainTask("Write about {topic}.", "A report.")
 IDENTITY = TaskIdentity.of(TASK)
 TOKENS = 100
 START = datetime(2026, 11, 22, tzinfo=UTC)

@@ -21,10 +21,10 @@ from redraft.notes.strategy import (
 )
 from redraft.notes.task import ReflectionInput
 from redraft.protocols import ChatReply
-from redraft.types import Issue, ReflectionEvaluation, Task
+from redraft.types import Issue, PlainTask, ReflectionEvaluation
 from support.redact_corpus import Maker, person
 
-TASK = Task("Research {topic} and say when", "A report")
+TASK = PlainTask("Research {topic} and say when", "A report")
 
 
 def given(task=TASK, max_tokens=600, prior=None):
@@ -53,31 +53,31 @@ def test_blank_or_unchanged_texts_fall_back_to_the_task(blank):
 @pytest.mark.parametrize(
     ("task", "prior", "refined", "message"),
     [
-        (Task("About {a} and {b}"), None, ("About {a}", ""), r"refined description lost \{b\}"),
-        (Task("About {a} and {b}"), None, ("About a, b", ""), r"lost \{a\}, \{b\}"),
-        (Task("About {a}"), None, ("About {{a}}", ""), r"lost \{a\}"),
-        (Task("About {{a}}"), None, ("About", ""), None),
-        (Task("About {a}", "With {b}"), None, ("{a}", "Without"), None),
-        (Task(words(30)), None, (words(10), ""), None),
+        (PlainTask("About {a} and {b}"), None, ("About {a}", ""), r"refined description lost \{b\}"),
+        (PlainTask("About {a} and {b}"), None, ("About a, b", ""), r"lost \{a\}, \{b\}"),
+        (PlainTask("About {a}"), None, ("About {{a}}", ""), r"lost \{a\}"),
+        (PlainTask("About {{a}}"), None, ("About", ""), None),
+        (PlainTask("About {a}", "With {b}"), None, ("{a}", "Without"), None),
+        (PlainTask(words(30)), None, (words(10), ""), None),
         (
-            Task(words(30)),
+            PlainTask(words(30)),
             None,
             (words(9), ""),
             "refined description lost most of its content: it has 9 words",
         ),
-        (Task(words(29)), None, (words(1), ""), None),
+        (PlainTask(words(29)), None, (words(1), ""), None),
         (
-            Task("d", words(60)),
+            PlainTask("d", words(60)),
             None,
             ("d", words(19)),
             "refined expected output lost most .* the task's own has 60",
         ),
-        (Task("d", "e"), (words(90), "e"), (words(29), ""), "the one in force has 90"),
-        (Task("d", "e"), (words(90), "e"), (words(30), ""), None),
-        (Task("d", "e"), ("d", words(90)), ("d", words(29)), "the one in force has 90"),
-        (Task("d", "e"), (words(90), words(90)), ("", ""), None),
-        (Task("調" * 60), None, ("調" * 19, ""), "has 19 words"),
-        (Task("調" * 60), None, ("調" * 21, ""), None),
+        (PlainTask("d", "e"), (words(90), "e"), (words(29), ""), "the one in force has 90"),
+        (PlainTask("d", "e"), (words(90), "e"), (words(30), ""), None),
+        (PlainTask("d", "e"), ("d", words(90)), ("d", words(29)), "the one in force has 90"),
+        (PlainTask("d", "e"), (words(90), words(90)), ("", ""), None),
+        (PlainTask("調" * 60), None, ("調" * 19, ""), "has 19 words"),
+        (PlainTask("調" * 60), None, ("調" * 21, ""), None),
     ],
     ids=range(15),
 )
@@ -91,7 +91,7 @@ def test_a_refined_text_that_lost_content_is_rejected(task, prior, refined, mess
 
 
 def test_lists_survive_a_rejected_refined_text():
-    subject = given(Task("About {a}", "A report"))
+    subject = given(PlainTask("About {a}", "A report"))
     note = bounded(TaskReflection("About it", "Two pages", ("Too long",), ("Be brief",)), subject)
     assert note.refined_description == "About {a}"
     assert (note.refined_expected_output, note.observations, note.suggestions) == (
@@ -129,8 +129,8 @@ LINES = "\n".join(f"- {words(10)}" for _ in range(60))
         (TASK, (f"{LINES}\nResearch {{topic}}", "Short"), (TASK.description, "Short")),
         (TASK, ("Research {topic}", LINES), ("Research {topic}", "cut")),
         (TASK, ("Research {topic}", words(1000)), ("Research {topic}", "A report")),
-        (Task(words(900)), (LINES, "Short"), (words(900), "Short")),
-        (Task("d", "e"), (LINES, f"{LINES}\n- more"), ("cut", "cut")),
+        (PlainTask(words(900)), (LINES, "Short"), (words(900), "Short")),
+        (PlainTask("d", "e"), (LINES, f"{LINES}\n- more"), ("cut", "cut")),
     ],
     ids=range(7),
 )
@@ -182,7 +182,7 @@ def test_a_huge_note_is_bounded(text):
     assert all(one.isprintable() for one in cut.observations)
 
 
-TRENDS = Task(
+TRENDS = PlainTask(
     "Research AI trends in 2025 and write a summary report",
     "A structured report with sections: Introduction, Key Trends, Conclusion",
 )
@@ -245,7 +245,7 @@ def test_the_model_is_asked_once_to_shorten_a_long_note_which_is_then_cut(second
 
 
 def test_a_shorter_note_without_a_placeholder_is_not_used():
-    given = ReflectionInput(Task("About {topic}"), "out", max_tokens=100)
+    given = ReflectionInput(PlainTask("About {topic}"), "out", max_tokens=100)
     many = [f"observation {n} of many that are all alike" for n in range(100)]
     reflection = reflected(ScriptedModel([reply("On {topic}", "", many), reply("On it", "", ["one"])]), given)
     assert reflection.refined_description == "On {topic}"
@@ -608,7 +608,7 @@ def test_placeholders_that_look_like_secrets_are_unchanged():
 
 
 def test_secrets_in_the_tasks_own_text_are_withheld():
-    kept = storable(TaskReflection("", ""), ReflectionInput(Task(LOGIN), "out"))
+    kept = storable(TaskReflection("", ""), ReflectionInput(PlainTask(LOGIN), "out"))
     assert kept.refined_description == "Connect as admin with password: [withheld: password]"
 
 
@@ -616,19 +616,19 @@ def test_secrets_are_withheld_before_a_note_is_cut():
     key = "\n".join(
         ["-----BEGIN " + "PRIVATE KEY-----", *["MIIEvQIBADANBgkq" * 4] * 40, "-----END " + "PRIVATE KEY-----"]
     )
-    subject = ReflectionInput(Task("d"), "out", max_tokens=100)
+    subject = ReflectionInput(PlainTask("d"), "out", max_tokens=100)
     kept = storable(TaskReflection(f"Use this key:\n{key}\nand no other.", "e"), subject)
     assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
 
 
 def test_a_valid_reflection_of_a_custom_strategy_is_unchanged():
-    task = Task("Research {topic}", "A report")
+    task = PlainTask("Research {topic}", "A report")
     answer = TaskReflection.of_first_run("Research {topic} well", "A report", ["Custom analysis applied"], [])
     assert storable(answer, ReflectionInput(task, "out")) == answer
 
 
 def test_a_reflection_that_lost_a_placeholder_is_rejected():
-    subject = ReflectionInput(Task("About {topic}"), "out")
+    subject = ReflectionInput(PlainTask("About {topic}"), "out")
     with pytest.raises(OutputError, match="lost"):
         storable(TaskReflection("About it", ""), subject)
 
@@ -636,7 +636,7 @@ def test_a_reflection_that_lost_a_placeholder_is_rejected():
 @pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])
 def test_a_strategy_must_return_a_reflection(answer):
     with pytest.raises(OutputError, match="must return a TaskReflection, got"):
-        storable(answer, ReflectionInput(Task("d"), "out"))
+        storable(answer, ReflectionInput(PlainTask("d"), "out"))
 
 
 def test_text_that_cannot_be_redacted_is_rejected_without_quoting_it(monkeypatch):
@@ -646,7 +646,7 @@ def test_text_that_cannot_be_redacted_is_rejected_without_quoting_it(monkeypatch
     assert "value" not in str(caught.value)
 
 
-REPORT = Task(
+REPORT = PlainTask(
     "Research AI trends and write a summary report", "A structured markdown report with three sections"
 )
 
@@ -742,13 +742,13 @@ def test_the_prompt_includes_the_evaluation():
     ("task", "most", "parts", "absent"),
     [
         (
-            Task("About {topic} in {year}, not {{this}}"),
+            PlainTask("About {topic} in {year}, not {{this}}"),
             80,
             ["at most 80 tokens altogether", "are: {topic}, {year}\n"],
             "{this},",
         ),
-        (Task("Plain"), 1234, ["at most 1,234 tokens", "(none was given)"], "placeholders"),
-        (Task("word " * 200), 60, ["leave both refined sections blank"], "placeholders"),
+        (PlainTask("Plain"), 1234, ["at most 1,234 tokens", "(none was given)"], "placeholders"),
+        (PlainTask("word " * 200), 60, ["leave both refined sections blank"], "placeholders"),
     ],
 )
 def test_the_prompt_states_the_limits(task, most, parts, absent):
@@ -788,7 +788,7 @@ def test_the_prompt_fences_hostile_text(output):
 
 
 def test_the_shorten_prompt_names_the_limit_and_the_size():
-    subject = ReflectionInput(Task("About {topic}"), "out", max_tokens=100)
+    subject = ReflectionInput(PlainTask("About {topic}"), "out", max_tokens=100)
     prompt = shorten_prompt(subject, TaskReflection("About {topic}, at length", "e", ("one",)), 1234)
     for part in (
         "about 1,234 tokens",

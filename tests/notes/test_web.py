@@ -7,7 +7,7 @@ from redraft.notes.note import NoteUse
 from redraft.notes.store import NoteStore
 from redraft.notes.web import PAGE_SIZE, samples_of
 from redraft.stores.memory import MemoryStore
-from redraft.types import Task
+from redraft.types import PlainTask
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from support.noted_task import IDENTITY, noted_task, reflection
 
@@ -21,7 +21,7 @@ def read(store, path="/tasks"):
 def test_the_list_shows_each_task_with_its_scores_before_notes_and_now():
     store = MemoryStore()
     identity = noted_task(store)
-    noted_task(store, versions=1, task=Task("Translate it."), name="")
+    noted_task(store, versions=1, task=PlainTask("Translate it."), name="")
     words = Seen(read(store).text).words
     assert "board summary" in words
     assert "✓ v3 3 16 0.34" in words
@@ -45,7 +45,7 @@ def test_an_empty_list_says_how_to_get_notes():
 def test_the_list_is_paged():
     store = MemoryStore()
     for number in range(PAGE_SIZE + 3):
-        noted_task(store, versions=1, runs=0, task=Task(f"Task {number}."), name="")
+        noted_task(store, versions=1, runs=0, task=PlainTask(f"Task {number}."), name="")
     client, seen, path = pages(store), [], "/tasks"
     while path:
         page = client.get(f"{path}".replace("/tasks", "/tasks.json")).json()
@@ -137,7 +137,7 @@ def test_versions_with_nothing_in_common_are_shown_side_by_side(store):
     async def written():
         notes = NoteStore(store)
         other = "Nothing of this resembles what stood there: " + " ".join(f"word{n}" for n in range(400))
-        await notes.append(Task("Summarise {report} for the board."), reflection(4, other), based_on=3)
+        await notes.append(PlainTask("Summarise {report} for the board."), reflection(4, other), based_on=3)
 
     asyncio.run(written())
     assert 'class="sides"' in pages(store).get(f"/tasks/{IDENTITY}?a=3&b=4").text
@@ -191,7 +191,7 @@ def test_a_custom_identity_may_contain_slashes():
 def test_hostile_text_is_escaped(text):
     store = MemoryStore()
     identity = noted_task(
-        store, task=Task(f"x {text}", expected_output=text), name=text, text=f"{text} {text}"
+        store, task=PlainTask(f"x {text}", expected_output=text), name=text, text=f"{text} {text}"
     )
     asyncio.run(NoteStore(store).switch(identity, off=True, why=text))
     for path in ("/tasks", f"/tasks/{identity}"):
@@ -209,7 +209,7 @@ def test_secrets_in_notes_are_withheld(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
     store = MemoryStore()
-    identity = noted_task(store, task=Task(f"Say {secret}."), name=secret, text=f"{secret} is it")
+    identity = noted_task(store, task=PlainTask(f"Say {secret}."), name=secret, text=f"{secret} is it")
     client = pages(store)
     for path in ("/tasks", "/tasks.json", f"/tasks/{identity}", f"/tasks/{identity}.json"):
         answer = client.get(path)

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 from redraft.protocols import RunContext
-from redraft.types import QualityCriterion, ReflectionEvaluation, ReflectionVersion, Task
+from redraft.types import PlainTask, QualityCriterion, ReflectionEvaluation, ReflectionVersion
 
-RUN = RunContext(Task("Say why the sky is blue."), "run")
+RUN = RunContext(PlainTask("Say why the sky is blue."), "run")
 
 
 def evaluate(evaluator, output, run=RUN):

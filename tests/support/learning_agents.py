@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from redraft import MemoryStore, ReflectionPattern, ScriptedModel, reflect
 from redraft.lessons.lessons import Lessons
 from redraft.models.embed import ScriptedEmbedder
-from redraft.types import Task
+from redraft.types import PlainTask
 
 START = datetime(2026, 3, 1, 10, 15, tzinfo=UTC)
-TASK = Task("Fetch the price list of the shop.", task_type="web scraping", tools=("http_get",))
-OTHER = Task("Fetch the stock of the shop.", task_type="web scraping")
+TASK = PlainTask("Fetch the price list of the shop.", task_type="web scraping", tools=("http_get",))
+OTHER = PlainTask("Fetch the stock of the shop.", task_type="web scraping")
 REPLY = {
     "what_happened": "The price list was to be fetched; nothing came back.",
     "what_went_wrong": "http_get gave E4031 on page 3.",

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import NoteStore
 from redraft.notes.task import TaskIdentity
-from redraft.types import Task
+from redraft.types import PlainTask
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
-TASK = Task("Summarise {report} for the board.", expected_output="Five sentences.")
+TASK = PlainTask("Summarise {report} for the board.", expected_output="Five sentences.")
 IDENTITY = TaskIdentity.of(TASK)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from redraft.evaluate.ask import Answer
     from redraft.protocols import ChatModel, ChatReply, Evaluator, RunContext
-    from redraft.types import Output, ReflectionVersion, Task
+    from redraft.types import Output, PlainTask, ReflectionVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _case(options: JudgeOptions, output: Output, run: RunContext) -> str:
     return "\n\n".join(parts)
 
 
-def task_text(task: Task) -> str:
+def task_text(task: PlainTask) -> str:
     """Return what was asked, with its context and the expected output."""
     parts = [task.description]
     if task.context:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redraft.lessons.impact import Impact
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.writer import LessonReflection
-    from redraft.types import Task
+    from redraft.types import PlainTask
 
 QUARANTINED = "lesson_quarantined"
 """The kind of the records."""
@@ -68,12 +68,12 @@ class Guidance:
         """Return the playbooks for a type of task."""
         return self._playbooks.for_task(task_type)
 
-    async def quarantined(self, task: Task) -> list[str]:
+    async def quarantined(self, task: PlainTask) -> list[str]:
         """Return the ids of the quarantined lessons that this very task taught, newest first."""
         found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
         return [from_record(Quarantined, one.data).lesson for one in intact(found)]
 
-    async def add(self, lesson: Lesson, task: Task, reflection: LessonReflection) -> None:
+    async def add(self, lesson: Lesson, task: PlainTask, reflection: LessonReflection) -> None:
         """Add the rule and the playbook of a new lesson; those of a quarantined one wait."""
         quarantined = Quarantined(lesson.id, reflection.principle, reflection.replay)
         if lesson.status == "active":
@@ -155,7 +155,7 @@ class Guidance:
         counters = await self._impact.all_counters()
         return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
 
-    def _prefix(self, task: Task) -> str:
+    def _prefix(self, task: PlainTask) -> str:
         # Hashed, because a task may contain secrets.
         words = " ".join(task.description.split())
         return f"{self._folder}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"

@@ -39,7 +39,7 @@ from redraft.stores.base import Store
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
 from redraft.text.characters import without_middle
-from redraft.types import Advice, ReflectionResult, Task
+from redraft.types import Advice, PlainTask, ReflectionResult
 
 if TYPE_CHECKING:
     from datetime import date
@@ -124,7 +124,7 @@ class Lessons:
 
     # --- before a run --------------------------------------------------------------------------------------
 
-    async def recall(self, task: str | Task, k: int = RECALLED) -> list[Advice]:
+    async def recall(self, task: str | PlainTask, k: int = RECALLED) -> list[Advice]:
         """Return advice on a task: the `k` most relevant lessons, the rules, and up to 3 playbooks.
 
         Each piece is quoted as data, with its id as `source` and the reason why it was chosen. Together they
@@ -145,7 +145,7 @@ class Lessons:
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
         )
 
-    async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[FoundLesson]:
+    async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> list[FoundLesson]:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
         task = _as_task(task)
         agent = None if self.semantic else self.agent
@@ -177,7 +177,7 @@ class Lessons:
         await self._guidance.expire()
         self._backlog.begin()  # people may have added files
 
-    async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
+    async def observe_failure(self, task: PlainTask, run_id: str, error: Exception) -> None:
         """Learn from a run that raised an error before there was any output.
 
         After a `ModelError`, the reflection waits until before the next run. A `ConfigError` teaches nothing.
@@ -231,7 +231,7 @@ class Lessons:
     async def record(
         self,
         content: Content,
-        task: str | Task,
+        task: str | PlainTask,
         *,
         error: str = "",
         run_id: str = "",
@@ -400,7 +400,7 @@ class Lessons:
             await self._due.release(outcome)
             raise
 
-    async def _quarantined_of(self, task: Task, k: int) -> list[FoundLesson]:
+    async def _quarantined_of(self, task: PlainTask, k: int) -> list[FoundLesson]:
         """Return the quarantined lessons that this very task taught, for an attempt at it again."""
         found: list[FoundLesson] = []
         for lesson_id in await self._guidance.quarantined(task):
@@ -561,8 +561,8 @@ class Lessons:
             model_of(self.model, load_settings())
 
 
-def _as_task(task: str | Task) -> Task:
-    return Task(task) if isinstance(task, str) else task.plain()
+def _as_task(task: str | PlainTask) -> PlainTask:
+    return PlainTask(task) if isinstance(task, str) else task.plain()
 
 
 def _reflection_of(content: Content) -> LessonReflection:

@@ -26,7 +26,7 @@ from redraft.lessons.vectors import shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.location import project_store
-from redraft.types import Task
+from redraft.types import PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -261,7 +261,7 @@ class LessonLibrary:
     async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:
         """Store a lesson that a person wrote; return it or its near-duplicate, and whether it is new."""
         before = {entry.id for entry in LessonFolder(self.path, lesson.agent).entries()}
-        task = Task(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
+        task = PlainTask(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
         lessons = Lessons(self.path, agent=lesson.agent, store=self._store or False, auto=False)
         try:
             filed = await lessons.record(

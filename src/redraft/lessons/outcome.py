@@ -10,7 +10,7 @@ from redraft._texts import as_text
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
-from redraft.types import ConvergenceReason, Task, render_score
+from redraft.types import ConvergenceReason, PlainTask, render_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Outcome:
     task is not a `Task`, or the status is unknown. Reflexion Protocol, section 2.
     """
 
-    task: Task
+    task: PlainTask
     status: Ended
     output: str = ""
     error: str = ""
@@ -49,7 +49,7 @@ class Outcome:
     trusted: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
+        if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
             raise ConfigError(f"The task of an Outcome must be a Task, got {self.task!r}.")
         check_choice("status", self.status, get_args(Ended))
 
@@ -92,7 +92,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
     )
 
 
-def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
+def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
     """Return the outcome of a run that raised an error before it had any output.
 
     Returns None for errors that no lesson can prevent: a wrong configuration, and a due reflection.

@@ -17,7 +17,7 @@ from redraft.lessons.outcome import Outcome, outcome_of, score_of
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
-from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, Task
+from redraft.types import Issue, PlainTask, ReflectionEvaluation, ReflectionResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Reflects(Protocol):
 
 async def retry_with_lessons(
     fn: Callable[..., Awaitable[T] | T],
-    task: str | Task,
+    task: str | PlainTask,
     *,
     lessons: Reflects,
     max_retries: int = MAX_RETRIES,
@@ -66,7 +66,7 @@ async def retry_with_lessons(
     if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
         raise ConfigError(f"lessons must be Lessons, or have reflect_on and approve; got {lessons!r}.")
     call = _Call.of(fn, task)
-    chain = _Chain(task if isinstance(task, Task) else Task(task), lessons)
+    chain = _Chain(task if isinstance(task, PlainTask) else PlainTask(task), lessons)
     for number in range(1, max_retries + 2):
         attempt = await _attempt(call, chain, number, succeeded)
         await chain.approve_what_helped(attempt)
@@ -85,12 +85,12 @@ def retried_with_lessons(
     max_retries: int = MAX_RETRIES,
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[[str | Task], Awaitable[Any]]]:
+) -> Callable[[Callable[..., Any]], Callable[[str | PlainTask], Awaitable[Any]]]:
     """Decorate a function of a task so that it is retried with lessons (see `retry_with_lessons`)."""
     check_count("max_retries", max_retries, 0)
 
-    def decorate(fn: Callable[..., Any]) -> Callable[[str | Task], Awaitable[Any]]:
-        async def retried(task: str | Task) -> Any:
+    def decorate(fn: Callable[..., Any]) -> Callable[[str | PlainTask], Awaitable[Any]]:
+        async def retried(task: str | PlainTask) -> Any:
             return await retry_with_lessons(
                 fn,
                 task,
@@ -139,7 +139,7 @@ class _Attempt:
         noise = max(self.verdict.spread, earlier.verdict.spread)
         return score is not None and before is not None and score - before > noise
 
-    def outcome(self, task: Task) -> Outcome:
+    def outcome(self, task: PlainTask) -> Outcome:
         ended = outcome_of(self.value) if isinstance(self.value, ReflectionResult) else None
         if ended is not None:
             # The caller's verdict overrules a run that is a success by its own criteria.
@@ -177,7 +177,7 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
 class _Chain:
     """The failed attempts at a task, with their outcomes and lessons."""
 
-    task: Task
+    task: PlainTask
     lessons: Reflects
     attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
@@ -238,13 +238,13 @@ class _Call:
     """A function of a task, and which of its parameters are filled by name."""
 
     call: Callable[..., Awaitable[Any]]
-    task: str | Task
+    task: str | PlainTask
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, fn: Callable[..., Any], task: Any) -> _Call:
         """Inspect a function; raises `ConfigError` if it can't be called with a task."""
-        if not isinstance(task, str | Task):
+        if not isinstance(task, str | PlainTask):
             raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
         if not callable(fn):
             raise ConfigError(f"fn must be a function of a task, got {fn!r}.")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from redraft.loop.triggers import LiveRun
     from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
-    from redraft.types import Draft, Output, ReflectionResult, Task
+    from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 
 class Agent:
@@ -123,7 +123,7 @@ class Agent:
 
     async def run(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -140,7 +140,7 @@ class Agent:
 
     def run_sync(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -151,7 +151,7 @@ class Agent:
 
     def stream(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -165,7 +165,7 @@ class Agent:
 
     def _stream(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
@@ -183,7 +183,7 @@ class Agent:
 
     async def _run(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
@@ -267,7 +267,7 @@ class WrappedAgent(Agent):
 
     async def run(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -287,7 +287,7 @@ class WrappedAgent(Agent):
 
     def run_sync(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -310,7 +310,7 @@ class WrappedAgent(Agent):
 
     def stream(
         self,
-        query: str | Task,
+        query: str | PlainTask,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,

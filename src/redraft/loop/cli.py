@@ -46,7 +46,7 @@ from redraft.terminal import options
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
-from redraft.types import REASONS, QualityCriterion, Task, render_score, render_usage
+from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -253,7 +253,7 @@ class Runner:
 
     def revise(
         self,
-        task: Task,
+        task: PlainTask,
         model: ChatModel,
         pattern: ReflectionPattern,
         progress: Progress,
@@ -265,7 +265,7 @@ class Runner:
         return self._run(task, verbs, pattern, draft, progress)
 
     def judge(
-        self, task: Task, pattern: ReflectionPattern, draft: str, progress: Progress
+        self, task: PlainTask, pattern: ReflectionPattern, draft: str, progress: Progress
     ) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
 
@@ -276,7 +276,7 @@ class Runner:
         return self._run(task, verbs, pattern, draft, progress)
 
     def _run(
-        self, task: Task, verbs: Verbs, pattern: ReflectionPattern, draft: str | None, progress: Progress
+        self, task: PlainTask, verbs: Verbs, pattern: ReflectionPattern, draft: str | None, progress: Progress
     ) -> ReflectionResult:
         """Run to the end; if interrupted, return the result so far.
 
@@ -532,7 +532,7 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     )
 
 
-def task_of(draft: str, wanted: CriteriaFile) -> Task:
+def task_of(draft: str, wanted: CriteriaFile) -> PlainTask:
     """Return the task in the criteria file, else that of improving the draft.
 
     Without a task the draft is the only material, so a fresh start has to see it.
@@ -540,8 +540,8 @@ def task_of(draft: str, wanted: CriteriaFile) -> Task:
     if again := resumed.get():
         return again.record.task
     if wanted.task.strip():
-        return Task(wanted.task, task_type=wanted.task_type)
-    return Task(IMPROVE, task_type=wanted.task_type, context=draft)
+        return PlainTask(wanted.task, task_type=wanted.task_type)
+    return PlainTask(IMPROVE, task_type=wanted.task_type, context=draft)
 
 
 async def ask_one_token(model: ChatModel) -> None:

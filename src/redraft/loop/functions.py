@@ -17,7 +17,7 @@ from redraft.loop.keeper import check_keep, kept_step, run_kept
 from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default
 from redraft.loop.record import Origin
 from redraft.redact.log import logger
-from redraft.types import ConvergenceReason, Task, advice_text
+from redraft.types import ConvergenceReason, PlainTask, advice_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -145,7 +145,7 @@ class ReflectedFunction(Generic[P, R]):
             bound.apply_defaults()
             return draft_of(await call(*bound.args, **bound.kwargs), self._name)
 
-        task = Task(self._describe(arguments), task_type=self.pattern.task_type)
+        task = PlainTask(self._describe(arguments), task_type=self.pattern.task_type)
         step = kept_step(self._keep, run_id, task)
         verbs = self._verbs(generate)
         options = self.pattern.options_for(verbs.judges)

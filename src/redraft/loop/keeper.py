@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from redraft.loop.record import Status
     from redraft.loop.run import RunOptions, Verbs
     from redraft.protocols import Step
-    from redraft.types import Draft, ReflectionResult, Task
+    from redraft.types import Draft, PlainTask, ReflectionResult
 
 R = TypeVar("R")
 
 
 async def run_kept(
-    task: Task, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
+    task: PlainTask, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
 ) -> ReflectionResult:
     """Run the loop as `Run.to_end` does; if the step has a journal, keep the run, or resume it.
 
@@ -213,7 +213,7 @@ class RunKey:
         return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes)
 
 
-def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
+def kept_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:
     """Return the step of a run: a journal in the store that `keep` names, or `direct` if it keeps none."""
     if keep is False and run_id is None:
         return direct

@@ -62,7 +62,7 @@ from redraft.protocols import (
     Stopper,
 )
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, QualityCriterion, Task
+from redraft.types import NOTHING_USED, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
     from redraft.execution import CommandRunner
@@ -237,7 +237,9 @@ class ReflectionPattern(AgentPattern):
         rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
         return first(*rules)
 
-    async def execute(self, agent: AgentLike | Callable[..., Any], query: str | Task) -> ReflectionResult:
+    async def execute(
+        self, agent: AgentLike | Callable[..., Any], query: str | PlainTask
+    ) -> ReflectionResult:
         """Run an `Agent`, or any callable that answers a prompt, with this pattern."""
         if isinstance(agent, AgentLike):
             return await agent.run(query, pattern=self)
@@ -284,7 +286,7 @@ class ReflectionPattern(AgentPattern):
         return (await reviser(output, evaluation, self._outside_a_run(attempt))).output
 
     def _outside_a_run(self, attempt: Attempt) -> RunContext:
-        task = Task("(a text to judge and mend)", task_type=self.task_type)
+        task = PlainTask("(a text to judge and mend)", task_type=self.task_type)
         return RunContext(task, "", attempt=attempt)
 
     def get_history(self) -> ReflectionHistory:
@@ -309,7 +311,7 @@ class ReflectionPattern(AgentPattern):
 
 
 async def run_functions(
-    task: str | Task,
+    task: str | PlainTask,
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
     revise: Callable[..., Any] | None = None,
@@ -530,11 +532,11 @@ def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
     return variant
 
 
-def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
-    """Convert a query to a `Task`; raises `ConfigError` for an empty one."""
+def task_of(task: str | PlainTask, pattern: ReflectionPattern) -> PlainTask:
+    """Convert a query to a `PlainTask`; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
-        task = Task(task, task_type=pattern.task_type)
-    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        task = PlainTask(task, task_type=pattern.task_type)
+    if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
     if not task.description.strip():
         raise ConfigError("The task is empty; describe what to do.")

@@ -25,12 +25,12 @@ from redraft.types import (
     Advice,
     ConvergenceReason,
     Output,
+    PlainTask,
     Reflection,
     ReflectionHistory,
     ReflectionResult,
     ReflectionVersion,
     Stop,
-    Task,
     TokenUsage,
 )
 
@@ -161,7 +161,7 @@ class RunRecord:
     noun: ClassVar[str] = "run"
 
     run_id: str
-    task: Task
+    task: PlainTask
     origin: Origin
     options: Mapping[str, Any]
     started_at: datetime
@@ -243,7 +243,9 @@ class RunRecord:
     def resuming_call(self) -> str:
         """Return the Python call that resumes a run which a program began."""
         surface, run_id = self.origin.surface, self.run_id
-        is_short = self.task == Task(self.task.description) and len(self.task.description) <= LONGEST_QUOTED
+        is_short = (
+            self.task == PlainTask(self.task.description) and len(self.task.description) <= LONGEST_QUOTED
+        )
         task = repr(self.task.description) if is_short else f"(await Runs().get({run_id!r})).task"
         if surface == "agent":
             call = f"await agent.run({task}, run_id={run_id!r})"
@@ -394,5 +396,5 @@ def _draft_text(draft: Output | None) -> str:
 def damaged_run(record: Record) -> RunRecord:
     """Return a stand-in for a damaged record: its id, when it began, and the damage."""
     began = record.created_at or datetime.now(UTC)
-    task, process = Task("(a damaged record)"), Process("", 0, "")
+    task, process = PlainTask("(a damaged record)"), Process("", 0, "")
     return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=record.damage)

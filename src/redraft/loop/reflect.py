@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.protocols import Step, Stopper
-    from redraft.types import Draft, Output, ReflectionResult, Task
+    from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 
 async def reflect(
-    task: str | Task,
+    task: str | PlainTask,
     *,
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
@@ -47,7 +47,7 @@ async def reflect(
 
 
 def reflect_sync(
-    task: str | Task,
+    task: str | PlainTask,
     *,
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event
     from redraft.protocols import Step
-    from redraft.types import Task
+    from redraft.types import PlainTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class RunOptions:
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one."""
 
-    def __init__(self, task: Task, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
+    def __init__(self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
         clock = find_in_step(step, TimedStep)
         self.task = task
         self.verbs = verbs

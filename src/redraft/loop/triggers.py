@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Listener
     from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext, Step
-    from redraft.types import Draft, Output, ReflectionEvaluation, ReflectionVersion, Task
+    from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
 Trigger: TypeAlias = Literal["completion", "step_interval", "error", "tool_result", "quality_drop", "manual"]
 TRIGGERS: tuple[str, ...] = get_args(Trigger)
@@ -400,7 +400,7 @@ Say nothing that the record does not support, and give no answer to the task."""
 LEAD = "A look back at the work so far (advice for the same task, no new one):"
 
 
-def reflection_turns(task: Task, trigger: str, shown: str) -> tuple[Message, ...]:
+def reflection_turns(task: PlainTask, trigger: str, shown: str) -> tuple[Message, ...]:
     """Return the turns that ask for a reflection; `shown` is fenced as data."""
     asked = f"The task:\n{task.description}"
     record = fenced(_tail(shown), "record of the work")

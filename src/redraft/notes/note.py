@@ -16,7 +16,7 @@ from redraft.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from redraft.types import Task
+    from redraft.types import PlainTask
 
 Arm = Literal["note", "control", "none"]
 
@@ -232,7 +232,7 @@ _LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
 _INDENT = "    "
 
 
-def note_block(reflection: TaskReflection, task: Task, inputs: Mapping[str, Any]) -> str:
+def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str, Any]) -> str:
     """Return a note as it is put before `task`, from its heading to the closing `---`.
 
     `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. Text that

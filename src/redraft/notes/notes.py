@@ -20,7 +20,7 @@ from redraft.stats import effect_of
 from redraft.stores.location import project_place, required_project_store
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
-from redraft.types import Task, render_score
+from redraft.types import PlainTask, render_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,7 +166,7 @@ class TaskNotes:
 
     def block(self, note: Note) -> str:
         """Return a note as prompts include it, but without the inputs of a run."""
-        return note_block(note.reflection, Task(self.noted.description, self.noted.expected_output), {})
+        return note_block(note.reflection, PlainTask(self.noted.description, self.noted.expected_output), {})
 
     def runs_with(self, note: Note) -> int:
         """Return how many of the runs that were read had a note."""

@@ -18,7 +18,7 @@ from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
-from redraft.types import Task
+from redraft.types import PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -117,7 +117,7 @@ class NoteStore:
 
     async def append(
         self,
-        task: Task,
+        task: PlainTask,
         reflection: TaskReflection,
         /,
         *,
@@ -328,9 +328,9 @@ def _note_key(identity: str, version: int) -> str:
     return f"{_key(identity)}/{version:08}"
 
 
-def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
+def note_tokens(reflection: TaskReflection, task: PlainTask | None = None) -> int:
     """Return the estimated tokens of a note, before inputs are filled in."""
-    return tokens_of(note_block(reflection, task or Task(""), {}))
+    return tokens_of(note_block(reflection, task or PlainTask(""), {}))
 
 
 def _listed(record: Record) -> NotedTask:
@@ -434,7 +434,7 @@ class LatestNoteStore:
 
     async def append(
         self,
-        task: Task,
+        task: PlainTask,
         reflection: TaskReflection,
         /,
         *,

@@ -20,7 +20,7 @@ from redraft.text.replies import fenced
 
 if TYPE_CHECKING:
     from redraft.notes.task import ReflectionInput
-    from redraft.types import ReflectionEvaluation, Task
+    from redraft.types import PlainTask, ReflectionEvaluation
 
 
 # Compared by identity: so are models.
@@ -233,7 +233,7 @@ def _limits(subject: ReflectionInput) -> str:
     return "Limits:\n" + "\n".join(f"- {rule}" for rule in rules)
 
 
-def _placeholder_rule(task: Task) -> str:
+def _placeholder_rule(task: PlainTask) -> str:
     names = ", ".join(f"{{{name}}}" for name in placeholders_of(task.description))
     return f"Keep these placeholders of the description in it, exactly as they are: {names}" if names else ""
 
@@ -440,7 +440,7 @@ def _own_if_same(refined: str, own: str) -> str:
     return own if not text or text == plain(own).strip() else text
 
 
-def size_of(reflection: TaskReflection, task: Task) -> int:
+def size_of(reflection: TaskReflection, task: PlainTask) -> int:
     """Estimate the tokens of a note's own words.
 
     A refined text that equals the task's own does not count, nor do the fixed lines of the block.

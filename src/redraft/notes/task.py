@@ -12,8 +12,7 @@ from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
 from redraft.protocols import ChatModel
-from redraft.types import Output, QualityCriterion, ReflectionEvaluation
-from redraft.types import Task as PlainTask
+from redraft.types import Output, PlainTask, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -44,11 +44,11 @@ from redraft.types import (
     Draft,
     Issue,
     Output,
+    PlainTask,
     ReflectionEvaluation,
     ReflectionResult,
     TokenUsage,
 )
-from redraft.types import Task as PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ from redraft.loop.stop import quality_met
 from redraft.redact.log import logger
 from redraft.text.replies import json_of
 from redraft.text.templates import template
-from redraft.types import NOTHING_USED, ConvergenceReason, Draft, ReflectionEvaluation, Task, TokenUsage
+from redraft.types import NOTHING_USED, ConvergenceReason, Draft, PlainTask, ReflectionEvaluation, TokenUsage
 from redraft.workflow.runtime import (
     SCHEMA,
     ActionResult,
@@ -95,7 +95,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         best_version_selection="latest" if loop.on_failure == "return_last" else "highest_score",
         on_event=resources.on_event,
     )
-    task = Task(verbs.description())
+    task = PlainTask(verbs.description())
     judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
     result = await run_kept(
         task,

@@ -16,7 +16,7 @@ from redraft.errors import ConfigError, WorkflowError
 from redraft.loop.events import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, kept_step
-from redraft.types import Task
+from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_code, check_file, check_models, check_values
 from redraft.workflow.history import WorkflowRecord, Workflows
@@ -145,7 +145,7 @@ class Workflow:
                 {**self.spec.variables, **inputs},
                 {name: os.environ[name] for name in self.spec.env if name in os.environ},
             ),
-            kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(inputs)}")),
+            kept_step(self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")),
             emit,
         )
         result = await self._run_kept(run, inputs)
