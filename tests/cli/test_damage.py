@@ -161,7 +161,7 @@ def test_tasks_with_a_damaged_note_are_listed(project):
     async def fill():
         async with project_notes() as notes:
             for task in TASKS:
-                await notes.used(TaskIdentity.of(task), NoteUse("before", None, "none", 0.3))
+                await notes.record_use(TaskIdentity.of(task), NoteUse("before", None, "none", 0.3))
                 for number in range(3):
                     said = TaskReflection.of_first_run(f"With {number} sources.", "Three sections.")
                     await notes.append(task, said, run_id=f"run-{number}")

@@ -24,7 +24,7 @@ async def fill(notes):
                 use = NoteUse(
                     f"run-{number}-{turn}", version, "note" if version else "none", 0.2 + 0.2 * number
                 )
-                await notes.used(ID, use)
+                await notes.record_use(ID, use)
             reflection = TaskReflection.of_first_run(
                 f"Write a report on {{topic}} with {number} sources.", "Three sections.", [f"Seen {number}."]
             )

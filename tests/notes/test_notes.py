@@ -83,7 +83,9 @@ def test_read_notes_limits_runs_and_revisions_but_includes_the_essential_ones():
         for number in range(1, 31):
             before = number - 1 or None
             score = 0.2 if before is None else 0.8
-            await store.used(identity, NoteUse(f"r{number}", before, "note" if before else "none", score))
+            await store.record_use(
+                identity, NoteUse(f"r{number}", before, "note" if before else "none", score)
+            )
             reflection = TaskReflection.of_first_run(f"Say {number}.", "")
             await store.append(task, reflection, run_id=f"r{number}", based_on=before)
         noted = await store.rollback(identity, 3)

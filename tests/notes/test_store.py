@@ -223,8 +223,8 @@ def test_notes_are_still_stored_while_they_are_off(notes):
 def test_uses_are_listed_by_time_with_one_for_each_run(notes):
     async def main():
         for each in (use(2, 1, score=0.5), use(1), use(3, None, "control", 0.25), use(2, 1, score=0.75)):
-            await notes.used(IDENTITY, each)
-        await notes.used("another", use(9))
+            await notes.record_use(IDENTITY, each)
+        await notes.record_use("another", use(9))
         expected = [use(1), use(2, 1, score=0.75), use(3, None, "control", 0.25)]
         assert await notes.uses(IDENTITY) == expected
         assert len(await notes.uses(IDENTITY, latest=2)) == 2
@@ -239,7 +239,7 @@ def test_a_trial_keeps_a_note_until_enough_runs_with_it_are_scored(notes):
         held = []
         for number in range(2, 7):
             version = await in_force(notes)
-            await notes.used(IDENTITY, use(number, version, score=0.5))
+            await notes.record_use(IDENTITY, use(number, version, score=0.5))
             await append(notes, f"v{number}", f"r{number}", version, trial=trial)
             held.append(await in_force(notes))
         assert held == [1, 3, 3, 5, 5]
@@ -261,8 +261,8 @@ def test_settle_rolls_back_a_harmful_note_once(notes, against, versions, to, rea
         if against == "previous":
             await append(notes, "two", "r2", 1)
         for number in range(12):
-            await notes.used(IDENTITY, use(number, versions[0], score=0.2 + number % 2 / 10))
-            await notes.used(IDENTITY, use(number + 20, versions[1], "control", 0.8 + number % 2 / 10))
+            await notes.record_use(IDENTITY, use(number, versions[0], score=0.2 + number % 2 / 10))
+            await notes.record_use(IDENTITY, use(number + 20, versions[1], "control", 0.8 + number % 2 / 10))
         done = await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(4)))
         (rollback,) = [each for each in done if each is not None]
         assert (rollback.version, rollback.to, rollback.without_runs) == (versions[0], to, 10)
@@ -296,7 +296,7 @@ async def simulate(notes, trial, score_of, count):
         version, in_force = (None if one is None else one.version for one in (given, current))
         score = score_of(None if given is None else given.reflection) + number % 3 / 20
         at = START + timedelta(seconds=number)
-        await notes.used(IDENTITY, NoteUse(run_id, version, arm, score, at))
+        await notes.record_use(IDENTITY, NoteUse(run_id, version, arm, score, at))
         prior = "" if current is None else current.reflection.refined_description
         await append(notes, f"{prior} {number}", run_id, in_force, trial=trial)
         if (rollback := await notes.settle(IDENTITY, trial)) is not None:
@@ -474,7 +474,7 @@ def test_a_custom_store_keeps_only_the_latest_note():
         assert (current.version, current.reflection) == (2, note.reflection)
         assert await notes.revision(IDENTITY, 2) == current
         assert await notes.revision(IDENTITY, 1) is None
-        await notes.used(IDENTITY, NoteUse("r1", None))
+        await notes.record_use(IDENTITY, NoteUse("r1", None))
         assert await notes.current(IDENTITY) == current
         for refused in (
             notes.append(TASK, REFLECTION, trial=Trial()),

@@ -7,18 +7,18 @@ import pytest
 from redraft import stats as effects
 from redraft.notes import trial as trials
 from redraft.notes.note import NotedTask, NoteUse, Rollback
-from redraft.notes.trial import Trial, arm_of, may_replace, verdict, why_of
+from redraft.notes.trial import Trial, arm_of, may_replace, reason_of, verdict
 from redraft.stats import effect_of
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def test_the_reason_for_a_rollback_includes_the_figures():
-    assert why_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
+    assert reason_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
         "version 7 was rolled back automatically: runs with it scored 0.12 lower than runs without notes "
         "(95 % interval -0.20 to -0.04, 40 and 10 runs)"
     )
-    assert "than runs with version 6" in why_of(Rollback(7, 6, -0.1, -0.2, -0.04, 40, 10))
+    assert "than runs with version 6" in reason_of(Rollback(7, 6, -0.1, -0.2, -0.04, 40, 10))
 
 
 def history(*rows):

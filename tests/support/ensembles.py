@@ -1,4 +1,4 @@
-"""What the tests of ensembles share: models that tell tasks from reflections, and a short strategy."""
+"""Models that tell tasks from reflections, and a strategy without a model, for the tests of ensembles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_reflection(request):
 
 
 def thinking(answer="A report.", reply=BETTER_REPLY):
-    """A model that answers tasks with one text (or what a function says), and reflections with another."""
+    """Return a model that answers tasks and reflections with a text each, or with what a function returns."""
 
     def say(request):
         said = reply if is_reflection(request) else answer
@@ -38,7 +38,7 @@ def thinking(answer="A report.", reply=BETTER_REPLY):
 
 
 def asked(model):
-    """The prompts of the tasks that a model answered, in order."""
+    """Return the prompts of the tasks that a model answered, in order."""
     return [request.messages[-1].content for request in model.requests if not is_reflection(request)]
 
 
@@ -47,7 +47,7 @@ def reflections(model):
 
 
 def better(given):
-    """A strategy that calls nobody."""
+    """Reflect without a model."""
     return TaskReflection.of_first_run(
         f"{given.task.description} Well.", given.task.expected_output, ["seen"]
     )

@@ -41,7 +41,7 @@ def noted_task(store, versions=3, *, runs=4, control=0, task=TASK, name="board s
                     0.35 + 0.01 * at if went_without else score,
                     START + timedelta(minutes=10 * number),
                 )
-                await notes.used(identity, use)
+                await notes.record_use(identity, use)
                 number += 1
             if version < versions:
                 await notes.append(

@@ -1,4 +1,4 @@
-"""Work that goes on in the background, beside the program and past the end of an event loop."""
+"""Background jobs that outlive the event loop that started them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Background:
         self._thread: _Thread | None = None
 
     def start(self, job: Coroutine[Any, Any, None]) -> Future[None]:
-        """Start a job, which must not raise, from any thread; return a future that says when it is done."""
+        """Start a job, which must not raise, from any thread; return a future that ends with the job."""
         with self._lock:
             if self._thread is None:
                 self._thread = _Thread()
@@ -36,10 +36,10 @@ class Background:
             thread = self._thread
             thread.jobs += 1
             future = asyncio.run_coroutine_threadsafe(job, thread.loop)
-        future.add_done_callback(lambda _: self._ended(thread))
+        future.add_done_callback(lambda _: self._on_done(thread))
         return future
 
-    def _ended(self, thread: _Thread) -> None:
+    def _on_done(self, thread: _Thread) -> None:
         with self._lock:
             thread.jobs -= 1
             if thread.jobs:
@@ -68,7 +68,7 @@ class _Thread(threading.Thread):
     """The thread with its event loop, which takes jobs from the moment it is created."""
 
     def __init__(self) -> None:
-        # No daemon thread, so that the interpreter waits for it in any case.
+        # Not a daemon, so that the interpreter waits for it in any case.
         super().__init__(name="redraft-background", daemon=False)
         self.loop = asyncio.new_event_loop()
         self.jobs = 0

@@ -1,7 +1,4 @@
-"""Checkpoints: what an ensemble has done beside its tasks' runs, so that resuming it does not repeat it.
-
-The key of a checkpoint's record is the run's id, a slash and the checkpoint's name.
-"""
+"""Checkpoints: what an ensemble has done beside its tasks' runs, so that resuming it does not repeat it."""
 
 from __future__ import annotations
 
@@ -21,6 +18,9 @@ if TYPE_CHECKING:
     from redraft.types import TokenUsage
 
 T = TypeVar("T")
+
+
+# The key of a checkpoint's record is the run's id, a slash and the checkpoint's name.
 
 
 async def load(key: RunKey, name: str, returns: type[T]) -> T | None:

@@ -55,7 +55,7 @@ class FairLock:
                 waiter = self._waiting.popleft()
                 try:
                     waiter.get_loop().call_soon_threadsafe(_wake, waiter)
-                except RuntimeError:  # its loop was closed: nobody waits there any more
+                except RuntimeError:  # its loop was closed, so no task waits there
                     continue
                 return
             self._taken = False
@@ -71,7 +71,7 @@ _registry_lock = Lock()
 
 
 def fair_lock(name: str) -> FairLock:
-    """Return this process's lock of a name; it exists for as long as anybody refers to it."""
+    """Return this process's lock of a name, which exists for as long as it is referenced."""
     with _registry_lock:
         if (found := _locks.get(name)) is None:
             _locks[name] = found = FairLock()

@@ -166,7 +166,7 @@ class Learner:
             run.injected,
             self.config,
         )
-        await self.notebook.used(identity, NoteUse(run_id, given.version, given.arm, run.score))
+        await self.notebook.record_use(identity, NoteUse(run_id, given.version, given.arm, run.score))
         if (strategy := config.strategy) is None:
             if metered is None:
                 raise ConfigError(NO_MODEL)

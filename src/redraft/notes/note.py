@@ -1,4 +1,4 @@
-"""Notes: what the runs of a task taught, and how it is put before the task the next time."""
+"""Notes: what the runs of a task taught, and the block that carries it into the next prompt."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class TaskReflectedEvent:
 ReflectedListener: TypeAlias = Callable[[TaskReflectedEvent], Awaitable[None] | None]
 
 
-# How a note stands before its task.
+# The block that precedes a task.
 
 _LEAD = """\
 ## Task Improvement Notes (from prior executions)
@@ -220,14 +220,14 @@ The following refinements were identified by analyzing previous runs of this tas
 Apply them to improve your approach while still fulfilling the original requirements below."""
 _END = "---"
 
-# What begins or ends a part of a Markdown text, after any white space: a heading, a rule (which also makes
-# the line above a heading), a fence, or HTML to the same effect.
+# What starts or ends a section of Markdown, after any white space: a heading, a rule (which also makes the
+# line above it a heading), a fence, or HTML to the same effect.
 _SIGNS = r"\-=*_\u2010-\u2015\u2500-\u257f"
 _STRUCTURE = re.compile(
     rf"^(?! {{4}})[^\S\n]*+(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
     re.MULTILINE,
 )
-# After the dash of a list item, more dashes are a rule, however far away.
+# After the dash of a list item, more dashes make a rule, however far away.
 _LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
 _INDENT = "    "
 
@@ -268,7 +268,7 @@ def _contained(text: str) -> str:
     return _STRUCTURE.sub(_INDENT, plain(text).strip()).rstrip()
 
 
-# Texts without anything invisible.
+# Plain text, without invisible characters.
 
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")

@@ -136,7 +136,7 @@ def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
     return SqliteReflectionStore(database), database
 
 
-@dataclass(frozen=True)  # without slots, for the cached property
+@dataclass(frozen=True)  # without slots, for the cached properties
 class TaskNotes:
     """The notes on a task: what is in force, the revisions (oldest first), and its runs (earliest first).
 
@@ -211,7 +211,7 @@ class TaskNotes:
         used = {use.version for use in self.uses if use.version is not None and use.arm == "note"}
         return [self.before, *(mean_of(self.scores(version)) for version in sorted(used))]
 
-    @property
+    @cached_property
     def effect(self) -> Effect | None:
         """How runs with the present notes differ from a trial's control runs; None if there are too few."""
         with_notes = [

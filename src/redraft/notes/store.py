@@ -13,7 +13,7 @@ from redraft.errors import ConfigError, StoreError
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import LATEST_USES, Trial, may_replace, verdict, why_of
+from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, verdict
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
@@ -131,12 +131,13 @@ class NoteStore:
         `task` is the definition as written, since notes are kept under its description; `name` is for people.
         The revision's number is its run count. `based_on` is the version that was in force when the run
         began, also for a control run. The revision comes into force unless `trial` keeps the present one
-        (call `used` first: the run counts), notes are off, or the version it is based on was rolled back
-        since. A second call for the same `run_id`, as by a resumed run, returns the revision that is there.
+        (call `record_use` first: the run counts), notes are off, or the version it is based on was rolled
+        back since. A second call for the same `run_id`, as when a run is resumed, returns the existing
+        revision.
         """
         identity = TaskIdentity.of(task)
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
-        async with fair_lock(identity):  # or each run of this process would try the numbers of all others
+        async with fair_lock(identity):  # or concurrent runs would compete for the next number
             note = await self._write(identity, new, count_runs=True)
             replaceable = None
             if trial is not None and (state := await self._trial_state(identity)) is not None:
@@ -155,16 +156,16 @@ class NoteStore:
             await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
 
-    async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Record what a run was given and how well it did, in place of an earlier record."""
+    async def record_use(self, identity: str, use: NoteUse, /) -> None:
+        """Record which note a run was given and how well it did, in place of an earlier record."""
         await self._store.put(use_record(identity, use))
 
     async def uses(
         self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
     ) -> list[NoteUse]:
-        """Return what the runs of a task were given, the earliest first.
+        """Return which notes the runs of a task were given, the earliest run first.
 
-        `latest` bounds their number; with an `arm`, only runs of that arm count.
+        `latest` limits their number, `arm` limits them to one arm of a trial.
         """
         uses = await self._index.uses(NOTE_USE, _key(identity), outcome=arm, limit=latest)
         return [
@@ -173,7 +174,7 @@ class NoteStore:
         ]
 
     async def run_counts(self) -> dict[str, int]:
-        """Return how many runs each task had that was given notes, or could have been, by its identity."""
+        """Return how many runs of each task are recorded, by its identity."""
         counts = await self._index.count_uses(NOTE_USE)
         return {unquote(subject, errors="surrogatepass"): runs for subject, (runs,) in counts.items()}
 
@@ -206,8 +207,8 @@ class NoteStore:
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
         """Put an older version in force, or none (None); return the new state.
 
-        A version stays in force until the next accepted run adds a note based on it; none stays until notes
-        are switched on again. Nothing is deleted. Raises `ConfigError` for a version that does not exist.
+        A version stays in force until an accepted run adds a note based on it; None switches notes off.
+        Nothing is deleted. Raises `ConfigError` for a version that does not exist.
         """
         return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, why)))
 
@@ -219,9 +220,10 @@ class NoteStore:
         return _effective(await self._change(identity, lambda noted: noted.switched(off=off, why=why)))
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
-        """Roll the note in force back if the trial shows that it hurts; only one caller gets the rollback.
+        """Roll the note in force back if the trial shows that it hurts; return the rollback.
 
-        The control takes over: no note at all, as if notes were switched off, or the previous one.
+        The control takes over: no note at all, as if notes were switched off, or the previous one. Of several
+        concurrent callers, one gets the rollback.
         """
         if (state := await self._trial_state(identity)) is None:
             return None
@@ -232,7 +234,7 @@ class NoteStore:
         def changed(noted: NotedTask) -> NotedTask:
             nonlocal done
             done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
-            return noted.rolled_back(found.to, why_of(found)) if done else noted
+            return noted.rolled_back(found.to, reason_of(found)) if done else noted
 
         await self._change(identity, changed)
         return found if done else None
@@ -407,9 +409,9 @@ def notebook_of(store: ReflectionStore) -> Notebook:
 class LatestNoteStore:
     """Keeps the latest note on each task in a program's own store, without revisions.
 
-    The runs of this process take turns at a task, in whatever event loops and threads they are; guarding
-    against other processes is up to the store. Methods that are not async run in threads. What the store
-    raises comes through.
+    Runs of this process that write a note on the same task take turns, across event loops and threads;
+    guarding against other processes is up to the store. Methods that are not async run in threads, and
+    exceptions of the store are passed on.
     """
 
     keeps_revisions = False
@@ -440,7 +442,7 @@ class LatestNoteStore:
         *,
         run_id: str = "",
         based_on: int | None = None,
-        name: str = "",  # noqa: ARG002 (there is no place for a name)
+        name: str = "",  # noqa: ARG002 (a custom store has no names)
         trial: Trial | None = None,
     ) -> tuple[Note, bool]:
         """Store a note in place of the previous one; return it, and whether it is the first."""
@@ -454,11 +456,11 @@ class LatestNoteStore:
             await self._store(identity, counted)
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
 
-    async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Do nothing: there is no place for the record."""
+    async def record_use(self, identity: str, use: NoteUse, /) -> None:
+        """Do nothing: a custom store keeps no runs."""
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (a notebook's)
-        """Raise `ConfigError`: scores are not kept."""
+        """Raise `ConfigError`: a custom store keeps no scores."""
         raise _needs_revisions()
 
 

@@ -25,7 +25,7 @@ MAX_TOKENS = 600
 # Compared by identity: two tasks may say the same and be two steps of an ensemble.
 @dataclass(frozen=True, slots=True, eq=False)
 class Task(PlainTask):
-    """A task, defined once in code; what its runs teach is kept beside it and never changes it.
+    """A task, defined once in code; what its runs teach is stored apart and never changes it.
 
     `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
     answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. Instead of a

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redraft.notes.note import NotedTask, NoteUse
 
 LATEST_USES = 2000
-"""How many runs a verdict looks back; older ones say little about now."""
+"""How many of the latest runs a verdict considers; older ones say little about the present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Trial:
 
 
 def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control"]:
-    """Return the arm of a run: `note` or `control`; the same again if the run is resumed."""
+    """Return the arm of a run: `note` or `control`. Only the ids decide, so a resumed run keeps it."""
     drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
     return "control" if int.from_bytes(drawn) < trial.share * 2**64 else "note"
 
@@ -104,8 +104,8 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
     return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
 
 
-def why_of(rollback: Rollback) -> str:
-    """Return why a note was rolled back, with the figures."""
+def reason_of(rollback: Rollback) -> str:
+    """Return the reason for a rollback, with the figures."""
     other = "without notes" if rollback.to is None else f"with version {rollback.to}"
     return (
         f"version {rollback.version} was rolled back automatically: runs with it scored "

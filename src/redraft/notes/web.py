@@ -27,8 +27,6 @@ from redraft.web.rendering import TextChange, text_change
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.stats import Effect
-
 
 PAGE_SIZE = 50
 LATEST_RUNS = 20
@@ -103,11 +101,6 @@ class TaskView:
     newer: Note | None
     latest: tuple[NoteUse, ...]
     linked: frozenset[str]
-
-    @cached_property
-    def effect(self) -> Effect | None:
-        """How runs with the present notes differ from the control runs of a trial."""
-        return self.task.effect
 
     @cached_property
     def controls(self) -> int:
