@@ -16,7 +16,7 @@ from redraft.sandbox.answers import HEAD
 from redraft.sandbox.jail import PACKAGES, bare_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from redraft.sandbox.answers import Answer
 
@@ -134,7 +134,6 @@ class Pool:
 
 
 _START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.worker import main; main()"
-_READ_BYTES = 1 << 14
 
 
 class _Worker:
@@ -169,56 +168,40 @@ class _Worker:
 
     async def ask(self, order: bytes, seconds: float) -> Answer:
         """Return the answer to an order; after an error or a cancellation, `end` the worker."""
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[bytes] = loop.create_future()
-        unsent = memoryview(HEAD.pack(len(order)) + order)
-        received = bytearray()
-
-        def fail(error: Exception) -> None:
-            if not answered.done():
-                answered.set_exception(error)
-
-        def send() -> None:
-            nonlocal unsent
-            try:
-                unsent = unsent[os.write(self._to, unsent) :]
-            except BlockingIOError:
-                pass
-            except BrokenPipeError as error:
-                fail(error)
-                unsent = memoryview(b"")
-            if not unsent:
-                loop.remove_writer(self._to)
-
-        def receive() -> None:
-            try:
-                data = os.read(self._from, _READ_BYTES)
-            except BlockingIOError:
-                return
-            if not data:
-                fail(EOFError())
-            received.extend(data)
-            if len(received) < HEAD.size or answered.done():
-                return
-            (length,) = HEAD.unpack_from(received)
-            if length > _MAX_ANSWER_BYTES:
-                fail(GarbledError(f"an answer of {length:,} bytes"))
-            elif len(received) >= HEAD.size + length:
-                answered.set_result(bytes(received[HEAD.size : HEAD.size + length]))
-
-        late = loop.call_later(seconds, fail, LateError(f"no answer in {seconds:g} s"))
-        loop.add_reader(self._from, receive)
-        loop.add_writer(self._to, send)
         try:
-            return json.loads(await answered)
+            async with asyncio.timeout(seconds):
+                await self._send(HEAD.pack(len(order)) + order)
+                (length,) = HEAD.unpack(await self._receive(HEAD.size))
+                if length > _MAX_ANSWER_BYTES:
+                    raise GarbledError(f"an answer of {length:,} bytes")
+                return json.loads(await self._receive(length))
+        except TimeoutError:
+            raise LateError(f"no answer in {seconds:g} s") from None
         except (BrokenPipeError, EOFError):
             raise DeadError(self._process.wait()) from None
         except (ValueError, RecursionError) as error:
             raise GarbledError(str(error)) from error
-        finally:
-            late.cancel()
-            loop.remove_reader(self._from)
-            loop.remove_writer(self._to)
+
+    async def _send(self, data: bytes) -> None:
+        loop, unsent = asyncio.get_running_loop(), memoryview(data)
+        while unsent:
+            try:
+                unsent = unsent[os.write(self._to, unsent) :]
+            except BlockingIOError:
+                await _until_ready(self._to, loop.add_writer, loop.remove_writer)
+
+    async def _receive(self, size: int) -> bytes:
+        loop, data = asyncio.get_running_loop(), bytearray()
+        while len(data) < size:
+            try:
+                more = os.read(self._from, size - len(data))
+            except BlockingIOError:
+                await _until_ready(self._from, loop.add_reader, loop.remove_reader)
+                continue
+            if not more:
+                raise EOFError
+            data += more
+        return bytes(data)
 
     def is_alive(self) -> bool:
         """Return whether the process is running."""
@@ -238,3 +221,13 @@ class _Worker:
     def _close(self) -> None:
         os.close(self._to)
         os.close(self._from)
+
+
+async def _until_ready(descriptor: int, add: Callable[..., None], remove: Callable[[int], bool]) -> None:
+    """Wait until a descriptor can be written or read, as `add` watches it; `remove` ends that."""
+    ready = asyncio.Event()
+    add(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(descriptor)
