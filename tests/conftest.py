@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -11,6 +12,25 @@ from support.postgres_server import GIVEN, CannotRunError, Place, Server
 # A shell starts a background job (`nohup pytest &`) with SIGINT ignored, which every child process inherits:
 # tests of Ctrl-C would send a signal that nobody hears.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# With PYTHONDONTWRITEBYTECODE, which many containers set, each of the interpreters that tests start would
+# compile the package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+LONG = {"test_demo.py", "test_killing.py", "test_killed.py", "test_outages.py", "test_browser.py"}
+"""The files whose tests take seconds each."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers():
+    """Start one process more than there are cores: tests wait a lot, for processes, browsers, leases."""
+    return (yield) + 1
+
+
+def pytest_collection_modifyitems(items):
+    """Start long tests first: one that starts last keeps a single core busy."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.hookimpl(wrapper=True)

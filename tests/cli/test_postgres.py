@@ -1,13 +1,14 @@
-"""The command as a process, with its runs in PostgreSQL."""
+"""The command with its runs in PostgreSQL."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from support import commands
 from support.commands import THREE_A
 from support.openai_server import Server, completion
 
@@ -28,35 +29,40 @@ def server():
 
 
 @pytest.fixture
-def environment(server, postgres):
-    names = [name for name in os.environ if name not in ("COLUMNS", "FORCE_COLOR", "REDRAFT_HOME")]
-    return {name: os.environ[name] for name in names} | {
-        "OPENAI_BASE_URL": f"http://127.0.0.1:{server.server_address[1]}/v1",
-        "OPENAI_API_KEY": "not" + "-a-" + "key",
-        "REDRAFT_DATABASE_URL": postgres.url.replace("postgres@", f"postgres:{HIDDEN}@"),
-        "COLUMNS": "300",
-    }
+def environment(monkeypatch, server, postgres):
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url.replace("postgres@", f"postgres:{HIDDEN}@"))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delenv("REDRAFT_HOME")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
 
 
 @pytest.fixture
-def redraft(tmp_path, environment):
-    def folder(name):
-        made = tmp_path / name
-        made.mkdir(exist_ok=True)
-        (made / "redraft.toml").touch()
-        (made / "c.yaml").write_text(THREE_A)
-        (made / "d.txt").write_text("ab")
-        return made
+def enter(tmp_path, monkeypatch, environment):
+    """Make a project, and go there."""
 
-    def redraft(*words, project="one", start=False, **variables):
-        options = {"cwd": folder(project), "env": environment | variables, "text": True}
-        argv = [sys.executable, "-m", "redraft", *words]
-        if start:
-            pipe = subprocess.PIPE
-            return subprocess.Popen(argv, stdout=pipe, stderr=pipe, **options)
-        done = subprocess.run(argv, capture_output=True, timeout=60, check=False, **options)
-        assert HIDDEN not in done.stdout + done.stderr
-        assert not (folder(project) / ".redraft" / "redraft.db").exists()
+    def enter(name):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "redraft.toml").touch()
+        (folder / "c.yaml").write_text(THREE_A)
+        (folder / "d.txt").write_text("ab")
+        monkeypatch.chdir(folder)
+
+    return enter
+
+
+@pytest.fixture
+def redraft(enter, monkeypatch):
+    def redraft(*words, project="one", **variables):
+        enter(project)
+        with monkeypatch.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            done = commands.redraft(*words)
+        assert HIDDEN not in done.output
+        assert not Path(".redraft", "redraft.db").exists()
         return done
 
     return redraft
@@ -66,7 +72,7 @@ def test_a_run_is_stored_shown_and_exported(redraft, server, postgres):
     assert "No runs are stored in postgresql://postgres@" in redraft("runs").stdout
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE)
-    assert (done.returncode, done.stdout) == (0, "aaa\n"), done.stderr
+    assert (done.exit_code, done.stdout) == (0, "aaa\n"), done.stderr
     listed = json.loads(redraft("runs", "--json").stdout)
     assert listed["database"].startswith("postgresql://postgres@")
     (row,) = listed["runs"]
@@ -89,7 +95,7 @@ def test_a_run_is_stored_shown_and_exported(redraft, server, postgres):
 
 def test_projects_are_separate_unless_they_share_a_name(redraft):
     check = ("check", "d.txt", "-c", "c.yaml")
-    assert redraft(*check, project="one").returncode == 1
+    assert redraft(*check, project="one").exit_code == 1
     rows = json.loads(redraft("runs", "--json", project="one").stdout)["runs"]
     assert len(rows) == 1
     assert json.loads(redraft("runs", "--json", project="two").stdout)["runs"] == []
@@ -101,9 +107,12 @@ def test_projects_are_separate_unless_they_share_a_name(redraft):
     assert shared["database"].endswith("(project 'shared')")
 
 
-def test_a_killed_run_is_resumed(redraft, server):
+def test_a_killed_run_is_resumed(redraft, enter, server):
     server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
-    process = redraft(*REVISE, start=True)
+    enter("one")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redraft", *REVISE], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     while len(server.asked) < 2:
         assert process.poll() is None
         server.released.wait(0.05)
@@ -113,7 +122,7 @@ def test_a_killed_run_is_resumed(redraft, server):
     assert (row["status"], row["scores"]) == ("killed", [0.0, 0.0])
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft("resume", "last")
-    assert (done.returncode, done.stdout) == (0, "aaa\n"), done.stderr
+    assert (done.exit_code, done.stdout) == (0, "aaa\n"), done.stderr
     assert len(server.asked) == 3
 
 
@@ -127,7 +136,7 @@ def test_a_killed_run_is_resumed(redraft, server):
 )
 def test_an_unusable_database_is_reported(redraft, url, code, says):
     done = redraft("runs", REDRAFT_DATABASE_URL=url)
-    assert done.returncode == code
+    assert done.exit_code == code
     assert says in done.stderr
     store = json.loads(redraft("doctor", "--json", REDRAFT_DATABASE_URL=url).stdout)["store"]
     assert not store["answers"]
@@ -137,7 +146,7 @@ def test_an_unusable_database_is_reported(redraft, url, code, says):
 def test_a_run_continues_while_the_server_is_unreachable(redraft, server):
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE, REDRAFT_DATABASE_URL=f"postgresql://me:{HIDDEN}@localhost:1/db")
-    assert (done.returncode, done.stdout) == (0, "aaa\n")
+    assert (done.exit_code, done.stdout) == (0, "aaa\n")
     assert (
         "The run is not stored: The PostgreSQL database 'db' on localhost:1 can't be reached" in done.stderr
     )
