@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from redraft._texts import as_text
@@ -32,6 +31,7 @@ from redraft.terminal import options
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.terminal.options import DEMO_MODEL
+from redraft.terminal.tables import plain_table
 from redraft.terminal.word_diff import changes
 from redraft.text.replies import json_of
 from redraft.types import (
@@ -404,22 +404,17 @@ def _ending(result: ReflectionResult) -> Text:
 
 def summary(runs: Sequence[DemoRun]) -> RenderableType:
     """Render all tasks as a table, and how many improved."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
-    table.add_column("task")
-    for column in ("first", "best", "versions"):
-        table.add_column(column, justify="right")
-    table.add_column("stopped because of")
-    table.add_column("seconds", justify="right")
-    for run in runs:
-        result = run.result
-        table.add_row(
-            run.task.title,
-            render_score(run.first_score),
-            Text(render_score(run.best_score), GOOD if result.success else BAD),
-            str(len(result.history.versions)),
-            result.convergence_reason.value,
-            f"{result.execution_time:.1f}",
-        )
+    results = [run.result for run in runs]
+    columns: dict[str, list[str | Text]] = {
+        "task": [run.task.title for run in runs],
+        "first": [render_score(run.first_score) for run in runs],
+        "best": [Text(render_score(run.best_score), GOOD if run.result.success else BAD) for run in runs],
+        "versions": [str(len(result.history.versions)) for result in results],
+        "stopped because of": [result.convergence_reason.value for result in results],
+        "seconds": [f"{result.execution_time:.1f}" for result in results],
+    }
+    numbers = ("first", "best", "versions", "seconds")
+    table = plain_table(columns, right=numbers, wrap=("task", "stopped because of"))
     return Group(Text(), table, Text(), Text(_sentence(runs)))
 
 

@@ -28,9 +28,10 @@ from redraft.stores.location import project_place
 from redraft.terminal import options
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.tables import plain_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
@@ -132,14 +133,15 @@ def settings_in_force() -> list[SettingInForce]:
     return found
 
 
-def settings_rows(found: Iterable[SettingInForce]) -> Table:
+def settings_rows(found: Sequence[SettingInForce]) -> Table:
     """Render settings as a table."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
-    for column in ("setting", "value", "from", "variable"):
-        table.add_column(column, no_wrap=column != "value", overflow="fold")
-    for setting in found:
-        table.add_row(setting.name, _shown(setting.value), setting.source, setting.variable or "")
-    return table
+    columns: dict[str, list[str | Text]] = {
+        "setting": [setting.name for setting in found],
+        "value": [_shown(setting.value) for setting in found],
+        "from": [setting.source for setting in found],
+        "variable": [setting.variable or "" for setting in found],
+    }
+    return plain_table(columns, wrap=("value",))
 
 
 def _shown(value: Any) -> Text:

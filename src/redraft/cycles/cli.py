@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from redraft._texts import counted, shortened
@@ -40,8 +39,9 @@ from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.location import open_project_store, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors
-from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
 from redraft.terminal.exits import ExitCode
+from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
 from redraft.types import render_usd
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from redraft.cycles.agents import AgentSummary
     from redraft.cycles.cycle import CycleEvent, CycleResult
@@ -402,7 +403,7 @@ def agent_rows(agents: Sequence[AgentSummary], width: int) -> Table:
         "feedback": [f"{one.pending} new" if one.pending else NONE for one in agents],
         "triggers": [", ".join(one.card.triggers) or NONE for one in agents],
     }
-    return _table(_fitted(columns, width, ("triggers", "began")), right=("cycle",))
+    return plain_table(_fitted(columns, width, ("triggers", "began")), right=("cycle",))
 
 
 def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
@@ -415,9 +416,9 @@ def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
         "actions": [_actions_text(one.derived_data) for one in cycles],
         "memory": [f"{len(one.changes)} changed" if one.changes else NONE for one in cycles],
     }
-    room = max(MIN_TEXT, width - _width_of(columns))
+    room = max(MIN_TEXT, width - width_of(columns))
     columns["error"] = [shortened(visible(one.error or NONE), room) for one in cycles]
-    return _table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
+    return plain_table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
 
 
 def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
@@ -435,7 +436,7 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
         "skipped": [Text(str(len(one.skipped)), "" if one.skipped else QUIET) for one in metrics],
     }
     numbers = ("cycle", "time", "tokens", "cost", "anomalies", "alerts", "failures", "skipped")
-    return _table(_fitted(columns, width, ("cost", "skipped")), right=numbers)
+    return plain_table(_fitted(columns, width, ("cost", "skipped")), right=numbers)
 
 
 def no_agents() -> Text:
@@ -461,22 +462,9 @@ def _fitted(
 ) -> dict[str, list[str | Text]]:
     """Drop columns, in the order of `dropped`, until the rest fits."""
     for name in dropped:
-        if _width_of(columns) > width:
+        if width_of(columns) > width:
             del columns[name]
     return columns
-
-
-def _width_of(columns: dict[str, list[str | Text]]) -> int:
-    return sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
-
-
-def _table(columns: dict[str, list[str | Text]], *, right: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
-    for name in columns:
-        table.add_column(name, no_wrap=True, justify="right" if name in right else "left")
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
-    return table
 
 
 MAX_ITEMS = 20

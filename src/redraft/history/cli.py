@@ -38,7 +38,6 @@ from redraft.stores.location import open_project_store, project_place, required_
 from redraft.terminal import options
 from redraft.terminal.console import (
     BAD,
-    GAP,
     GOOD,
     QUIET,
     CalmConsole,
@@ -50,6 +49,7 @@ from redraft.terminal.console import (
     when,
 )
 from redraft.terminal.exits import ExitCode, code_of, surface
+from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
 from redraft.text.diff import ABSENT
@@ -67,7 +67,7 @@ from redraft.workflow.cli import (
 from redraft.workflow.history import WorkflowRow, Workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rich.console import RenderableType
 
@@ -229,7 +229,7 @@ def _workflow_row(row: WorkflowRow) -> TableRow:
 
 def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) -> Table:
     """Render runs as a table; a narrow terminal gets fewer columns."""
-    columns = {"run": [row.run_id for row in found]}
+    columns: dict[str, Sequence[str | Text]] = {"run": [row.run_id for row in found]}
     if width >= WIDE:
         columns["when"] = [when(row.started_at) for row in found]
         columns["who"] = [shortened(visible(row.who), LONGEST_WHO) for row in found]
@@ -244,22 +244,11 @@ def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) ->
         after |= {"cost": [row.cost for row in found]}
         after |= {"s": [f"{row.seconds:.1f}" for row in found]}
     for least in ("", "n"):
-        if _room(width, columns, after) < LEAST_TASK:
+        if width - width_of(columns | after) < LEAST_TASK:
             after.pop(least, None)
-    room = max(LEAST_TASK, _room(width, columns, after))
+    room = max(LEAST_TASK, width - width_of(columns | after))
     columns["task"] = [shortened(visible(row.task), room) for row in found]
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
-    for name in (*columns, *after):
-        table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
-    for cells in zip(*columns.values(), *after.values(), strict=True):
-        table.add_row(*cells)
-    return table
-
-
-def _room(width: int, *columns: Mapping[str, Sequence[str | Text]]) -> int:
-    """Return the width that these columns leave for another one."""
-    widths = [max(map(len, (name, *cells))) + GAP for each in columns for name, cells in each.items()]
-    return width - sum(widths)
+    return plain_table(columns | after, right=NUMBERS)
 
 
 def _curve(record: RunRecord, longest: int | None = None) -> str:
@@ -382,7 +371,7 @@ def score_tables(run: StoredRun, width: int) -> list[RenderableType]:
 
 
 def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
+    table = plain_table({})
     table.add_column("", max_width=LONGEST_NAME, overflow="fold")
     table.add_column("needs", justify="right", no_wrap=True, style=QUIET)
     for version in versions:

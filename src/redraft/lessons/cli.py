@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json
@@ -28,9 +27,10 @@ from redraft.lessons.safety import checked_content, lesson_redactor
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
-from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.options import edited
+from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from redraft.lessons.due import DueReflection
     from redraft.lessons.export import Export, Form
@@ -574,22 +575,12 @@ def _table(found: Sequence[LessonDetails], width: int) -> Table:
     if len({one.agent for one in these}) == 1:
         del columns["agent"]
     for name in OPTIONAL_COLUMNS:
-        if name in columns and _width(columns) > width:
+        if name in columns and width_of(columns) > width:
             del columns[name]
     if "summary" in columns:
-        room = width - _width(columns) + SHORTEST_SUMMARY
+        room = width - width_of(columns) + SHORTEST_SUMMARY
         columns["summary"] = [shortened(visible(one.summary), room) for one in these]
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
-    for name in columns:
-        justify = "right" if name in ("used", "conf") else "left"
-        table.add_column(name, no_wrap=name != "id", overflow="fold", justify=justify)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
-    return table
-
-
-def _width(columns: dict[str, list[str | Text]]) -> int:
-    return sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
+    return plain_table(columns, right=("used", "conf"), wrap=("id",))
 
 
 def _used(counters: Counters) -> str:

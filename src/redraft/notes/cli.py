@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from redraft._texts import counted, shortened
@@ -17,7 +16,6 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import (
     BAD,
-    GAP,
     GOOD,
     QUIET,
     CalmConsole,
@@ -26,14 +24,16 @@ from redraft.terminal.console import (
     sparkline,
     when,
 )
+from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 from redraft.types import render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from redraft.notes.note import Note
 
@@ -88,10 +88,9 @@ def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> Table:
     }
     if console.is_utf8:
         columns[""] = [_curve(task, longest=10) for task in tasks]
-    taken = sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
-    room = max(MIN_TITLE, console.width - taken)
+    room = max(MIN_TITLE, console.width - width_of(columns))
     columns["task"] = [shortened(visible(task.title), room) for task in tasks]
-    return _table(columns, numbers=("notes", "before", "now"))
+    return plain_table(columns, right=("notes", "before", "now"))
 
 
 def _score_now(task: TaskNotes) -> Text:
@@ -153,7 +152,7 @@ def _versions_table(task: TaskNotes) -> Table:
         "score": [_score(task.mean_score(note)) for note in latest],
         "by run": [visible(note.run_id) for note in latest],
     }
-    return _table(columns, numbers=("tokens", "runs with it", "score"))
+    return plain_table(columns, right=("tokens", "runs with it", "score"))
 
 
 @notes.command()
@@ -255,16 +254,6 @@ async def export(
 
 
 # --- cells and tables -------------------------------------------------------------------------------------
-
-
-def _table(columns: Mapping[str, Sequence[str | Text]], numbers: Collection[str]) -> Table:
-    """Return a table of columns by name, those of `numbers` aligned to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
-    for name in columns:
-        table.add_column(name, no_wrap=True, justify="right" if name in numbers else "left")
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
-    return table
 
 
 def _short_id(task: TaskNotes) -> str:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 GOOD, BAD, QUIET = "green", "red", "dim"
-GAP = 2
-"""Spaces between the columns of a table."""
 WIDTH_WITHOUT_TERMINAL = 100
 SCHEMA_VERSION = 1
 
