@@ -65,7 +65,7 @@ def test_a_port_in_use_is_reported(project):
 def test_without_a_store_there_is_no_dashboard(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("ui", "--no-open")
-    assert (result.exit_code, "nothing is stored" in result.stderr) == (2, True)
+    assert (result.exit_code, "no runs are stored here" in result.stderr) == (2, True)
 
 
 def test_without_the_extra_it_says_what_to_install(project, monkeypatch):

@@ -24,8 +24,9 @@ from redraft.loop.record import RUN
 from redraft.models.names import KEYS, known_models, model_named
 from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
-from redraft.stores.location import project_place
+from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
+from redraft.terminal.commands import run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, surface
 from redraft.terminal.tables import plain_table
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
-
-    from redraft.stores.location import Place
 
 
 def doctor(
@@ -71,7 +70,7 @@ def store_finding() -> StoreFinding | None:
         return None
     started = perf_counter()
     try:
-        asyncio.run(_read_run(place))
+        run_async(required_project_store("runs").find(RUN, limit=1))
     except (ConfigError, StoreError) as error:
         return StoreFinding(str(place), answers=False, why=str(error))
     if isinstance(place.database, Path) and not os.access(path := _existing_part(place.database), os.W_OK):
@@ -82,14 +81,6 @@ def store_finding() -> StoreFinding | None:
 def _existing_part(path: Path) -> Path:
     """Return a path, or the nearest folder above it that exists."""
     return next(part for part in (path, *path.parents) if part.exists())
-
-
-async def _read_run(place: Place) -> None:
-    store = place.open()
-    try:
-        await store.find(RUN, limit=1)
-    finally:
-        await store.aclose()
 
 
 def settings(as_json: options.Json = False, debug: options.Debug = False) -> None:

@@ -36,7 +36,7 @@ from redraft.cycles.spec import ManualTrigger, parse_agent_file, read_agent_file
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import open_project_store, required_project_store
+from redraft.stores.location import required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
@@ -266,8 +266,7 @@ async def _open_agents() -> AsyncGenerator[Agents]:
     if storage is None:
         required_project_store("agents")
     try:
-        async with open_project_store():
-            yield Agents()
+        yield Agents()
     finally:
         if storage is not None:
             await storage.aclose()

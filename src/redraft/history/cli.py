@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -34,8 +33,9 @@ from redraft.loop.cli import (
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import open_project_store, project_place, required_project_store
+from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
+from redraft.terminal.commands import run_async
 from redraft.terminal.console import (
     BAD,
     GOOD,
@@ -67,14 +67,13 @@ from redraft.workflow.cli import (
 from redraft.workflow.history import WorkflowRow, Workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
     from redraft.loop.version_diff import VersionDiff
-    from redraft.stores.base import Store
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
     from redraft.workflow.history import KeptWorkflow
@@ -154,10 +153,7 @@ def _read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
     """Read the newest runs that match, with secrets withheld in what a list shows."""
-
-    async def read(store: Store) -> list[RunRecord]:
-        return await Runs(store).find(status=status, name=name, reason=reason, inner=inner, limit=limit)
-
+    found = run_async(Runs().find(status=status, name=name, reason=reason, inner=inner, limit=limit))
     redactor = redactor_of_environment()
     return [
         replace(
@@ -166,7 +162,7 @@ def _read_runs(
             origin=redactor.redact_object(record.origin),
             error=redactor.redact(record.error).text,
         )
-        for record in _with_store(read)
+        for record in found
     ]
 
 
@@ -663,11 +659,7 @@ def resume(
 
 
 def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
-    async def read(store: Store) -> Resumed:
-        return Resumed(await Runs(store).get(run_id), store)
-
-    again = _with_store(read)
-    record = again.record
+    record = run_async(Runs().get(run_id))
     if record.status == "finished":
         result = record.result()
         CalmConsole(stderr=True).show(ending(result))
@@ -676,7 +668,7 @@ def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bo
     record.check_resumable(force=force)
     if record.origin.surface != "command":
         return _print_call("run", record.run_id, record.resuming_call(), as_json=as_json)
-    token = resumed.set(again)
+    token = resumed.set(Resumed(record, required_project_store("runs")))
     try:
         return _repeat_command(context, record.origin.arguments, record.origin.folder, as_json=as_json)
     finally:
@@ -688,7 +680,7 @@ def _resume_workflow(kept: KeptWorkflow, context: typer.Context, *, as_json: boo
     if record.status == "finished" and record.state is not None:
         result = record.result()
         CalmConsole(stderr=True).say(ending_text(result))
-        last = _with_store(lambda store: Workflows(store).last_value(record.run_id))
+        last = run_async(Workflows().last_value(record.run_id))
         print_result(result, last, as_json=as_json)
         return ExitCode.MET
     if kept.launch is None:
@@ -734,17 +726,7 @@ def _read_run(run_id: str, *, to_export: bool = False) -> StoredRun:
     Raises `ConfigError` if there is none, or several.
     """
 
-    async def read(store: Store) -> StoredRun:
-        return await Runs(store).stored(await Workflows(store).loop(run_id) or run_id)
+    async def read() -> StoredRun:
+        return await Runs().stored(await Workflows().loop(run_id) or run_id)
 
-    return _with_store(read).redacted(to_export=to_export)
-
-
-def _with_store(read: Callable[[Store], Awaitable[T]]) -> T:
-    """Read from the project's store; raises `ConfigError` if the settings store nothing."""
-
-    async def reading() -> T:
-        async with open_project_store():
-            return await read(required_project_store("runs"))
-
-    return asyncio.run(reading())
+    return run_async(read()).redacted(to_export=to_export)

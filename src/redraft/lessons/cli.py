@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,6 @@ from redraft.lessons.lesson import KINDS, STATUSES, Lesson, LessonKind, headings
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import checked_content, lesson_redactor
-from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
@@ -35,7 +34,7 @@ from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -70,14 +69,8 @@ T = TypeVar("T")
 lessons = command_group(default="list", help="List, search and edit what agents have learned.")
 
 
-@asynccontextmanager
-async def _library(path: Path | None, agent: str | None = None) -> AsyncGenerator[LessonLibrary]:
-    """Open the lessons, with the project's store."""
-    async with (
-        open_project_store() as store,
-        aclosing(LessonLibrary(path, agent=agent, store=store or False)) as library,
-    ):
-        yield library
+def _library(path: Path | None, agent: str | None = None) -> aclosing[LessonLibrary]:
+    return aclosing(LessonLibrary(path, agent=agent))
 
 
 def _redacted(value: T) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from contextlib import contextmanager
@@ -41,8 +40,8 @@ from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
 from redraft.stores.base import Store
-from redraft.stores.location import open_project_store
 from redraft.terminal import options
+from redraft.terminal.commands import run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
@@ -294,12 +293,11 @@ class Runner:
                 step = kept_step(self.keep, None, task)
             else:
                 step = kept_step(again.store, again.record.run_id, task)
-            async with open_project_store():
-                return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
+            return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
 
         with progress:
             try:
-                return asyncio.run(run())
+                return run_async(run())
             except KeyboardInterrupt:
                 if progress.result is None:
                     raise

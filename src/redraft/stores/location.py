@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,6 @@ from redraft.errors import ConfigError
 from redraft.settings import load_settings, project_folder, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from redraft.stores.base import Store
 
 DATABASE = "redraft.db"
@@ -89,19 +86,14 @@ def required_project_store(things: str) -> Store:
     """Return the project's store; raises `ConfigError` if the settings keep nothing, hence no `things`."""
     store = project_store()
     if store is None:
-        raise ConfigError(f"The setting `home` (REDRAFT_HOME) is empty, so no {things} are stored here.")
+        raise ConfigError(
+            f"The setting `home` (REDRAFT_HOME) is empty, so no {things} are stored here. Set it to a folder."
+        )
     return store
 
 
-@asynccontextmanager
-async def open_project_store() -> AsyncGenerator[Store | None]:
-    """Open the project's store, or None if the settings keep nothing; close it at the end.
-
-    It is the same object as everywhere in this process, and opens again at its next use.
-    """
-    store = project_store()
-    try:
-        yield store
-    finally:
-        if store is not None:
-            await store.aclose()
+async def close_project_store() -> None:
+    """Finish what is written to the project's store, and close it; its next use reopens it."""
+    place = project_place()
+    if place in _opened:
+        await _opened[place].aclose()

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from functools import wraps
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from typer import _click
+
+T = TypeVar("T")
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -48,7 +50,7 @@ def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[
         with surface(debug=debug):
             result = function(**options)
             if isawaitable(result):
-                asyncio.run(_awaited(result))
+                run_async(result)
 
     # Evaluated here, since Typer would look up the annotations in this module.
     declared = signature(function, eval_str=True)
@@ -57,8 +59,17 @@ def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[
     return command
 
 
-async def _awaited(result: Awaitable[None]) -> None:
-    await result
+def run_async(main: Awaitable[T]) -> T:
+    """Run the asynchronous part of a command, and close the project's store at its end."""
+    from redraft.stores.location import close_project_store
+
+    async def running() -> T:
+        try:
+            return await main
+        finally:
+            await close_project_store()
+
+    return asyncio.run(running())
 
 
 def confirm(question: str) -> bool:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from redraft.errors import ConfigError
 from redraft.redact.data import redact_object
 from redraft.redact.redactor import Redactor, redactor_of_environment
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
-from redraft.stores.location import project_place
+from redraft.stores.location import project_place, required_project_store
 from redraft.web.rendering import LONGEST, clipped, cut_note
 
 if TYPE_CHECKING:
@@ -52,14 +51,8 @@ class Project:
 
     @classmethod
     def here(cls) -> Project:
-        """Return the project of the working directory; raise `ConfigError` if nothing is stored."""
-        place = project_place()
-        if place is None:
-            raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so nothing is stored that could be shown. "
-                "Set it to a folder."
-            )
-        return cls(place.open(), str(place))
+        """Return the project of the working directory; raises `ConfigError` if the settings keep nothing."""
+        return cls(required_project_store("runs"), str(project_place()))
 
     def shared(self, make: Callable[[Project], T]) -> T:
         """Return `make(project)`, made once: what a feature remembers from one request to the next."""

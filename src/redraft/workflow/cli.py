@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias, cast
 
 import typer
 from rich.console import Group
@@ -34,9 +34,10 @@ from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
-from redraft.stores.location import open_project_store
+from redraft.stores.location import project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
+from redraft.terminal.commands import run_async
 from redraft.terminal.console import (
     BAD,
     GOOD,
@@ -69,7 +70,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from types import TracebackType
 
     from rich.console import RenderableType
@@ -145,7 +146,7 @@ def run(
             _explain_own_actions(workflow, uses),
             progress,
         ):
-            result = asyncio.run(_run(workflow, inputs, listener, keep=keep))
+            result = run_async(_run(workflow, inputs, listener, keep=keep))
         console.say(ending_text(result))
         if result.run_id:
             console.say(f"Stored as {result.run_id}; redraft show last")
@@ -254,9 +255,9 @@ async def _run(
     on_event = cast("Callable[[WorkflowEvent], None]", listener)  # it takes any dataclass
     if not keep:
         return await workflow.run(inputs, on_event=on_event)
-    async with open_project_store() as store:
-        run_id = None if store is None else await _record_launch(store, resumed_workflow.get())
-        return await workflow.run(inputs, run_id=run_id, on_event=on_event)
+    store = project_store()
+    run_id = None if store is None else await _record_launch(store, resumed_workflow.get())
+    return await workflow.run(inputs, run_id=run_id, on_event=on_event)
 
 
 resumed_workflow: ContextVar[KeptWorkflow | None] = ContextVar("resumed_workflow", default=None)
@@ -481,15 +482,12 @@ def _short(value: Any) -> str:
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 
-T = TypeVar("T")
-
-
 def kept_workflow(run: str) -> KeptWorkflow | None:
     """Find a workflow by id, prefix, `last`, or the id of a loop in it; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.
     """
-    return _reading(lambda workflows: workflows.get(run, or_of_loop=True))
+    return run_async(Workflows().get(run, or_of_loop=True))
 
 
 def read_history(run: str) -> WorkflowHistory | None:
@@ -498,29 +496,21 @@ def read_history(run: str) -> WorkflowHistory | None:
     Raises `ConfigError` if several ids begin so.
     """
 
-    async def read(workflows: Workflows) -> WorkflowHistory | None:
-        kept = await workflows.get(run)
-        return None if kept is None else await workflows.history(kept)
+    async def read() -> WorkflowHistory | None:
+        kept = await Workflows().get(run)
+        return None if kept is None else await Workflows().history(kept)
 
     # The process is never shown; its fields say whether the workflow was killed.
-    history = _reading(read)
+    history = run_async(read())
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 
 
 def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[WorkflowRow]:
     """Read the newest workflows of a state and a name, without their secrets."""
 
-    async def read(workflows: Workflows) -> list[WorkflowRow]:
-        found = await workflows.find(status=status, name=name, limit=limit)
-        return [await workflows.row(kept) for kept in found]
+    async def read() -> list[WorkflowRow]:
+        found = await Workflows().find(status=status, name=name, limit=limit)
+        return [await Workflows().row(kept) for kept in found]
 
     redactor = redactor_of_environment()
-    return [redactor.redact_object(row) for row in _reading(read) or ()]
-
-
-def _reading(read: Callable[[Workflows], Awaitable[T]]) -> T | None:
-    async def reading() -> T | None:
-        async with open_project_store() as store:
-            return None if store is None else await read(Workflows(store))
-
-    return asyncio.run(reading())
+    return [redactor.redact_object(row) for row in run_async(read())]

@@ -120,7 +120,7 @@ class Workflows:
     """
 
     def __init__(self, store: Store | None = None) -> None:
-        self._store = store or required_project_store("workflows")
+        self._store = store or required_project_store("runs")
         self._runs = Runs(self._store)
 
     async def find(
