@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -46,3 +47,14 @@ def test_no_module_checks_the_class_of_a_step():
 
 def _names(node):
     return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def test_public_class_names_stand_once():
+    """A name with two meanings makes a reader look at the imports to know which one a module is about."""
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
-    from redraft.loop.events import EventLog as EventLog
+    from redraft.loop.event_log import EventLog as EventLog
     from redraft.loop.functions import reflected as reflected
     from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
@@ -162,7 +162,7 @@ _PLACES = {
     "lessons.outcome": ("Outcome",),
     "lessons.retry": ("retried_with_lessons", "retry_with_lessons"),
     "loop.agent": ("Agent",),
-    "loop.events": ("EventLog",),
+    "loop.event_log": ("EventLog",),
     "loop.functions": ("reflected",),
     "loop.journal": ("Journalled",),
     "loop.pattern": ("ReflectionPattern",),

@@ -57,7 +57,7 @@ from redraft.cycles.spec import (
 )
 from redraft.cycles.storage import locate
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
-from redraft.loop.events import emitter, ignore
+from redraft.loop.event_log import emitter, ignore
 from redraft.models.names import model_of, resolve_model, resolve_name
 from redraft.redact.log import logger
 from redraft.settings import load_settings

@@ -25,7 +25,7 @@ from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
-from redraft.loop.events import EventLog
+from redraft.loop.event_log import EventLog
 from redraft.loop.keeper import kept_step, run_kept
 from redraft.loop.pattern import (
     ReflectionPattern,

@@ -15,7 +15,7 @@ from redraft._codec import from_record, to_json
 from redraft._steps import direct
 from redraft.errors import ConfigError, StoreError
 from redraft.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.loop.events import emitter
+from redraft.loop.event_log import emitter
 from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
 from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.run import Run

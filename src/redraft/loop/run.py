@@ -23,7 +23,7 @@ from redraft.errors import (
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
-from redraft.loop.events import emitter
+from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
 from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select

@@ -13,7 +13,7 @@ from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.events import Reflected, StepFailed
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.events import ignore
+from redraft.loop.event_log import ignore
 from redraft.loop.select import highest
 from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.redact.log import logger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, WorkflowError
-from redraft.loop.events import emitter
+from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, kept_step
 from redraft.types import PlainTask

@@ -1,4 +1,4 @@
-"""Deliver events: to listeners and to files."""
+"""The event log: deliver the events of runs to listeners and to files."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 
 from redraft import ConfigError, ReflectionPattern, Retry, Task, reflect_sync
 from redraft.events import RunStarted, StepFailed
-from redraft.loop.events import EventLog, event_line
+from redraft.loop.event_log import EventLog, event_line
 from redraft.redact.redactor import Redactor
 from support.redact_corpus import Maker, person
 
