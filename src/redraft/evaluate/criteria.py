@@ -21,7 +21,7 @@ MISSPELT = 0.8
 
 
 def criteria_of(
-    given: Sequence[QualityCriterion | str] | None, task_type: str = ""
+    criteria: Sequence[QualityCriterion | str] | None, task_type: str = ""
 ) -> tuple[QualityCriterion, ...]:
     """Return the given criteria, or (None) the default set of the task type.
 
@@ -31,22 +31,24 @@ def criteria_of(
     are all 0, anything that is not a criterion, and, without criteria, a misspelt task type.
     """
     kind = _kind(task_type)
-    if given is None:
+    if criteria is None:
         if kind not in DEFAULTS and _is_misspelt(kind):
             check_task_type(task_type)
         return _defaults(kind if kind in DEFAULTS else "")
-    if isinstance(given, str) or not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-        raise ConfigError(f"Criteria must be a list of names, sentences or QualityCriterion, got {given!r}.")
-    criteria = tuple(_criterion(item, kind) for item in given)
-    if not criteria:
+    if isinstance(criteria, str) or not isinstance(criteria, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+        raise ConfigError(
+            f"Criteria must be a list of names, sentences or QualityCriterion, got {criteria!r}."
+        )
+    chosen = tuple(_criterion(item, kind) for item in criteria)
+    if not chosen:
         raise ConfigError("The list of criteria is empty; give at least one, or None for the defaults.")
-    names = [criterion.name for criterion in criteria]
+    names = [criterion.name for criterion in chosen]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"Duplicate criterion {name!r}; names must be unique.")
-    if not any(criterion.weight for criterion in criteria):
+    if not any(criterion.weight for criterion in chosen):
         raise ConfigError("All criteria have a weight of 0; at least one must count.")
-    return criteria
+    return chosen
 
 
 def check_task_type(task_type: str) -> None:

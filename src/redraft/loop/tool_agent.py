@@ -368,9 +368,8 @@ class AgentSteps:
                     budgeted.used(used)
         except ModelError as error:
             self.failure = error
-            if isinstance(
-                error.__cause__, AgentRunError
-            ):  # which the agent's own hooks may handle, such as a fallback
+            # The agent's own hooks may handle it, such as a fallback to another model.
+            if isinstance(error.__cause__, AgentRunError):
                 raise error.__cause__ from None
             raise
         except UnfinishedError as error:

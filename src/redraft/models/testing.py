@@ -9,6 +9,7 @@ import os
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -59,10 +60,10 @@ def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], Scrip
         nonlocal calls
         calls += 1
         if calls > len(script):
-            asked = request.messages[-1].content if request.messages else ""
+            question = request.messages[-1].content if request.messages else ""
             raise ModelError(
                 f"The script has {len(script)} replies, and this is call {calls} ({request.role}), "
-                f"which asks {asked[:80]!r}."
+                f"which asks {question[:80]!r}."
             )
         return script[calls - 1]
 
@@ -72,25 +73,26 @@ def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], Scrip
 def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
     if isinstance(reply, Exception):
         raise reply
-    if isinstance(reply, ChatReply):
-        usage = _estimated(reply.text, request) if reply.usage is NOTHING_USED else reply.usage
-        parsed = parsed_of(reply.text, request) if reply.parsed is None else reply.parsed
-        return ChatReply(
-            reply.text, parsed, reply.logprobs, usage, reply.model or "scripted", reply.finish_reason
-        )
-    if isinstance(reply, str):
-        return ChatReply(reply, parsed_of(reply, request), usage=_estimated(reply, request), model="scripted")
     if isinstance(reply, Mapping | list):
         text = json.dumps(reply, ensure_ascii=False)
-        return ChatReply(text, json.loads(text), usage=_estimated(text, request), model="scripted")
-    raise ConfigError(
-        f"A scripted reply must be a text, a dict, a list, a ChatReply or an exception, got {reply!r}."
+        reply = ChatReply(text, json.loads(text))
+    elif isinstance(reply, str):
+        reply = ChatReply(reply)
+    elif not isinstance(reply, ChatReply):
+        raise ConfigError(
+            f"A scripted reply must be a text, a dict, a list, a ChatReply or an exception, got {reply!r}."
+        )
+    return replace(
+        reply,
+        parsed=parsed_of(reply.text, request) if reply.parsed is None else reply.parsed,
+        usage=_estimated(reply.text, request) if reply.usage is NOTHING_USED else reply.usage,
+        model=reply.model or "scripted",
     )
 
 
 def _estimated(text: str, request: ChatRequest) -> TokenUsage:
-    asked = sum(estimate_tokens(message.content) for message in request.messages)
-    return TokenUsage(input_tokens=asked, output_tokens=estimate_tokens(text), requests=1, cost_usd=0.0)
+    tokens = sum(estimate_tokens(message.content) for message in request.messages)
+    return TokenUsage(input_tokens=tokens, output_tokens=estimate_tokens(text), requests=1, cost_usd=0.0)
 
 
 SCHEMA_VERSION = 1

@@ -191,9 +191,8 @@ def _too_many(error: Any, at: str) -> Words:
 
 
 def _false(error: Any, at: str) -> Words:
-    if error.schema_path[-1:] == [
-        "additionalProperties"
-    ]:  # how the validator reports keys that are not allowed
+    # The validator also reports keys that are not allowed in this way.
+    if error.schema_path[-1:] == ["additionalProperties"]:
         return "an object without other keys", f"Remove the keys of {at} that the schema does not name."
     return "nothing here", f"Remove {at}: it is not allowed."
 

@@ -611,7 +611,7 @@ def _dict(*pairs: Any, **items: Any) -> dict[str, Any]:
 
 
 def _step(value: Any) -> Any:
-    return value
+    return value  # the call has taken the step
 
 
 def _enter(written: int) -> str:
