@@ -192,7 +192,7 @@ def diminishing(threshold: float) -> Stopper:
 def oscillation(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when the last four scores went up, down, up (or the reverse) and ended no higher.
 
-    Scores of different criteria can't be compared, so they are no oscillation.
+    Scores of different criteria can't be compared, so they don't count.
     """
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None

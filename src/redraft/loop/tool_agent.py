@@ -169,8 +169,8 @@ class ToolAgent:
         output = result.output
         if output is None or isinstance(output, DeferredToolRequests):
             raise UnfinishedError(
-                f"The agent ended with {output!r}, which is no answer; calls that wait for an approval, or "
-                "for someone else to carry them out, can't be redrafted.",
+                f"The agent ended with {output!r}, which is not an answer; calls that wait for an approval, "
+                "or for someone else to carry them out, can't be redrafted.",
                 conversation=steps.conversation(result.all_messages()),
                 usage=steps.used,
             )

@@ -52,9 +52,9 @@ CAN_NOT_FIRE: dict[str, dict[str, str]] = {
 class ReflectionTriggers:
     """What triggers a reflection in the middle of a run; completion always does.
 
-    `step_interval` counts steps of the model. `tool_result` names tools, none of them meaning all, and is
-    None where it is off. `quality_drop` is how far a score falls below the best. At most `most` reflections
-    are made in a run.
+    `step_interval` counts steps of the model. `tool_result` names tools: an empty set stands for any tool,
+    None switches the trigger off. `quality_drop` is how far a score falls below the best. At most `most`
+    reflections are made in a run.
     """
 
     step_interval: int | None = None

@@ -269,7 +269,7 @@ _QUOTES = ('"', "'", "`")
 _SETTER = 24
 _VALUE_TRAILING = ".,;:!?)]}*_\\"
 _KEYS = ("--key", "-key", "--auth", "-auth", "routing_key", "routingkey")
-"""A value under one of these is no hash, though it may look like one."""
+"""Names whose value is a key even if it looks like a hash."""
 _STOP_WORDS = word_set(
     "a an the is are was be been must should can cannot may not no to of for in on and or with without "
     "that this it your you we user if when please enter use field value do does did has have could would"

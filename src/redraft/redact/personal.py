@@ -78,7 +78,7 @@ def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) 
             break
         start += len(word) + 1
     words = text[start:end].split(" ")
-    # A letter behind a single word is no surname: `Appendix A`.
+    # A letter behind a single word is not a surname: `Appendix A`.
     if (not full or sum(len(word.strip(".")) > 1 for word in words) > 1) and names_person(
         text[start:end], surely=surely
     ):
@@ -91,8 +91,8 @@ def _logins(view: View) -> Iterator[Finding]:
         domain, _, user = (
             text[start:end].replace("]\\[", "\\").strip("[]").replace("\\\\", "\\").rpartition("\\")
         )
-        is_nobodys = domain.lower() in _SYSTEM_DOMAINS or user.lower() in _NOT_LOGINS or is_placeholder(user)
-        if not is_nobodys and not _FILE.search(user) and not is_placeholder(domain or "x1"):
+        is_generic = domain.lower() in _SYSTEM_DOMAINS or user.lower() in _NOT_LOGINS or is_placeholder(user)
+        if not is_generic and not _FILE.search(user) and not is_placeholder(domain or "x1"):
             yield Finding(start, end, Kind.USER)
     if not _IN_DIRECTORY.search(view.data):
         return
@@ -247,7 +247,7 @@ _BIRTHDAY = (
 _CAPITAL, _SMALL = (
     r"[A-Z\xc0-\xde]",
     r"[a-z\xdf-\xff\xbf]",
-)  # \xbf stands for a letter outside of Latin-1, and is no capital
+)  # \xbf stands for a letter outside of Latin-1, and is not a capital
 _W = (
     rf"(?:(?:[OD]'|Mc|Mac|al-|El-)?(?:{_CAPITAL}{_SMALL}+|\xbf[a-z\xdf-\xff]{_SMALL}+)"
     rf"(?:['-]{_CAPITAL}?{_SMALL}+)?)"
@@ -381,7 +381,7 @@ _IN_FIELD_OF_PERSON = (
     r"|salesperson|cashier|driver|accountant"
     r"|ansprechpartner|sachbearbeiter|empf\xe4nger|absender|destinataire|nombre|nom)\b)" + _VALUE
 )
-# Capitalised words behind such a field that are nobody's name.
+# Capitalised words behind such a field that are not names.
 _NO_NAMES = word_set(
     "access account agent api approval care center centre class code control data desk error experience "
     "feedback group guide hello id identity interface journey key library list manager management manual "
@@ -534,7 +534,7 @@ GIVEN_NAMES = word_set(Path(__file__).with_name("given_names.txt").read_text("ut
 """Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
 
 THINGS = word_set(Path(__file__).with_name("things.txt").read_text("utf-8"))
-"""Words for things, roles, places and products that are often capitalised but are no person's name."""
+"""Words for things, roles, places and products that are often capitalised but are not names of people."""
 
 # Endings that surnames have and other words rarely do.
 SURNAME = re.compile(

@@ -189,7 +189,7 @@ _LINK = (
     r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password|recover"
     r"|verify|confirm|activate|setup|t)/)([A-Za-z0-9_-]{20,})"
 )
-# An argument of a command line that is no option.
+# An argument of a command line that is not an option.
 _OPTION = r"[\"']?([^\s\"'-][^\s\"']{2,128})"
 # The second of two quoted texts: the first is the user.
 _SECOND_TEXT = r"[ \t]{0,4}[\"'][^\"'\n]{1,64}[\"'][ \t]{0,4},[ \t]{0,4}[\"']([^\"'\n]{3,256})[\"']"

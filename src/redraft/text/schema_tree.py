@@ -182,7 +182,7 @@ def _path_inside(folder: Path, name: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"the schema refers to {name!r}, which is not beside the workflow") from error
     if not path.is_relative_to(home) or not path.is_file():
-        raise ConfigError(f"{name!r} is not fetched; it is no file beside the workflow")
+        raise ConfigError(f"{name!r} is not fetched; it is not a file beside the workflow")
     return path
 
 
