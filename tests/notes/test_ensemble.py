@@ -217,11 +217,11 @@ def test_revisions_see_the_note_and_the_run_records_it():
     runner.run_sync()
     result = runner.run_sync()
     assert "## Task Improvement Notes" in model.requests[-1].messages[1].content
-    kept = asyncio.run(Runs(store).get(result[task].run_id))
-    [advice] = kept.advice
+    run = asyncio.run(Runs(store).get(result[task].run_id))
+    [advice] = run.advice
     assert isinstance(advice, Advice)
     assert (advice.source, advice.is_note, advice.tokens > 20) == ("note v1", True, True)
-    assert (kept.origin.surface, kept.origin.name, kept.origin.model) == ("task", "A", "ScriptedModel")
+    assert (run.origin.surface, run.origin.name, run.origin.model) == ("task", "A", "ScriptedModel")
 
 
 @pytest.mark.parametrize(
@@ -362,9 +362,9 @@ def test_usage_covers_attempts_and_reflections():
 
 def test_summary_has_a_line_for_each_task_and_the_cost():
     task = Task("Write a report", criteria=[SHORT], reflect=BETTER)
-    made = ensemble(task, Task("Check it", name="check"))
-    made.run_sync()
-    first, second, used = made.run_sync().summary().splitlines()
+    both = ensemble(task, Task("Check it", name="check"))
+    both.run_sync()
+    first, second, used = both.run_sync().summary().splitlines()
     assert first == "Write a report: accepted with 1.00, given note v1, reflected (run 2)"
     assert second == "check: accepted"
     assert used.startswith("Used: ")
@@ -455,10 +455,10 @@ def test_run_sync_works_inside_a_running_event_loop():
 
 def test_one_ensemble_serves_concurrent_runs():
     model = ScriptedModel(lambda request: "note" if is_reflection(request) else request.messages[-1].content)
-    made = ensemble(Task("Say {word}", reflect=BETTER), model=model)
+    echo = ensemble(Task("Say {word}", reflect=BETTER), model=model)
 
     async def main():
-        return await asyncio.gather(*(made.run({"word": f"w{number}"}) for number in range(20)))
+        return await asyncio.gather(*(echo.run({"word": f"w{number}"}) for number in range(20)))
 
     results = asyncio.run(main())
     assert all(result.output.endswith(f"Say w{number}") for number, result in enumerate(results))

@@ -36,10 +36,10 @@ MARKERS = ("REFINED_DESCRIPTION", "REFINED_EXPECTED_OUTPUT", "OBSERVATIONS", "SU
 
 
 def reply(text, place):
-    """A reply with a text quoted at the end of one section."""
-    said = [section.replace("tea", "{topic}") for section in SECTIONS.values()]
-    said[place] += f"\n{text}" if place in (0, 1) else f"\n- It said: {text}"
-    return "\n\n".join(f"{marker}:\n{words}" for marker, words in zip(MARKERS, said, strict=True))
+    """Return a reply with a text quoted at the end of one section."""
+    sections = [section.replace("tea", "{topic}") for section in SECTIONS.values()]
+    sections[place] += f"\n{text}" if place in (0, 1) else f"\n- It said: {text}"
+    return "\n\n".join(f"{marker}:\n{words}" for marker, words in zip(MARKERS, sections, strict=True))
 
 
 @pytest.mark.parametrize(("name", "place"), ROWS)
@@ -64,8 +64,8 @@ def test_a_hostile_output_changes_no_other_section_of_the_next_prompt(name, plac
             found[heading].append(line)
     assert list(found) == ["## Task Improvement Notes (from prior executions)", *SECTIONS]
     for number, (title, words) in enumerate(SECTIONS.items()):
-        said = "\n".join(found[title]).strip()
-        assert said.startswith(words)
-        assert said == words or number == place
+        content = "\n".join(found[title]).strip()
+        assert content.startswith(words)
+        assert content == words or number == place
     for request in filter(is_reflection, model.requests):  # the definition is shown with its placeholders
         assert "### Description\nWrite about {topic}.\n\n###" in request.messages[-1].content

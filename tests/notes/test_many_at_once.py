@@ -37,7 +37,7 @@ class Own:
         return self._reflections.get(identity)
 
 
-def made(name, request):
+def new_store(name, request):
     if name == "memory":
         return InMemoryReflectionStore()
     if name == "sqlite":
@@ -47,7 +47,7 @@ def made(name, request):
 
 @asynccontextmanager
 async def opened(name, request):
-    store = made(name, request)
+    store = new_store(name, request)
     yield store
     if name != "own":
         await store.aclose()

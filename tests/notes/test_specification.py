@@ -109,20 +109,20 @@ def test_a_custom_strategy():
 def test_a_custom_store():
     class DictReflectionStore:
         def __init__(self):
-            self.kept = {}
+            self.reflections = {}
 
         def store(self, task_identity, reflection):
-            self.kept[task_identity] = reflection
+            self.reflections[task_identity] = reflection
 
         def retrieve(self, task_identity):
-            return self.kept.get(task_identity)
+            return self.reflections.get(task_identity)
 
     store, events = DictReflectionStore(), []
     task = research(reflect=True)
     ensemble = Ensemble(thinking(), [task], store, events.append)
     for _ in range(3):
         ensemble.run_sync()
-    assert store.kept[TaskIdentity.of(task)].run_count == 3
+    assert store.reflections[TaskIdentity.of(task)].run_count == 3
     assert [event.is_first_reflection for event in events] == [True, False, False]
 
 

@@ -361,7 +361,7 @@ def test_64_concurrent_runs_make_64_revisions(notes):
 
 def test_project_notes_are_stored_with_the_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REDRAFT_HOME", ".kept")
+    monkeypatch.setenv("REDRAFT_HOME", ".runs")
 
     async def main():
         async with project_notes() as notes:
@@ -370,7 +370,7 @@ def test_project_notes_are_stored_with_the_runs(tmp_path, monkeypatch):
             assert await in_force(notes) == 1
 
     asyncio.run(main())
-    assert Path(".kept/redraft.db").is_file()
+    assert Path(".runs/redraft.db").is_file()
     monkeypatch.setenv("REDRAFT_HOME", "")
     assert isinstance(project_notes(), InMemoryReflectionStore)
 
@@ -384,16 +384,16 @@ class Plain:
     """A store that loses a note if two runs write at once."""
 
     def __init__(self):
-        self.kept = {}
+        self.reflections = {}
         self.threads = set()
 
     def store(self, identity, reflection):
         self.threads.add(threading.current_thread())
         time.sleep(0.0005)
-        self.kept[identity] = reflection
+        self.reflections[identity] = reflection
 
     def retrieve(self, identity):
-        found = self.kept.get(identity)
+        found = self.reflections.get(identity)
         time.sleep(0.0005)
         return found
 
@@ -401,17 +401,17 @@ class Plain:
 class Async(Plain):
     async def store(self, identity, reflection):
         await asyncio.sleep(0)
-        self.kept[identity] = reflection
+        self.reflections[identity] = reflection
 
     async def retrieve(self, identity):
-        found = self.kept.get(identity)
+        found = self.reflections.get(identity)
         await asyncio.sleep(0)
         return found
 
 
 class Mixed(Plain):
     async def retrieve(self, identity):
-        return self.kept.get(identity)
+        return self.reflections.get(identity)
 
 
 class Awaited(Plain):
@@ -433,16 +433,16 @@ def test_built_in_stores_need_no_adapter():
 @pytest.mark.parametrize("kind", [Plain, Async, Mixed, Awaited])
 def test_64_concurrent_runs_are_counted_64_times_in_a_custom_store(kind):
     store = kind()
-    store.kept[IDENTITY] = TaskReflection("Write.", "", run_count=5)
+    store.reflections[IDENTITY] = TaskReflection("Write.", "", run_count=5)
 
     async def main():
         notes = notebook_of(store)
-        made = await asyncio.gather(*(notes.append(TASK, REFLECTION, run_id=f"r{n}") for n in range(64)))
-        assert [note.reflection.run_count for note, _ in made] == list(range(6, 70))
-        assert not any(is_first for _, is_first in made)
+        appended = await asyncio.gather(*(notes.append(TASK, REFLECTION, run_id=f"r{n}") for n in range(64)))
+        assert [note.reflection.run_count for note, _ in appended] == list(range(6, 70))
+        assert not any(is_first for _, is_first in appended)
 
     asyncio.run(main())
-    assert store.kept[IDENTITY].run_count == 69
+    assert store.reflections[IDENTITY].run_count == 69
     assert threading.current_thread() not in store.threads  # so a slow disk does not block the event loop
 
 
@@ -458,7 +458,7 @@ def test_runs_in_different_threads_and_event_loops_take_turns():
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.kept[IDENTITY].run_count == 64
+    assert store.reflections[IDENTITY].run_count == 64
 
 
 def test_a_custom_store_keeps_only_the_latest_note():

@@ -106,15 +106,15 @@ def items(count, word):
 
 
 @pytest.mark.parametrize(
-    ("observations", "suggestions", "kept"),
+    ("observations", "suggestions", "expected"),
     [(10, 5, (5, 5)), (0, 20, (0, 10)), (5, 30, (0, 10)), (10, 0, (10, 0)), (30, 2, (8, 2))],
 )
-def test_a_long_note_loses_items_from_the_end(observations, suggestions, kept):
+def test_a_long_note_loses_items_from_the_end(observations, suggestions, expected):
     reflection = TaskReflection("", "", items(observations, "observation"), items(suggestions, "suggestion"))
     cut = bounded(reflection, given(max_tokens=165))
     assert cut.observations == reflection.observations[: len(cut.observations)]
     assert cut.suggestions == reflection.suggestions[: len(cut.suggestions)]
-    assert (len(cut.observations), len(cut.suggestions)) == kept
+    assert (len(cut.observations), len(cut.suggestions)) == expected
     assert 130 < size_of(cut, TASK) <= 165
 
 
@@ -122,7 +122,7 @@ LINES = "\n".join(f"- {words(10)}" for _ in range(60))
 
 
 @pytest.mark.parametrize(
-    ("task", "refined", "kept"),
+    ("task", "refined", "expected"),
     [
         (TASK, (f"Research {{topic}}\n{LINES}", "Short"), ("cut", "Short")),
         (TASK, (f"Research {{topic}} {words(1000)}", "Short"), (TASK.description, "Short")),
@@ -134,15 +134,15 @@ LINES = "\n".join(f"- {words(10)}" for _ in range(60))
     ],
     ids=range(7),
 )
-def test_a_long_refined_text_is_cut_at_a_line_or_replaced_by_the_task(task, refined, kept):
+def test_a_long_refined_text_is_cut_at_a_line_or_replaced_by_the_task(task, refined, expected):
     cut = bounded(TaskReflection(*refined, ("one",), ("two",)), given(task, max_tokens=200))
     texts = (cut.refined_description, cut.refined_expected_output)
-    for text, whole, expected in zip(texts, refined, kept, strict=True):
-        if expected == "cut":
+    for text, whole, part in zip(texts, refined, expected, strict=True):
+        if part == "cut":
             assert whole.startswith(f"{text}\n")
             assert len(text) > 200
         else:
-            assert text == expected
+            assert text == part
     assert size_of(cut, task) <= 200
 
 
@@ -224,7 +224,7 @@ SHORT = reply("Research AI trends", "", ["observation"])
 
 
 @pytest.mark.parametrize(
-    ("second", "kept"),
+    ("second", "description"),
     [
         (SHORT, "Research AI trends"),
         (LONG, "Research"),
@@ -234,10 +234,10 @@ SHORT = reply("Research AI trends", "", ["observation"])
     ],
     ids=["shorter", "as long", "longer", "no marker", "down"],
 )
-def test_the_model_is_asked_once_to_shorten_a_long_note_which_is_then_cut(second, kept):
+def test_the_model_is_asked_once_to_shorten_a_long_note_which_is_then_cut(second, description):
     model = ScriptedModel([LONG, second])
     reflection = reflected(model, replace(GIVEN, max_tokens=100))
-    assert reflection.refined_description == kept
+    assert reflection.refined_description == description
     assert size_of(reflection, TRENDS) <= 100
     assert reflection.observations
     assert "at most 100 tokens altogether" in model.requests[1].messages[-1].content
@@ -584,10 +584,10 @@ def test_secrets_are_withheld_from_every_text(place, monkeypatch):
     monkeypatch.setenv("REDRAFT_TEST_API_KEY", SECRET)
     parts = ["d", "e", ("o",), ("s",)]
     parts[place] = f"use {SECRET} now" if place < 2 else ("first", f"use {SECRET} now")
-    kept = redacted(TaskReflection(*parts))
-    assert SECRET not in repr(kept)
-    assert repr(kept).count("[withheld: ") == 1
-    assert redacted(kept) == kept
+    clean = redacted(TaskReflection(*parts))
+    assert SECRET not in repr(clean)
+    assert repr(clean).count("[withheld: ") == 1
+    assert redacted(clean) == clean
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -595,9 +595,9 @@ def test_personal_data_is_withheld_from_every_text(place):
     text, personal = person(Maker())
     parts = ["d", "e", ("o",), ("s",)]
     parts[place] = text if place < 2 else ("first", text)
-    kept = repr(redacted(TaskReflection(*parts)))
-    assert kept.count("[withheld: ") == 3
-    assert not any(value in kept for value in personal)
+    clean = repr(redacted(TaskReflection(*parts)))
+    assert clean.count("[withheld: ") == 3
+    assert not any(value in clean for value in personal)
 
 
 def test_placeholders_that_look_like_secrets_are_unchanged():
@@ -608,8 +608,8 @@ def test_placeholders_that_look_like_secrets_are_unchanged():
 
 
 def test_secrets_in_the_tasks_own_text_are_withheld():
-    kept = storable(TaskReflection("", ""), ReflectionInput(PlainTask(LOGIN), "out"))
-    assert kept.refined_description == "Connect as admin with password: [withheld: password]"
+    clean = storable(TaskReflection("", ""), ReflectionInput(PlainTask(LOGIN), "out"))
+    assert clean.refined_description == "Connect as admin with password: [withheld: password]"
 
 
 def test_secrets_are_withheld_before_a_note_is_cut():
@@ -617,8 +617,8 @@ def test_secrets_are_withheld_before_a_note_is_cut():
         ["-----BEGIN " + "PRIVATE KEY-----", *["MIIEvQIBADANBgkq" * 4] * 40, "-----END " + "PRIVATE KEY-----"]
     )
     subject = ReflectionInput(PlainTask("d"), "out", max_tokens=100)
-    kept = storable(TaskReflection(f"Use this key:\n{key}\nand no other.", "e"), subject)
-    assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
+    clean = storable(TaskReflection(f"Use this key:\n{key}\nand no other.", "e"), subject)
+    assert clean.refined_description == "Use this key:\n[withheld: private key]\nand no other."
 
 
 def test_a_valid_reflection_of_a_custom_strategy_is_unchanged():
@@ -640,9 +640,9 @@ def test_a_strategy_must_return_a_reflection(answer):
 
 
 def test_text_that_cannot_be_redacted_is_rejected_without_quoting_it(monkeypatch):
-    monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "kept" not in text)
+    monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "secret" not in text)
     with pytest.raises(OutputError, match="holds a secret that could not be withheld") as caught:
-        redacted(TaskReflection("d", "e", (), ("kept value",)))
+        redacted(TaskReflection("d", "e", (), ("secret value",)))
     assert "value" not in str(caught.value)
 
 

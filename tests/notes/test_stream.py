@@ -23,17 +23,17 @@ from redraft import (
 from support.ensembles import BETTER, thinking
 
 
-def made(*tasks):
+def ensemble(*tasks):
     return Ensemble(thinking("said"), list(tasks), InMemoryReflectionStore())
 
 
 def test_stream_yields_events_in_order():
-    heard = []
-    task = Task("A", reflect=BETTER, pattern=ReflectionPattern(0, ["short"], on_event=heard.append,
+    pattern_events = []
+    task = Task("A", reflect=BETTER, pattern=ReflectionPattern(0, ["short"], on_event=pattern_events.append,
                 reflection_model=thinking({"scores": [0.9]})))  # fmt: skip
 
     async def main():
-        stream = made(task, Task("B")).stream()
+        stream = ensemble(task, Task("B")).stream()
         with pytest.raises(LookupError):
             _ = stream.result
         events = [event async for event in stream]
@@ -49,7 +49,7 @@ def test_stream_yields_events_in_order():
     assert kinds[-1] is EnsembleFinished
     assert events[-1].result is result
     assert result.output == "said"
-    assert RunFinished in {type(event) for event in heard}
+    assert RunFinished in {type(event) for event in pattern_events}
 
 
 def test_stream_raises_the_error_after_the_last_event():
@@ -57,7 +57,7 @@ def test_stream_raises_the_error_after_the_last_event():
         raise ValueError("broken")
 
     async def main():
-        events, stream = [], made(Task("A", handler=fails)).stream()
+        events, stream = [], ensemble(Task("A", handler=fails)).stream()
 
         async def listen():
             async for event in stream:
@@ -88,7 +88,7 @@ def test_leaving_the_stream_early_cancels_tasks_and_reflections():
     first = Task("First", handler=lambda ctx: 1, reflect=ReflectionConfig(strategy=never))
 
     async def main():
-        async with made(first, Task("Second", handler=never, context=[first])).stream() as stream:
+        async with ensemble(first, Task("Second", handler=never, context=[first])).stream() as stream:
             async for event in stream:
                 if isinstance(event, TaskStarted) and event.task is not first:
                     await asyncio.sleep(0.05)
