@@ -1,1 +1,1 @@
-"""Notes: what earlier runs of a task have to say about its brief."""
+"""Notes: a better brief for each run of a task, learned from the runs before."""
