@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from threading import Event, Thread
 
 import pytest
@@ -36,6 +37,20 @@ def test_an_open_agent_closes_with_its_loop_and_continues_in_the_next(storage):
         assert len(agent.memory.of("recentActions")) == number
     another = monitor(storage=storage)  # no lease is left
     assert run(another.run_cycle()).number == (4 if storage else 1)
+
+
+def test_an_open_agent_that_nothing_refers_to_is_closed():
+    async def main():
+        agent = monitor(storage="project")
+        await agent.run_cycle()
+        del agent
+        gc.collect()
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (there is no event to wait for)
+                await asyncio.sleep(0.01)
+        return (await monitor(storage="project").run_cycle()).number
+
+    assert asyncio.run(main()) == 2
 
 
 @KEPT

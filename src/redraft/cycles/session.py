@@ -57,6 +57,8 @@ class SessionManager:
         self._agent = agent
         self._new_session = new_session
         self._loop: asyncio.AbstractEventLoop | None = None
+        # A cycle holds the first from its start to its end, and so does closing; opening and closing, which
+        # a cycle may do, too, hold the second.
         self._cycle_lock = self._lifetime_lock = asyncio.Lock()
         self._life: AsyncGenerator[Session] | None = None
 
@@ -93,8 +95,8 @@ class SessionManager:
     async def _live(self) -> AsyncGenerator[Session]:
         """Open a session, yield it, and close it.
 
-        As a generator, it also ends when its event loop does: after the last task, a loop closes the
-        generators that are still open in it.
+        As a generator, it also ends with its event loop, which closes the generators that are still open in
+        it after its last task, and with an agent that nothing refers to any more.
         """
         session = self._new_session()
         try:
