@@ -40,15 +40,15 @@ def test_a_lesson_names_its_origin_and_what_to_do(content):
 def test_advice_fits_into_max_tokens(max_tokens, caplog):
     caplog.set_level(logging.WARNING)
     lessons = [found(replace(FAILURE, why=FAILURE.why * length), length) for length in (4, 1, 9)]
-    given = advice_of("agent", max_tokens, lessons=lessons, rules=RULES, playbooks=[PLAYBOOK])
-    rendered = estimate_tokens("\n".join(f"- {one.text}" for one in given))
-    assert rendered <= sum(one.tokens for one in given) <= max_tokens
-    sources = [one.source for one in given]
+    advice = advice_of("agent", max_tokens, lessons=lessons, rules=RULES, playbooks=[PLAYBOOK])
+    rendered = estimate_tokens("\n".join(f"- {one.text}" for one in advice))
+    assert rendered <= sum(one.tokens for one in advice) <= max_tokens
+    sources = [one.source for one in advice]
     everything = ["agent/4", "agent/1", "agent/9", "agent/rules.md", "agent/playbooks/x"]
     assert sources == [one for one in everything if one in sources]
-    left_out = len(everything) - len(given)
-    if given:
-        assert (f"{left_out} more left out" in given[-1].reason) is bool(left_out)
+    left_out = len(everything) - len(advice)
+    if advice:
+        assert (f"{left_out} more left out" in advice[-1].reason) is bool(left_out)
     else:
         assert "5 left out" in caplog.text
 

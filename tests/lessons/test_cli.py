@@ -139,12 +139,12 @@ def test_show_prints_the_file_and_the_status(seven):
     assert shown.startswith(f"{FLIGHT}\nActive\nUsed in 2 runs: helped 2, hurt 0\n")
     assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown
     assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in shown
-    for lesson_id, standing in (
+    for lesson_id, status in (
         (REFUND, "Retired: it hurts\n"),
         (LINTER, f"Superseded by {SEARCH}\n"),
         (CURSOR, "Quarantined: used only for the task that taught it"),
     ):
-        assert standing in redraft("lessons", "show", lesson_id).stdout
+        assert status in redraft("lessons", "show", lesson_id).stdout
     for number in range(40):
         file_lesson(CHANGE, "booking", f"Flight {number}", date(2026, 7, 1))
     LessonFolder(Path("memory"), "booking").archive()

@@ -68,9 +68,9 @@ def test_equally_confident_lessons_are_sorted_by_how_much_they_helped():
 
 def test_an_export_fits_into_max_tokens_and_counts_what_was_left_out():
     made = [partial(number) for number in range(1, 5)]
-    whole = export(made, "agents-md", {})
-    assert (len(whole.ids), whole.omitted) == (4, 0)
-    for most in range(60, estimate_tokens(whole.body) + 10, 7):
+    everything = export(made, "agents-md", {})
+    assert (len(everything.ids), everything.omitted) == (4, 0)
+    for most in range(60, estimate_tokens(everything.body) + 10, 7):
         found = export(made, "agents-md", {}, most)
         assert len(found.ids) + found.omitted == 4
         assert estimate_tokens(found.body) <= most + len(found.ids) or not found.ids

@@ -83,10 +83,10 @@ def test_folders_and_pipes_are_reported_and_do_not_affect_others(tmp_path):
     place = folder.path_of(filed.id).parent
     (place / "2026-03-02-folder.md").mkdir()
     os.mkfifo(place / "2026-03-02-pipe.md")
-    told = {entry.id.partition("/")[2]: entry for entry in folder.entries()}
+    entries = {entry.id.partition("/")[2]: entry for entry in folder.entries()}
     for name in ("2026-03-02-folder", "2026-03-02-pipe"):
         with pytest.raises(LessonFileError, match=f"{name}: This is not a file"):
-            folder.read_entry(told[name])
+            folder.read_entry(entries[name])
     assert folder.read(filed.id) == filed
 
 
@@ -191,14 +191,14 @@ def test_eight_processes_add_lessons_at_once_and_one_is_killed(tmp_path):
     for _ in range(10):
         adding[7].stdout.readline()
     adding[7].send_signal(signal.SIGKILL)
-    told = [process.communicate(timeout=60)[0].split()[1:] for process in adding[:7]]
+    added = [process.communicate(timeout=60)[0].split()[1:] for process in adding[:7]]
     adding[7].communicate()
     assert [process.returncode for process in adding[:7]] == [0] * 7
     folder = folder_in(tmp_path)
     lessons = [folder.read_entry(entry) for entry in folder.entries()]  # none is half written
     ids = {one.id for one in lessons}
     assert len({one.source for one in lessons}) == len(lessons)  # none is doubled
-    assert all(name in ids for names in told for name in names)  # none is lost
+    assert all(name in ids for names in added for name in names)  # none is lost
     assert lessons[0].content == FAILURE
 
 

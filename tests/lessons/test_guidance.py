@@ -16,8 +16,12 @@ def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
             path.write_text(path.read_text().replace("status: quarantined", "status: active"))
             await lessons.recall(OTHER)
             assert not (tmp_path / "reflections/agent/rules.md").exists()
-            told = [one.source for one in await lessons.recall(TASK)]
-            assert told == [waiting.id, "agent/rules.md", f"agent/playbooks/{waiting.id.partition('/')[2]}"]
+            sources = [one.source for one in await lessons.recall(TASK)]
+            assert sources == [
+                waiting.id,
+                "agent/rules.md",
+                f"agent/playbooks/{waiting.id.partition('/')[2]}",
+            ]
             before = path.read_text()
             retired = before.replace("status: active", "status: retired")
             await lessons.edit_file(waiting.id, retired, before=before)

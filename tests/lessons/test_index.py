@@ -683,8 +683,8 @@ def test_a_failing_embedder_is_logged_and_retried_after_the_next_lesson(tmp_path
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [f"New lessons are found by full text only for now: {error}"] * 2
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"New lessons are found by full text only for now: {error}"] * 2
 
 
 ENDING = """

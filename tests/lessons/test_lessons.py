@@ -57,7 +57,7 @@ def test_a_lesson_is_recalled_for_its_own_task_and_for_others_once_it_helped(tmp
         assert (tmp_path / "reflections" / f"{lesson.id}.md").is_file()
         assert (lesson.status, lesson.kind, lesson.tools) == ("quarantined", "failure", ("http_get",))
 
-        await run(lessons, 0.1, OTHER, prompts)  # no other task is told what is in quarantine
+        await run(lessons, 0.1, OTHER, prompts)  # a quarantined lesson is not recalled for other tasks
         assert prompts == [TASK.description, OTHER.description]
         result = await run(lessons, 1.0, prompts=prompts)
         assert "Do differently: Ask for next_cursor" in prompts[-1]
@@ -300,12 +300,12 @@ def test_secrets_are_withheld_from_files_and_due_reflections(tmp_path):
 
 
 def test_personal_data_is_withheld_from_file_names_and_the_index(tmp_path):
-    told, personal = person(Maker())
-    task = PlainTask(f"Dear Ms Lopez, {told}", task_type="letter")
+    text, personal = person(Maker())
+    task = PlainTask(f"Dear Ms Lopez, {text}", task_type="letter")
 
     @in_lessons(tmp_path)
     async def _(lessons):
-        await lessons.record(replace(FAILURE, why=f"Approved by Maria Lopez; {told}"), task, error=told)
+        await lessons.record(replace(FAILURE, why=f"Approved by Maria Lopez; {text}"), task, error=text)
         await lessons.observe(await run(lessons, 0.1, task))
         await lessons.search("a letter")
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -382,7 +382,7 @@ def test_without_a_model_the_next_run_raises_until_the_reflection_is_written_or_
             await run(lessons, 1.0)
 
 
-MADE_NOTHING = {
+RAISED = {
     "its function": (ValueError("E4031: unknown page"), "ValueError: E4031: unknown page", True),
     "its model": (ModelError("The provider is away."), "ModelError: The provider is away.", False),
     "its setting": (ConfigError("No such folder."), "", False),
@@ -400,18 +400,18 @@ async def failing(lessons, error):
         await reflect(TASK, generate=generate, evaluate=lambda output: 1.0, pattern=pattern)
 
 
-@pytest.mark.parametrize(("error", "told", "at_once"), MADE_NOTHING.values(), ids=MADE_NOTHING)
-def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, error, told, at_once):
+@pytest.mark.parametrize(("error", "shown", "at_once"), RAISED.values(), ids=RAISED)
+def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, error, shown, at_once):
     async def without_a_model():
         async with learning(tmp_path / "a") as lessons:
             await failing(lessons, error)
-            if not told:
+            if not shown:
                 assert await lessons.due() == []
                 return
             with pytest.raises(ReflectionDueError, match="failed, and nobody has reflected on it"):
                 await lessons.recall(OTHER)
             [due] = await lessons.due()
-            assert (due.kind, due.outcome.error, due.outcome.task) == ("failure", told, TASK)
+            assert (due.kind, due.outcome.error, due.outcome.task) == ("failure", shown, TASK)
             await lessons.waive(due.run_id, "It was the weather.")
             assert await lessons.recall(OTHER) == []
 
@@ -419,7 +419,7 @@ def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, erro
         async with learning(tmp_path / "b", model=writer(), trusted=True) as lessons:
             await failing(lessons, error)
             assert len(await lessons.find()) == (1 if at_once else 0)
-            assert len(await lessons.recall(OTHER)) == (1 if told else 0)
+            assert len(await lessons.recall(OTHER)) == (1 if shown else 0)
             assert await lessons.due() == []
 
     asyncio.run(without_a_model())
@@ -577,9 +577,9 @@ def test_empty_fields_are_not_recalled(tmp_path):
         async with learning(tmp_path, model=model, trusted=True) as lessons:
             await lessons.reflect_on(FAILED)
             await lessons.record(Partial("It was done in part.", "n/a", "None."), OTHER)
-            [told] = await lessons.recall(TASK)
-            assert "Find out the cause" in told.text
-            assert not re.search("Rule|Not known|None", told.text)
+            [advice] = await lessons.recall(TASK)
+            assert "Find out the cause" in advice.text
+            assert not re.search("Rule|Not known|None", advice.text)
 
     asyncio.run(main())
 
@@ -606,7 +606,7 @@ def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "problem_id"),
     [
         ("rules.md", "agent/rules.md"),
         ("playbooks/2026-03-01-x.md", "agent/playbooks/2026-03-01-x"),
@@ -615,7 +615,7 @@ def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
     ],
 )
 @pytest.mark.parametrize("what", ["a link", "a folder", "a pipe", "a loop"])
-def test_unreadable_files_are_reported_and_the_rest_is_recalled(tmp_path, name, told, what):
+def test_unreadable_files_are_reported_and_the_rest_is_recalled(tmp_path, name, problem_id, what):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer(SYSTEMIC)) as lessons:
             kept = await lessons.record(PARTIAL, TASK)
@@ -632,7 +632,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_recalled(tmp_path, name, 
             found = await lessons.problems()
             assert (retired.id, "hidden") in [(one.id, one.what) for one in found]
             broken = [one.id for one in found if one.what == "broken"]
-            assert broken == ([] if (name, what) == ("playbooks", "a folder") else [told])
+            assert broken == ([] if (name, what) == ("playbooks", "a folder") else [problem_id])
             assert kept.id in [one.source for one in await lessons.recall(TASK)]
             taught = await lessons.reflect_on(FAILED)
             await lessons.retire(taught.id, "old")
@@ -658,8 +658,8 @@ def test_hostile_names_become_safe_and_distinct_files(tmp_path):
                 )
                 assert (await lessons.get(kept.id)).content == FAILURE
                 assert [one.id for one in await lessons.find()] == [kept.id]
-                told = await lessons.recall(PlainTask(name, task_type=name))
-                assert [one.source for one in told] in ([kept.id], [])  # what can't be seen is not searched
+                advice = await lessons.recall(PlainTask(name, task_type=name))
+                assert [one.source for one in advice] in ([kept.id], [])  # what can't be seen is not searched
                 filed.append(kept.id)
         files = list(tmp_path.rglob("*.md"))
         assert len(set(filed)) == len(files) == len(HOSTILE)

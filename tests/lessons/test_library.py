@@ -131,7 +131,7 @@ def test_full_text_matches_come_after_similar_lessons(monkeypatch):
 
 @pytest.mark.parametrize(("agent", "whose"), [("reviewer", "reviewer"), ("Somebody New", "Somebody New")])
 def test_a_lesson_is_added_for_the_named_agent(agent, whose):
-    assert LessonLibrary(agent=agent).the_agent() == whose
+    assert LessonLibrary(agent=agent).only_agent() == whose
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_lesson_is_added_for_the_named_agent(agent, whose):
 )
 def test_the_agent_may_be_omitted_only_if_there_is_one(choices, says):
     with pytest.raises(ConfigError, match=says):
-        LessonLibrary(**choices).the_agent()
+        LessonLibrary(**choices).only_agent()
     file_lesson(FAILURE, "only-one", "It", date(2026, 1, 1), Path("one"))
-    assert LessonLibrary("one").the_agent() == "only-one"
+    assert LessonLibrary("one").only_agent() == "only-one"
 
 
 def test_adding_a_near_duplicate_returns_the_earlier_lesson():

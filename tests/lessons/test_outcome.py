@@ -46,8 +46,8 @@ def run(score, *, passed=True, fails=False):
         raise ValueError("no way")
 
     pattern = ReflectionPattern(max_iterations=int(fails), retry=Retry(attempts=1))
-    given = {"revise": revise} if fails else {}
-    return reflect_sync(TASK, generate=lambda p: "two pages", evaluate=judge, pattern=pattern, **given)
+    options = {"revise": revise} if fails else {}
+    return reflect_sync(TASK, generate=lambda p: "two pages", evaluate=judge, pattern=pattern, **options)
 
 
 @pytest.mark.parametrize(

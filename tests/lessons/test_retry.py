@@ -110,8 +110,8 @@ def test_the_value_of_on_escalate_is_returned():
 
     for on_escalate, value in ((handed, 4), (lambda error: str(error)[:8], "The task")):
         fn, _ = flaky(99)
-        given = run_sync(retry_with_lessons(fn, "It", lessons=Learning(), on_escalate=on_escalate))
-        assert given == value
+        returned = run_sync(retry_with_lessons(fn, "It", lessons=Learning(), on_escalate=on_escalate))
+        assert returned == value
 
 
 async def by_attempt(_task, attempt):
@@ -154,8 +154,8 @@ def test_the_issues_of_a_verdict_are_reflected_on_and_shown():
 
 
 def scores(*values):
-    given = iter(values)
-    return lambda _: (next(given), "why")
+    remaining = iter(values)
+    return lambda _: (next(remaining), "why")
 
 
 BETTER = [
@@ -166,11 +166,11 @@ BETTER = [
 ]
 
 
-@pytest.mark.parametrize(("given", "approved"), BETTER)
-def test_a_lesson_that_helped_is_approved_once(given, approved):
+@pytest.mark.parametrize(("values", "approved"), BETTER)
+def test_a_lesson_that_helped_is_approved_once(values, approved):
     lessons = Learning()
     result = retry_with_lessons(
-        by_attempt, "It", lessons=lessons, succeeded=scores(*given), on_escalate=lambda _: None
+        by_attempt, "It", lessons=lessons, succeeded=scores(*values), on_escalate=lambda _: None
     )
     run_sync(result)
     assert [(one, int(why.split()[1])) for one, why in lessons.approved] == approved
@@ -258,10 +258,10 @@ def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
     fn, calls = named("attempt")
     lessons = Learning()
     run_sync(retry_with_lessons(fn, task, lessons=lessons, max_retries=1, on_escalate=lambda _: None))
-    told = calls[1][0]
-    assert told.context.startswith("Background.\n\n")
-    assert "Take way 1." in told.context
-    assert replace(told, context=task.context) == task
+    task_with_feedback = calls[1][0]
+    assert task_with_feedback.context.startswith("Background.\n\n")
+    assert "Take way 1." in task_with_feedback.context
+    assert replace(task_with_feedback, context=task.context) == task
     assert {one.task for one in lessons.outcomes} == {task}
     assert lessons.outcomes[0].tools == ("get",)
 
@@ -280,10 +280,10 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_invalid_arguments_are_refused_before_any_call(wrong):
     calls = []
-    given = {"fn": calls.append, "task": "It", "lessons": Learning()} | wrong
-    fn, task = given.pop("fn"), given.pop("task")
+    options = {"fn": calls.append, "task": "It", "lessons": Learning()} | wrong
+    fn, task = options.pop("fn"), options.pop("task")
     with pytest.raises(ConfigError):
-        run_sync(retry_with_lessons(fn, task, **given))
+        run_sync(retry_with_lessons(fn, task, **options))
     assert calls == []
 
 

@@ -252,7 +252,7 @@ def test_a_lesson_as_json(memory):
 
 
 @pytest.mark.parametrize(
-    ("which", "what", "fields", "status", "told", "after"),
+    ("which", "what", "fields", "status", "shown", "after"),
     [
         ("waiting", "approve", {"why": "I saw it work"}, 200, "is active", ("active", "I saw it work")),
         ("waiting", "approve", {}, 200, "is active", ("active", "")),
@@ -263,11 +263,11 @@ def test_a_lesson_as_json(memory):
         ("active", "rate", {"how": "odd"}, 400, "'helped' or 'hurt'", ("active", "")),
     ],
 )
-def test_changes_are_written_to_the_file(memory, which, what, fields, status, told, after):
+def test_changes_are_written_to_the_file(memory, which, what, fields, status, shown, after):
     of = lessons_of(memory)[which]
     answer = change(of, what, **fields)
     assert answer.status_code == status, answer.text
-    assert told in next(iter(answer.json().values()))
+    assert shown in next(iter(answer.json().values()))
     assert (now(memory, of).status, now(memory, of).why) == after
 
 
@@ -351,7 +351,7 @@ def test_a_lesson_is_edited(memory):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "shown"),
     [
         ({"digest": "another"}, "has changed since this page was loaded"),
         ({"why": " "}, "must be a text that is not empty"),
@@ -361,12 +361,12 @@ def test_a_lesson_is_edited(memory):
         ({"why": "x" * 50_000}, "why"),
     ],
 )
-def test_invalid_edits_are_refused(memory, changed, told):
+def test_invalid_edits_are_refused(memory, changed, shown):
     of = lessons_of(memory)["active"]
     before = now(memory, of)
     answer = change(of, "edit", **{"digest": mark(memory, of), **WORDS, **changed})
     assert answer.status_code == 400, answer.text
-    assert told in answer.json()["error"]
+    assert shown in answer.json()["error"]
     assert now(memory, of) == before
 
 

@@ -1,4 +1,4 @@
-"""Lessons for tests of the dashboard: files of one agent, of each kind and standing, and what they left."""
+"""Lessons for tests of the dashboard: one agent's, of each kind and status, with rules and playbooks."""
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +14,7 @@ AGENT = "writer"
 
 
 def failure(text="the export stopped at row 1000"):
-    """A reflection on a failure, about something."""
+    """Return a reflection on a failed export."""
     return Failure(
         f"Exporting the orders failed: {text}.",
         f"Step 3 asked the API for one page only: {text}.",
@@ -25,13 +25,13 @@ def failure(text="the export stopped at row 1000"):
 
 
 def lesson(content, summary, **fields):
-    """A lesson of the agent."""
+    """Return a lesson of the agent."""
     known = {"task": "Export all orders as CSV.", "task_type": "export", "tools": ("api",)}
     return Lesson(content, fields.pop("agent", AGENT), fields.pop("day", DAY), summary, **known | fields)
 
 
 def lessons_of(path, agent=AGENT):
-    """File an agent's lessons of each kind and standing; return them by a short name."""
+    """Write an agent's lessons of each kind and status; return them by a short name."""
     folder = LessonFolder(path, agent)
     partial = Partial("The report lacks a chart.", "The figures of May were missing.", "Ask for them first.")
     procedure = Procedure("1. Read the schema.\n2. Ask for one page.\n3. Go on.", "Nothing was guessed.")
@@ -55,7 +55,7 @@ def lessons_of(path, agent=AGENT):
 
 
 def rules_and_playbooks(path, of, agent=AGENT):
-    """Add a tactical rule and a playbook that came with a lesson."""
+    """Add a tactical rule and a playbook of a lesson."""
     today = datetime.now(UTC).date()
     Rules(path, agent).add("IF a reply has next_cursor THEN ask for the next page", of.id)
     steps = ("Read the schema.", "Ask for one page.", "Ask again with next_cursor.")
@@ -65,7 +65,7 @@ def rules_and_playbooks(path, of, agent=AGENT):
 
 
 def used(store, of, scores, others=(0.5, 0.5), agent=AGENT):
-    """Count runs with a lesson, after some without."""
+    """Count runs with a lesson, after others without it."""
 
     async def main():
         counting, start = Impact(store, agent), datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Agents that learn, for tests: their lessons, what the model writes, runs that score as they are told."""
+"""Agents that learn, for tests: their lessons, a model that reflects, and runs with a given score."""
 
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -44,15 +44,15 @@ class Clock:
 
 
 def writer(reply=REPLY):
-    """A model that writes this, whatever it is asked."""
+    """Return a model that always gives the same reply."""
     return ScriptedModel(lambda request: reply)
 
 
 @asynccontextmanager
 async def learning(path, **choices):
-    """Lessons under a path, without a model unless one is given."""
-    given = {"embedder": ScriptedEmbedder(), "store": MemoryStore(), "clock": Clock()} | choices
-    lessons = Lessons(path, **given)
+    """Open lessons under a path, by default without a model."""
+    defaults = {"embedder": ScriptedEmbedder(), "store": MemoryStore(), "clock": Clock()}
+    lessons = Lessons(path, **(defaults | choices))
     try:
         yield lessons
     finally:
@@ -60,7 +60,7 @@ async def learning(path, **choices):
 
 
 async def run(lessons, score, task=TASK, prompts=None):
-    """Run a task once; it scores this."""
+    """Run a task once, with a score."""
     asked = [] if prompts is None else prompts
 
     def generate(prompt):

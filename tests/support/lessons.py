@@ -1,4 +1,4 @@
-"""Lessons to file, find and show."""
+"""Lessons for tests: contents of each kind, and seven files of three agents."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ CONTENTS = (FAILURE, PARTIAL, PROCEDURE, DECISION)
 
 
 def lesson(content: Any = FAILURE, **changed: Any) -> Lesson:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "agent": "researcher-agent",
         "day": date(2026, 3, 1),
         "summary": "API timeout handling",
@@ -33,7 +33,7 @@ def lesson(content: Any = FAILURE, **changed: Any) -> Lesson:
         "error": "HTTPError: E4031",
         "source": "20260301-101500-ab12",
     }
-    return Lesson(content, **(given | changed))
+    return Lesson(content, **(defaults | changed))
 
 
 CHANGE = Failure(
@@ -60,7 +60,7 @@ SEVEN = (API, FILES, SEARCH, CURSOR, FLIGHT, REFUND, LINTER)
 def file_lesson(
     content: Any, agent: str, summary: str, day: date, path: Path = Path("memory"), **changed: Any
 ) -> str:
-    """Write the file of a lesson, whatever is there already, and return its id."""
+    """Write the file of a lesson, even of a duplicate, and return its id."""
     made = lesson(content, agent=agent, summary=summary, task=f"{summary}.", day=day, **changed)
     return LessonFolder(path, agent).add(made).id
 
@@ -81,7 +81,7 @@ def file_seven() -> None:
 
 
 async def count_flight(store: Store) -> None:
-    """Count four runs of an agent, of which the two with the lesson on flights scored better."""
+    """Count four runs of an agent; the two with the lesson on flights scored better."""
     counting = Impact(store, "booking")
     for number in range(4):
         at = datetime(2026, 5, 10, number, tzinfo=UTC)

@@ -226,7 +226,7 @@ async def add(
     }
     about = {"task": task, "task_type": task_type, "error": error, "source": run, "tools": tuple(tool or ())}
     async with _library(path, agent) as library:
-        whose = library.the_agent()
+        whose = library.only_agent()
         lesson = _lesson_given(content_of(fields, kind), file, kind, whose, about)
         added, is_new = _redacted(await library.add(lesson, confidence=confidence))
     line = _status_line(added)

@@ -63,8 +63,8 @@ class DueReflections:
         """Require a reflection on a run, unless it has been written or waived already."""
         new = DueReflection(outcome.run_id, self._agent, outcome.content_type.kind)
         if await self._store.get(SETTLED, self._key(new.run_id, new.kind)) is None:
-            clean = await asyncio.to_thread(_cleaned, outcome)
-            await self._store.put_if_absent(self._record(DUE, replace(new, outcome=clean)))
+            bounded = await asyncio.to_thread(_bounded, outcome)
+            await self._store.put_if_absent(self._record(DUE, replace(new, outcome=bounded)))
 
     async def list(self) -> list[DueReflection]:
         """Return the due reflections that no process is writing."""
@@ -162,7 +162,7 @@ def due_error(due: Sequence[DueReflection]) -> ReflectionDueError:
     )
 
 
-def _cleaned(outcome: Outcome) -> Outcome:
+def _bounded(outcome: Outcome) -> Outcome:
     """Return an outcome as a model is shown it: cut to size, with its secrets withheld."""
     bounded = replace(
         outcome,

@@ -24,7 +24,7 @@ from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.index import Backlog, FoundLesson, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
-from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
+from redraft.lessons.outcome import CONTENT_TYPES, Outcome, RaisedErrors, failure_of, outcome_of, score_of
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.safety import LONGEST, Cleaner, checked_content, checked_lesson, violation_in
@@ -112,7 +112,7 @@ class Lessons:
         self._due = DueReflections(store, self._folder, self.clock)
         self._impact = Impact(store, self._folder)
         self._guidance = Guidance(self._path, self.agent, store, self._impact, self._today)
-        self._raised = Raised()
+        self._raised = RaisedErrors()
 
     def with_model(self, model: ChatModel) -> Lessons:
         """Return these lessons with a model to write them, unless they have one of their own."""
@@ -372,7 +372,7 @@ class Lessons:
         await self._backlog.wait()
         await self._index.aclose()
 
-    # --- what a run is given, besides what it finds ---------------------------------------------------------
+    # --- due reflections and quarantined lessons -----------------------------------------------------------
 
     async def _still_due(self) -> list[DueReflection]:
         """Write the due reflections if there is a model, and return those that remain."""

@@ -167,7 +167,7 @@ class LessonLibrary:
         entry = self.resolve(reference)
         lesson = self._folder_of(entry.id).read_entry(entry)
         counters = await self.lessons_of(lesson.id).counters(lesson.id)
-        return LessonDetails(lesson, _short(entry.path), entry.archived, counters, self.text_of(entry))
+        return LessonDetails(lesson, _relative(entry.path), entry.archived, counters, self.text_of(entry))
 
     async def find(
         self, *, kind: str | None = None, status: str | None = None, task_type: str | None = None
@@ -193,7 +193,7 @@ class LessonLibrary:
                 wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
                 if wanted and task_type in (None, lesson.task_type):
                     counted = counters.get(lesson.id, Counters())
-                    found.append(LessonDetails(lesson, _short(entry.path), counters=counted))
+                    found.append(LessonDetails(lesson, _relative(entry.path), counters=counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
         return Listing(found, broken, archived)
 
@@ -246,7 +246,7 @@ class LessonLibrary:
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def the_agent(self) -> str:
+    def only_agent(self) -> str:
         """Return the agent, else the only one with lessons; raises `ConfigError` if there is not just one."""
         if self.agent is not None:
             if not self.agent.strip():
@@ -339,7 +339,7 @@ class LessonLibrary:
         return found
 
 
-def _short(path: Path) -> str:
+def _relative(path: Path) -> str:
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 

@@ -126,6 +126,8 @@ def _scalar(value: Any) -> str:
     return seen if is_plain else json.dumps(seen, ensure_ascii=False)
 
 
+# --- the file of a lesson -----------------------------------------------------------------------------------
+
 OUTCOMES: dict[LessonKind, str] = {
     "failure": "failed",
     "partial": "partial",

@@ -104,7 +104,7 @@ def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool 
         task.plain(),
         "failed",
         error=f"{type(error).__name__}: {error}",
-        transcript="" if talk is None else "\n".join(_said(talk)),
+        transcript="" if talk is None else "\n".join(_conversation_lines(talk)),
         tools=task.tools,
         run_id=run_id,
         trusted=trusted,
@@ -131,14 +131,14 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
     """Yield what was done, line by line: the last conversation, the verdicts, and the error."""
     conversations = [one.conversation for one in result.history.versions if one.conversation is not None]
     if conversations:
-        yield from _said(conversations[-1])
+        yield from _conversation_lines(conversations[-1])
     for version in result.history.versions:
-        yield _judged(version)
+        yield _version_line(version)
     if result.error is not None:
         yield f"The run ended in an error: {type(result.error).__name__}: {_short(str(result.error))}"
 
 
-def _said(conversation: Conversation) -> Iterator[str]:
+def _conversation_lines(conversation: Conversation) -> Iterator[str]:
     """Yield the steps of a conversation, whose messages are JSON data from the agent's framework."""
     for message in conversation.messages:
         for part in cast("list[dict[str, Any]]", message.get("parts", ())):
@@ -156,7 +156,7 @@ def _said(conversation: Conversation) -> Iterator[str]:
                     continue
 
 
-def _judged(version: ReflectionVersion) -> str:
+def _version_line(version: ReflectionVersion) -> str:
     evaluation = version.evaluation
     issues = "; ".join(map(str, evaluation.issues[:_ISSUES]))
     score = render_score(evaluation.overall_score).strip()
@@ -177,8 +177,8 @@ class _Run(NamedTuple):
     error: str
 
 
-class Raised:
-    """Which runs raised which errors, since whoever catches an error doesn't know the run.
+class RaisedErrors:
+    """The latest errors that runs raised, to find the run of an error that a caller has caught.
 
     Safe to share between tasks and threads.
     """

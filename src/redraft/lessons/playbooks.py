@@ -93,7 +93,7 @@ class Playbooks:
         Archives others to make room. Raises `ConfigError` for content that no lesson may contain, and
         `LessonFileError` if the folder is not a folder.
         """
-        clean = _cleaned(playbook)
+        clean = _checked(playbook)
         if self._problem():
             raise LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")
         stem = f"{clean.day}-{short_title(clean.title)}"
@@ -201,7 +201,7 @@ class Playbooks:
         return self._folder / ARCHIVE / stem[:4] / f"{stem}{ENDING}"
 
 
-def _cleaned(playbook: Playbook) -> Playbook:
+def _checked(playbook: Playbook) -> Playbook:
     cleaner = Cleaner()
     clean = replace(
         playbook,

@@ -305,14 +305,14 @@ def feedback_on(attempts: Sequence[_Attempt]) -> str:
         if attempt.lesson is not None:
             first = taught.setdefault(attempt.lesson.content, number)
             again = f"It taught the same as attempt {first}."
-            lines += _learned(attempt.lesson.content) if first == number else [again]
+            lines += _lesson_lines(attempt.lesson.content) if first == number else [again]
         parts.append("\n".join(lines))
     times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
     record = fenced("\n\n".join(parts), "record of earlier attempts")
     return f"{_INTRODUCTION.format(times=times)}\n{record}"
 
 
-def _learned(content: Content) -> list[str]:
+def _lesson_lines(content: Content) -> list[str]:
     lines: list[str] = []
     for name, heading in headings_of(type(content)).items():
         text = getattr(content, name)

@@ -212,7 +212,7 @@ class _Form:
         if missing and not self.outcome.is_mandatory:
             raise OutputError(f"The model's reflection can't be used: {problem}", usage=answer.usage)
         if missing:
-            known = _known(self.outcome, self.cleaner.redact(problem))
+            known = _known_fields(self.outcome, self.cleaner.redact(problem))
             texts |= {name: self.cleaner.clean(known[name]) for name in missing}
         content = self.outcome.content_type(**{name: texts[name] for name in names})
         reflection = LessonReflection(content, reply.principle, reply.replay, answer.usage)
@@ -277,7 +277,7 @@ _SCHEMAS: dict[str, Mapping[str, Any]] = {
 _LONGEST_FACT = 600
 
 
-def _known(outcome: Outcome, why: str) -> dict[str, str]:
+def _known_fields(outcome: Outcome, why: str) -> dict[str, str]:
     """Return the fields of a reflection without a model; `why` is the reason for that."""
     error, step = _fact(outcome.error), _fact(first_error(numbered(outcome.transcript)))
     wrong = [f"The error was: {error}"] if error else []
