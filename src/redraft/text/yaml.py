@@ -81,7 +81,7 @@ ADVICE = {
     "cannot start any token": "a text that begins with {character!r} needs quotes",
     "could not find expected ':'": "the key in line {start} lacks its colon and a space",
     "did not find expected ',' or": "what line {start} opens is not closed, or a text in it needs quotes",
-    "did not find expected key": "check the column in which lines begin, and look for quotes inside texts",
+    "did not find expected key": "check that lines begin in the same column and no text has a quote inside",
     "mapping values are not allowed": "a text with ': ' in it needs quotes; otherwise check the indentation",
     "tab character": "indent with spaces",
     "unexpected end of stream": "the quote that line {start} opens is not closed",
