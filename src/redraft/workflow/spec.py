@@ -440,18 +440,14 @@ def _params_condition(name: str) -> dict[str, Any]:
 
 
 def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Allow a template in place of each value."""
-    return {
-        key: value if key == "schema" or _takes_text(value) else _or_lone_template(value)
-        for key, value in properties.items()
-    }
-
-
-def _takes_text(value: Mapping[str, Any]) -> bool:
-    return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
-
-
-def _or_lone_template(value: Mapping[str, Any]) -> dict[str, Any]:
-    outer = {key: value[key] for key in ("description", "default") if key in value}
-    inner = {key: item for key, item in value.items() if key not in outer}
-    return {**outer, "anyOf": [inner, dict(LONE)]}
+    """Allow a template in place of each value, except in a schema, and where a text is allowed anyway."""
+    changed: dict[str, Any] = {}
+    for key, value in properties.items():
+        takes_text = any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
+        if key == "schema" or takes_text:
+            changed[key] = value
+        else:
+            outer = {name: value[name] for name in ("description", "default") if name in value}
+            inner = {name: item for name, item in value.items() if name not in outer}
+            changed[key] = {**outer, "anyOf": [inner, dict(LONE)]}
+    return changed
