@@ -1,8 +1,6 @@
 """The dashboard in a real browser, over runs that were really made."""
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -32,17 +30,20 @@ PAGES = {
     "a workflow that fails with long words": "workflows/long-failure",
     "not found": "runs/unknown",
 }
-SLOW = """
+STEPWISE = """
 import asyncio, sys
+from pathlib import Path
 from redraft import ReflectionPattern, reflect
 from redraft.loop.journal import Journalled
 from redraft.stores.sqlite import SqliteStore
 
-number = iter(range(1, 9))
+numbers = iter(range(1, 9))
 
 async def generate(prompt, feedback=""):
-    await asyncio.sleep(float(sys.argv[3]))
-    return f"draft {next(number)} of what is watched"
+    number = next(numbers)
+    while int(Path(sys.argv[3]).read_text() or 0) < number:
+        await asyncio.sleep(0.02)
+    return f"draft {number} of what is watched"
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -139,56 +140,73 @@ def test_a_workflow_leads_to_its_loops_and_back(opened):
     page.get_by_role("heading", name="Workflow two nodes").wait_for()
 
 
+class Running:
+    """A run in a process of its own, which makes as many drafts as it may."""
+
+    def __init__(self, project, run_id):
+        self._allowed = project / f"{run_id}.drafts"
+        self.allow(1)
+        database = str(project / ".redraft" / "redraft.db")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", STEPWISE, database, run_id, str(self._allowed)]
+        )
+
+    def allow(self, drafts):
+        self._allowed.write_text(str(drafts))
+
+
 @contextmanager
-def at_work(project, run_id, seconds):
-    """A process in which a run is at work."""
-    database = str(project / ".redraft" / "redraft.db")
-    process = subprocess.Popen([sys.executable, "-c", SLOW, database, run_id, str(seconds)])
+def running(project, run_id):
+    run = Running(project, run_id)
     try:
-        yield process
+        yield run
     finally:
-        process.kill()
-        process.wait()
+        run.process.kill()
+        run.process.wait()
 
 
 def test_a_run_is_watched_from_its_start_to_its_stop(opened, project):
     table = opened("runs")
     before = table.locator("tbody tr").count()
-    with at_work(project, "watched", 1.0) as process:
+    with running(project, "watched") as run:
         row = table.locator("tbody tr", has_text="watched")
-        row.get_by_text("running").wait_for(timeout=15_000)
+        row.get_by_text("running").wait_for()
         assert table.locator("tbody tr").count() == before + 1
         page = opened("runs/watched")
         page.get_by_text("live", exact=True).wait_for()
-        page.get_by_role("heading", name="Version 2").wait_for(timeout=15_000)
-        page.get_by_role("heading", name="Why it stopped: quality_met").wait_for(timeout=20_000)
-        assert process.wait(timeout=20) == 0
+        page.get_by_role("heading", name="Version 1").first.wait_for()
+        run.allow(2)
+        page.get_by_role("heading", name="Version 2").wait_for()
+        run.allow(4)
+        page.get_by_role("heading", name="Why it stopped: quality_met").wait_for()
+        assert run.process.wait(timeout=20) == 0
         page.get_by_text("Version 4 meets the criteria").wait_for()
         page.get_by_text("live", exact=True).wait_for(state="hidden")
-        row.get_by_text("quality_met").wait_for(timeout=15_000)
+        row.get_by_text("quality_met").wait_for()
 
 
 def test_updates_keep_focus_and_open_sections(opened, project):
-    with at_work(project, "moving", 1.5):
+    with running(project, "moving") as run:
         page = opened("runs")
-        page.locator("tbody tr", has_text="moving").wait_for(timeout=15_000)
+        page.locator("tbody tr", has_text="moving").wait_for()
         page.goto(page.url + "/moving")
-        page.get_by_role("heading", name="Version 1").first.wait_for(timeout=15_000)
+        page.get_by_role("heading", name="Version 1").first.wait_for()
         page.locator("article summary", has_text="Output").first.click()
         opened_before = page.locator("article details").first.evaluate("fold => fold.open")
-        page.get_by_role("heading", name="Version 2").wait_for(timeout=15_000)
+        run.allow(2)
+        page.get_by_role("heading", name="Version 2").wait_for()
         assert page.locator("article details").first.evaluate("fold => fold.open") == opened_before
 
 
 def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project):
-    with at_work(project, "to-be-killed", 2.5) as process:  # ends later than it is killed
+    with running(project, "to-be-killed") as run:
         page = opened("runs")
-        page.locator("tbody tr", has_text="to-be-killed").get_by_text("running").wait_for(timeout=15_000)
+        page.locator("tbody tr", has_text="to-be-killed").get_by_text("running").wait_for()
         page = opened("runs/to-be-killed")
-        page.get_by_role("heading", name="Version 1").first.wait_for(timeout=15_000)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        page.get_by_role("heading", name="State: interrupted").wait_for(timeout=15_000)
+        page.get_by_role("heading", name="Version 1").first.wait_for()
+        run.process.kill()
+        run.process.wait()
+        page.get_by_role("heading", name="State: interrupted").wait_for()
 
 
 def test_an_exported_page_needs_no_server(browser, project, tmp_path):
