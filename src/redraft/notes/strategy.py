@@ -282,23 +282,23 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
     no marker, or a refined text was cut off.
     """
     lines = plain(reply).split("\n")
-    places = _places(lines, _quotable(output))
-    if not places:
+    starts = _section_starts(lines, _quotable_in(output))
+    if not starts:
         raise OutputError(
             f"None of the markers {', '.join(f'{name}:' for name in MARKERS)} begins a line of the reply, "
             f"which has {len(reply):,} characters: it can't be read as a reflection."
         )
-    last = list(places)[-1] if cut_off else ""
+    last = list(starts)[-1] if cut_off else ""
     if last in MARKERS[:2]:
         raise OutputError(
             f"The reply was cut off in the section {last}: the model's limit of tokens is too low."
         )
-    del lines[_end(lines, places) :]
-    ends = sorted([*places.values(), len(lines)])
-    found: dict[str, list[str]] = {}
-    for name, start in places.items():
-        end = ends[ends.index(start) + 1]
-        found[name] = _unfenced([_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]])
+    del lines[_end(lines, starts) :]
+    ends = [*starts.values(), len(lines)][1:]
+    found = {
+        name: _unfenced([_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]])
+        for (name, start), end in zip(starts.items(), ends, strict=True)
+    }
     description, expected = (_text(found.get(name, [])) for name in MARKERS[:2])
     observed, suggested = (
         _items(found.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]
@@ -306,38 +306,40 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
     return Sections(description, expected, observed, suggested)
 
 
-def _places(lines: list[str], quotable: set[str]) -> dict[str, int]:
+def _section_starts(lines: list[str], quotable: set[str]) -> dict[str, int]:
     """Return the line of each marker that begins a section, in order."""
-    marked = _marked(lines)
-    own = [mark for mark in marked if _with_what_follows(lines, mark[0]) not in quotable]
-    known = {name for _, name in own}
-    marked = sorted([*own, *(mark for mark in set(marked) - set(own) if mark[1] not in known)])
+    marked = _markers_in(lines)
+    unquoted = [mark for mark in marked if _with_next_text(lines, mark[0]) not in quotable]
+    known = {name for _, name in unquoted}
+    marked = sorted([*unquoted, *(mark for mark in set(marked) - set(unquoted) if mark[1] not in known)])
     for count in range(len(MARKERS), 0, -1):
-        ways = [way for names in combinations(MARKERS, count) if (way := _first_in_order(names, marked))]
-        if ways:
-            return min(ways, key=lambda way: list(way.values()))
+        readings = [
+            reading for names in combinations(MARKERS, count) if (reading := _first_in_order(names, marked))
+        ]
+        if readings:
+            return min(readings, key=lambda reading: list(reading.values()))
     return {}
 
 
-def _marked(lines: list[str]) -> list[tuple[int, str]]:
+def _markers_in(lines: list[str]) -> list[tuple[int, str]]:
     return [
         (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
     ]
 
 
-def _quotable(output: str) -> set[str]:
+def _quotable_in(output: str) -> set[str]:
     """Return the markers in an output, each with the text that follows it."""
     lines = plain(output).split("\n")
-    return {text for number, _ in _marked(lines) if (text := _with_what_follows(lines, number))}
+    return {text for number, _ in _markers_in(lines) if (text := _with_next_text(lines, number))}
 
 
-def _with_what_follows(lines: list[str], number: int) -> str:
+def _with_next_text(lines: list[str], number: int) -> str:
     """Return a marker with the first text after it, in its line or below; empty if there is none."""
     marker = lines[number].strip()
     if _MARKER.sub("", marker, count=1).strip():
         return marker
-    behind = (lines[at].strip() for at in range(number + 1, len(lines)))
-    below = next(filter(None, behind), "")
+    following = (lines[at].strip() for at in range(number + 1, len(lines)))
+    below = next(filter(None, following), "")
     return f"{marker}\n{below}" if below and not _MARKER.match(below) else ""
 
 
@@ -350,12 +352,12 @@ def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> di
     return found if len(found) == len(names) else {}
 
 
-def _end(lines: list[str], places: dict[str, int]) -> int:
+def _end(lines: list[str], starts: dict[str, int]) -> int:
     """Return the line where the reply ends: at the fence that closes one opened above the first marker."""
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
-    above = sum(number < min(places.values()) for number in fences)
+    above = sum(number < min(starts.values()) for number in fences)
     # Fences come in pairs: an odd number above leaves one open, and then an even number in all closes it.
-    closed = above % 2 and len(fences) % 2 == 0 and fences[-1] > max(places.values())
+    closed = above % 2 and len(fences) % 2 == 0 and fences[-1] > max(starts.values())
     return fences[-1] if closed else len(lines)
 
 
