@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from _measure import options, publish, table, verdict
 
 from redraft import Draft, ReflectionPattern, reflect
-from redraft._calls import evaluation_of
 from redraft._steps import direct
+from redraft._verdicts import evaluation_of
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import ReflectionEvaluation, TokenUsage

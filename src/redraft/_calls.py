@@ -1,4 +1,4 @@
-"""Adapt plain functions to verbs, and plain values to drafts and evaluations."""
+"""Adapt plain functions to verbs: which arguments they take, and how they are called."""
 
 from __future__ import annotations
 
@@ -7,31 +7,24 @@ import inspect
 import re
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from numbers import Real
 from threading import Thread
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from redraft._critique import render_feedback, render_retry
 from redraft._steps import allowance
-from redraft._texts import as_text, short_repr
-from redraft._validation import is_number
+from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import RunContext
 from redraft.types import Draft, Issue, ReflectionEvaluation, prompt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from types import CodeType
 
-    from redraft.protocols import Attempt, Evaluator, Generator, Reviser
-    from redraft.types import ReflectionVersion
-
-DEFAULT_THRESHOLD = 0.8
-VERDICTS = (
-    "a bool, a number in 0..1, (verdict, reason), a dict with 'valid' or 'score', or a ReflectionEvaluation"
-)
+    from redraft.protocols import Evaluator, Generator, Reviser
 
 
 def generator(fn: Callable[..., Any]) -> Generator:
@@ -100,155 +93,6 @@ def sees_run(fn: Callable[..., Any]) -> bool:
     return signature_of(fn, "evaluate", 1).sees_run
 
 
-OUTPUTS = (str, dict, list, int, float)
-NUMBERS = (float, int, Real)  # the common types first: checking against an abstract class is slow
-_BOOLS = {"true": True, "false": False}
-_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
-_SCORE = re.compile(rf"{_NUMBER}(?:\s*(?:(%)|(?:/|out of)\s*{_NUMBER}))?")
-_REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
-
-
-def draft_of(value: Any, source: str = "generate") -> Draft:
-    """Wrap what a generator or reviser returned in a `Draft`; raises `OutputError` if it is not an output."""
-    if isinstance(value, Draft):
-        _check_output(value.output, source)
-        return value
-    _check_output(value, source)
-    return Draft(value)
-
-
-def _check_output(value: Any, source: str) -> None:
-    if isinstance(value, OUTPUTS):
-        return
-    if value is None:
-        raise OutputError(f"{source} returned None; expected a text, a JSON value or a pydantic model.")
-    if isinstance(value, type) or not hasattr(value, "model_dump_json"):
-        got = value if isinstance(value, type) else type(value).__name__
-        raise OutputError(f"{source} returned {got!r}; expected a text, a JSON value or a pydantic model.")
-
-
-def evaluation_of(
-    value: Any, threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
-) -> ReflectionEvaluation:
-    """Turn a verdict into a `ReflectionEvaluation`.
-
-    A verdict is a bool, a number in 0..1, a pair of either and a reason, a `ReflectionEvaluation`, or a
-    mapping with `valid` or `score` and, optionally, `reason`, `errors` and `suggestions`. Since models write
-    mappings, `valid` may be a text there ("true"), and so may `score` if it says its scale ("0.4", "85/100",
-    "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for anything
-    else, including NaN and numbers out of range.
-    """
-    verdict, reason = value, None
-    if isinstance(value, tuple):
-        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (whatever it holds)
-        if len(pair) == 2:  # noqa: PLR2004 (a pair)
-            verdict, reason = pair
-    if isinstance(verdict, bool):
-        score, satisfactory = float(verdict), verdict
-    elif isinstance(verdict, NUMBERS):
-        score = _within(verdict, score_max or 1.0)
-        if score is None:
-            raise _out_of_range(verdict, score_max)
-        satisfactory = score >= threshold
-    elif isinstance(value, ReflectionEvaluation):
-        if isinstance(value.overall_score, str):  # unlike in a mapping, it would be kept as a text
-            raise OutputError(f"the score is {value.overall_score!r}; expected a number in 0..1")
-        if value.overall_score is not None:
-            _score_of(value.overall_score, None)
-        if value.satisfactory and value.unjudged:  # an unknown never wins
-            return replace(value, satisfactory=False)
-        return value
-    elif isinstance(value, dict):
-        return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
-    else:
-        raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
-    evaluation = ReflectionEvaluation(score, {}, satisfactory)
-    if reason and not satisfactory:
-        evaluation.issues = (Issue(str(reason)),)  # set here, since __post_init__ would convert it again
-    return evaluation
-
-
-def _evaluation_of_mapping(
-    value: Mapping[Any, Any], threshold: float, score_max: float | None
-) -> ReflectionEvaluation:
-    valid, score = value.get("valid"), value.get("score")
-    if valid is None and score is None:
-        raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
-    if isinstance(valid, str):
-        valid = _BOOLS.get(valid.strip().lower(), valid)
-    if valid is not None and not isinstance(valid, bool):
-        raise OutputError(f"the verdict's 'valid' is {short_repr(valid)}; expected true or false")
-    declared = value.get("score_max")
-    if declared is not None and (not is_number(declared) or declared <= 0):
-        raise OutputError(f"the verdict's 'score_max' is {short_repr(declared)}; expected a number above 0")
-    scale = score_max if declared is None else float(declared)
-    number = _score_of(score, scale) if score is not None else (1.0 if valid else 0.0)
-    satisfactory = number >= threshold if valid is None else valid
-    problems = _texts(value.get("errors"))
-    if not satisfactory and not problems:
-        problems = _texts(value.get("reason"))
-    issues = tuple(Issue(text) for text in problems)
-    return ReflectionEvaluation(number, {}, satisfactory, issues, _texts(value.get("suggestions")))
-
-
-def _score_of(value: Any, score_max: float | None) -> float:
-    score = share_of(value, score_max)
-    if score is not None:
-        return score
-    if isinstance(value, bool) or not isinstance(value, NUMBERS):
-        raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..1")
-    raise _out_of_range(value, score_max)
-
-
-def share_of(value: Any, score_max: float | None = None) -> float | None:
-    """Scale a score to 0..1; return None if it is not a score or its scale is unknown.
-
-    A score is a number in 0..`score_max` (1 if not declared), or a text: such a number, a fraction ("9/10")
-    or a percentage ("90 %").
-    """
-    if isinstance(value, str):
-        found = _SCORE.fullmatch(value.strip())
-        return None if found is None else _share_in(found, score_max)
-    if isinstance(value, bool) or not isinstance(value, NUMBERS):
-        return None
-    return _within(value, score_max or 1.0)
-
-
-def leading_share_of(text: str) -> float | None:
-    """Return the score at the start of a line of prose ("0.85 (good)", "9/10, mostly clear"), or None.
-
-    Another number may follow only in brackets.
-    """
-    found = _SCORE.match(text)
-    if found is None or _REMARK.fullmatch(text, found.end()) is None:
-        return None
-    return _share_in(found, None)
-
-
-def _share_in(found: re.Match[str], score_max: float | None) -> float | None:
-    number, percent, most = found.groups()
-    scale = 100.0 if percent else float(most) if most else (score_max or 1.0)
-    return _within(float(number), scale)
-
-
-def _within(number: Any, scale: float) -> float | None:
-    # An integer may be too large for a float, and NaN is in no range.
-    return float(number) / scale if scale > 0 and 0 <= number <= scale else None
-
-
-def _out_of_range(score: Any, score_max: float | None) -> OutputError:
-    hint = "; declare its scale with score_max" if score_max is None and score > 1 else ""
-    return OutputError(f"the score is {short_repr(score)}; expected a number in 0..{score_max or 1:g}{hint}")
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if value is None or value == "":
-        return ()
-    if isinstance(value, list | tuple):
-        return tuple(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return (str(value),)
-
-
 FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
 
 
@@ -283,74 +127,6 @@ def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[...
         return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
 
     return filled, True
-
-
-def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an async version of `fn`; a sync function runs in a thread."""
-    return fn if _is_async(fn) else partial(_in_thread, fn)
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    # Look at the function that will run: the one in a partial, or the `__call__` of an object.
-    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
-    if inspect.isclass(target):  # calling a class makes an instance, even if its `__call__` is async
-        return False
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
-        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
-    )
-
-
-def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return fn(*args, **kwargs)
-    except StopIteration as error:  # a future can't hold it: its awaiter would wait forever
-        raise RuntimeError(f"{fn!r} raised StopIteration") from error
-
-
-async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    within = allowance.get()
-    if within is not None and within.bounds_time:
-        result = await in_daemon_thread(fn, *args, **kwargs)
-    else:
-        result = await asyncio.to_thread(_called, fn, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
-
-
-async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a daemon thread, which can be abandoned if it hangs.
-
-    The threads of the event loop's executor can't: they are joined before the loop closes.
-    """
-    loop, context = asyncio.get_running_loop(), copy_context()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():  # cancelled meanwhile
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        result, failure = None, None
-        try:
-            result = context.run(_called, fn, *args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
-            failure = error
-        # If the loop has been closed, nobody is waiting any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    Thread(target=work, daemon=True, name="redraft-call").start()
-    return await done
-
-
-def value_of(kind: str, run: RunContext) -> Any:
-    """Return the value for a parameter of this kind: `run`, `feedback` or `attempt`."""
-    if kind == "run":
-        return run
-    return run.attempt if kind == "attempt" else render_feedback(run.attempt)
 
 
 # Closures made for each run share their code and so their parameters: inspecting one is enough, unless the
@@ -426,69 +202,69 @@ def kind_of(parameter: inspect.Parameter) -> str | None:
     return parameter.name if parameter.name in FILLED_BY_NAME else None
 
 
-ASKED = "asked to mend: "
-"""The start of an improvement that names a problem to fix rather than a change that was made."""
-SHOWN_ISSUES = 5
+def value_of(kind: str, run: RunContext) -> Any:
+    """Return the value for a parameter of this kind: `run`, `feedback` or `attempt`."""
+    if kind == "run":
+        return run
+    return run.attempt if kind == "attempt" else render_feedback(run.attempt)
 
 
-def render_feedback(attempt: Attempt) -> str:
-    """Render what an attempt should do better; empty for a first draft."""
-    if attempt.evaluation is None:
-        return ""
-    parts = [render_critique(attempt.evaluation)]
-    if attempt.failed is not None:
-        parts.append(render_failure(attempt.failed))
-    if attempt.mode == "fresh":
-        parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
-    return "\n\n".join(part for part in parts if part)
+def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an async version of `fn`; a sync function runs in a thread."""
+    return fn if _is_async(fn) else partial(_in_thread, fn)
 
 
-def render_failure(failed: ReflectionVersion) -> str:
-    """Render a change that made things worse and the issues it led to."""
-    changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
-    what = "; ".join(changes) or f"the change that made version {failed.iteration}"
-    issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
-    text = f"This was tried and made it worse, so do something else: {what}."
-    return f"{text}\nIt led to:\n{issues}" if issues else text
-
-
-def render_retry(prompt: str, attempt: Attempt) -> str:
-    """Append the previous answer and its critique to a prompt."""
-    feedback = render_feedback(attempt)
-    if attempt.mode == "fresh":
-        return f"{prompt}\n\n{feedback}"
-    return f"{prompt}\n\nYour previous answer:\n{as_text(attempt.previous)}\n\n{feedback}"
-
-
-def render_critique(evaluation: ReflectionEvaluation) -> str:
-    """Render the issues and suggestions of an evaluation as two lists, without empty ones."""
-    parts: list[str] = []
-    if evaluation.issues:
-        parts.append(
-            "What is wrong:\n" + "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
-        )
-    if evaluation.suggestions:
-        parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
-    if not parts and not evaluation.satisfactory:
-        weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
-        parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
-    return "\n\n".join(parts)
-
-
-def render_issue(issue: Issue) -> str:
-    """Render an issue with its place."""
-    place = ", ".join(
-        part
-        for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))
-        if part
+def _is_async(fn: Callable[..., Any]) -> bool:
+    # Look at the function that will run: the one in a partial, or the `__call__` of an object.
+    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
+    if inspect.isclass(target):  # calling a class makes an instance, even if its `__call__` is async
+        return False
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
     )
-    return f"{issue.message} ({place})" if place else issue.message
 
 
-def _line(issue: Issue) -> str:
-    return f"line {issue.line}" if issue.line is not None else ""
+def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # a future can't hold it: its awaiter would wait forever
+        raise RuntimeError(f"{fn!r} raised StopIteration") from error
 
 
-def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
-    judged = [(name, score) for name, score in evaluation.criteria_scores.items() if score is not None]
-    return sorted(judged, key=lambda pair: pair[1])[:3]
+async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    within = allowance.get()
+    if within is not None and within.bounds_time:
+        result = await in_daemon_thread(fn, *args, **kwargs)
+    else:
+        result = await asyncio.to_thread(_called, fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
+
+
+async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a daemon thread, which can be abandoned if it hangs.
+
+    The threads of the event loop's executor can't: they are joined before the loop closes.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # cancelled meanwhile
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(_called, fn, *args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
+            failure = error
+        # If the loop has been closed, nobody is waiting any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    Thread(target=work, daemon=True, name="redraft-call").start()
+    return await done

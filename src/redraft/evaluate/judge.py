@@ -11,10 +11,11 @@ from math import exp
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redraft._calls import leading_share_of, render_issue, share_of
+from redraft._critique import render_issue
 from redraft._steps import answer
 from redraft._texts import as_text, short_repr
 from redraft._validation import is_number, nearest
+from redraft._verdicts import leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
 from redraft.evaluate.ask import add_usage, ask, settle, together, total_usage
 from redraft.evaluate.criteria import SKIPPED, shortfall, weighted_mean

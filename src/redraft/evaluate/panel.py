@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from redraft._calls import DEFAULT_THRESHOLD, sees_run
+from redraft._calls import sees_run
 from redraft._steps import allowance
+from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import together, total_usage
 from redraft.evaluate.checks import count, function, function_of, regex, schema

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from redraft._calls import awaited, evaluation_of, render_critique
+from redraft._calls import awaited
+from redraft._critique import render_critique
 from redraft._texts import as_text
 from redraft._validation import check_count
+from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError
 from redraft.lessons.lesson import Content, Lesson, headings_of, is_empty
 from redraft.lessons.outcome import Outcome, outcome_of, score_of

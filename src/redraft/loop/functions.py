@@ -9,9 +9,10 @@ from functools import update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from redraft._calls import awaited, draft_of, kind_of, value_of
+from redraft._calls import awaited, kind_of, value_of
 from redraft._sync import run_sync
 from redraft._texts import as_text
+from redraft._verdicts import draft_of
 from redraft.errors import ConfigError
 from redraft.loop.keeper import check_keep, kept_step, run_kept
 from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default

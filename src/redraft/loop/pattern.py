@@ -19,6 +19,7 @@ from redraft._validation import (
     check_model,
     check_share,
 )
+from redraft._verdicts import draft_of
 from redraft.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.judge import JudgeOptions
@@ -548,7 +549,7 @@ def starting_draft(draft: Output | Draft | None) -> Draft | None:
     if draft is None:
         return None
     try:
-        start = adapt.draft_of(draft, "draft")
+        start = draft_of(draft, "draft")
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
     return replace(start, strategy="given", usage=start.usage if start is draft else NOTHING_USED)

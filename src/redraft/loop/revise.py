@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from redraft._calls import ASKED, render_critique, render_failure, render_issue
+from redraft._critique import ASKED, render_critique, render_failure, render_issue
 from redraft._steps import answer
 from redraft._texts import as_text
 from redraft.errors import ModelError, OutputError, UnfinishedError

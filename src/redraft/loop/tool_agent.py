@@ -44,7 +44,7 @@ from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
-from redraft._calls import render_feedback, render_retry
+from redraft._critique import render_feedback, render_retry
 from redraft._steps import allowance
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest

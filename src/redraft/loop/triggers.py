@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft._calls import render_critique
+from redraft._critique import render_critique
 from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
 from redraft._texts import as_text, scored
 from redraft._validation import check_choice, check_count, check_list, is_number

@@ -8,7 +8,7 @@ from itertools import combinations
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
-from redraft._calls import render_critique
+from redraft._critique import render_critique
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
 from redraft.notes.note import TaskReflection, placeholders_of, plain

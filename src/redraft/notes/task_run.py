@@ -9,15 +9,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from redraft._calls import (
-    awaited,
-    evaluation_of,
-    generator,
-    regenerating,
-    render_feedback,
-    render_issue,
-)
+from redraft._calls import awaited, generator, regenerating
+from redraft._critique import render_feedback, render_issue
 from redraft._texts import as_text, copy_of
+from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.events import Event, Listener
 from redraft.loop.agent import tool_agent_with

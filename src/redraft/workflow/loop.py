@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._calls import render_feedback
 from redraft._codec import describe_error
+from redraft._critique import render_feedback
 from redraft._texts import counted
 from redraft.errors import (
     ChangedRunError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from redraft._calls import evaluation_of
+from redraft._verdicts import evaluation_of
 from redraft.errors import OutputError, SandboxError
 from redraft.evaluate.ask import ask
 from redraft.protocols import ChatReply, Message

@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 
 from redraft import Draft, Issue, OutputError, ReflectionEvaluation
-from redraft._calls import draft_of, evaluation_of
+from redraft._verdicts import draft_of, evaluation_of
 
 
 @pytest.mark.parametrize(

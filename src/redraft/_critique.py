@@ -1,0 +1,78 @@
+"""Render the critique of an output for the writer who is to improve it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redraft._texts import as_text
+
+if TYPE_CHECKING:
+    from redraft.protocols import Attempt
+    from redraft.types import Issue, ReflectionEvaluation, ReflectionVersion
+
+ASKED = "asked to mend: "
+"""The start of an improvement that names a problem to fix rather than a change that was made."""
+SHOWN_ISSUES = 5
+
+
+def render_feedback(attempt: Attempt) -> str:
+    """Render what an attempt should do better; empty for a first draft."""
+    if attempt.evaluation is None:
+        return ""
+    parts = [render_critique(attempt.evaluation)]
+    if attempt.failed is not None:
+        parts.append(render_failure(attempt.failed))
+    if attempt.mode == "fresh":
+        parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_failure(failed: ReflectionVersion) -> str:
+    """Render a change that made things worse and the issues it led to."""
+    changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
+    what = "; ".join(changes) or f"the change that made version {failed.iteration}"
+    issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
+    text = f"This was tried and made it worse, so do something else: {what}."
+    return f"{text}\nIt led to:\n{issues}" if issues else text
+
+
+def render_retry(prompt: str, attempt: Attempt) -> str:
+    """Append the previous answer and its critique to a prompt."""
+    feedback = render_feedback(attempt)
+    if attempt.mode == "fresh":
+        return f"{prompt}\n\n{feedback}"
+    return f"{prompt}\n\nYour previous answer:\n{as_text(attempt.previous)}\n\n{feedback}"
+
+
+def render_critique(evaluation: ReflectionEvaluation) -> str:
+    """Render the issues and suggestions of an evaluation as two lists, without empty ones."""
+    parts: list[str] = []
+    if evaluation.issues:
+        parts.append(
+            "What is wrong:\n" + "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        )
+    if evaluation.suggestions:
+        parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
+    if not parts and not evaluation.satisfactory:
+        weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
+        parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
+    return "\n\n".join(parts)
+
+
+def render_issue(issue: Issue) -> str:
+    """Render an issue with its place."""
+    place = ", ".join(
+        part
+        for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))
+        if part
+    )
+    return f"{issue.message} ({place})" if place else issue.message
+
+
+def _line(issue: Issue) -> str:
+    return f"line {issue.line}" if issue.line is not None else ""
+
+
+def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
+    judged = [(name, score) for name, score in evaluation.criteria_scores.items() if score is not None]
+    return sorted(judged, key=lambda pair: pair[1])[:3]
