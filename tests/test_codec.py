@@ -91,8 +91,8 @@ def test_record_round_trip(output):
         ({"output": {TAG: f"{__name__}:Gone", "value": {}}}, "which this program does not have"),
         ({"output": {TAG: "os:system", "value": "true"}}, "which this program does not have"),
         ({"output": {TAG: "not.imported:Model", "value": {}}}, "which this program does not have"),
-        ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "does not fit Draft any more"),
-        ({"text": "x"}, "does not fit Draft any more"),
+        ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "can't be read as Draft"),
+        ({"text": "x"}, "can't be read as Draft"),
     ],
 )
 def test_invalid_record(data, says):

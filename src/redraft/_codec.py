@@ -14,7 +14,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft import errors
-from redraft.errors import ModelError, RedraftError, StoreError, UnfinishedError
+from redraft.errors import DamagedRecordError, ModelError, RedraftError, StoreError, UnfinishedError
 from redraft.types import ISSUE_FIELDS, ConvergenceReason, Conversation, Issue, TokenUsage
 
 if TYPE_CHECKING:
@@ -137,13 +137,16 @@ def from_json(kind: type[T], data: object) -> T:
 def from_record(kind: type[T], data: object) -> T:
     """Return the `kind` that `to_record` encoded, including users' models and data classes.
 
-    Raises `StoreError` if the data does not fit, or if the program does not have one of the classes. Nothing
-    is imported: a class that a record names is only looked up, so a record cannot load code.
+    Raises `DamagedRecordError` if the data does not fit, and `StoreError` if the program does not have one of
+    the classes. Nothing is imported: a class that a record names is only looked up, so a record cannot load
+    code.
     """
     try:
         return from_json(kind, _restore(data))
     except ValueError as error:  # includes pydantic's ValidationError
-        raise StoreError(f"A record does not fit {kind.__name__} any more: {error}") from error
+        raise DamagedRecordError(
+            f"A record can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade: {error}"
+        ) from error
 
 
 def without_tags(data: Any) -> Any:

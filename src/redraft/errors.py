@@ -179,7 +179,7 @@ class StoreSettingsError(StoreError, ConfigError):
 
 
 class DamagedRecordError(StoreError):
-    """A stored record is damaged; the message says what to do. Other records are not affected."""
+    """A stored record is damaged, or of another schema. Other records are not affected."""
 
 
 class LeaseError(StoreError):

@@ -6,6 +6,7 @@ import pytest
 from redraft import Task
 from redraft.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
+from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from redraft.web.app import interval
@@ -208,6 +209,22 @@ def test_an_unreadable_store_is_reported_on_every_page(tmp_path, damage):
         assert answer.status_code == (200 if one_record else 503), (page, answer.text)
     assert "The store can&#39;t be read" in client.get("/runs/it").text
     asyncio.run(store.aclose())
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("run", "/runs"), ("workflow", "/runs"), ("noted_task", "/tasks")]
+)
+def test_a_record_of_another_schema_is_listed_with_what_to_do(kind, path):
+    store = MemoryStore()
+    put(store, described("it"))
+    asyncio.run(store.put(Record(kind, "odd-one", {"name": 3, "from": "a newer Redraft"})))
+    client = pages(store)
+    for answer in (client.get(path), client.get(f"{path}.json")):
+        assert answer.status_code == 200, answer.text
+        assert "odd-one" in answer.text
+        assert "damaged" in answer.text
+        assert path == "/tasks" or "Describe the bridge" in answer.text
+    assert "if a newer Redraft wrote it, upgrade" in client.get(f"{path}.json").text
 
 
 def test_a_defect_is_a_500_page(monkeypatch):

@@ -22,7 +22,7 @@ from redraft.cycles.spec import (
     parameters_of,
     substages_of,
 )
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.redact.data import redact_plain
 from redraft.redact.kinds import Category
 from redraft.redact.redactor import redactor_of_environment
@@ -120,17 +120,18 @@ def stored_cycle(cycle: CycleRecord) -> Record:
 
 
 def cycle_from(record: Record) -> CycleRecord:
-    """Return the cycle in a record; raises `StoreError` if it is damaged."""
+    """Return the cycle in a record; raises `DamagedRecordError` if it can't be read."""
     return from_record(CycleRecord, record.data)
 
 
 def listed_cycle(record: Record) -> CycleRecord:
-    """Return the cycle in a record, for a list: a damaged one has the status `damaged`."""
-    if not record.damage:
+    """Return the cycle in a record, for a list: one that can't be read has the status `damaged`."""
+    try:
         return cycle_from(record)
-    began = record.created_at or datetime.now(UTC)
-    number = int(record.key) if record.key.isdecimal() else 0
-    return CycleRecord(number, began, status="damaged", error=record.damage)
+    except DamagedRecordError as error:
+        began = record.created_at or datetime.now(UTC)
+        number = int(record.key) if record.key.isdecimal() else 0
+        return CycleRecord(number, began, status="damaged", error=str(error))
 
 
 def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRecord:

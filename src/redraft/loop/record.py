@@ -393,8 +393,8 @@ def _draft_text(draft: Output | None) -> str:
     return "no draft" if draft is None else f"the draft {short_repr(draft)}"
 
 
-def damaged_run(record: Record) -> RunRecord:
-    """Return a stand-in for a damaged record: its id, when it began, and the damage."""
+def damaged_run(record: Record, damage: str) -> RunRecord:
+    """Return a stand-in for a record that can't be read: its id, when it began, and the damage."""
     began = record.created_at or datetime.now(UTC)
     task, process = PlainTask("(a damaged record)"), Process("", 0, "")
-    return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=record.damage)
+    return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=damage)

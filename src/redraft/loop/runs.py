@@ -210,8 +210,11 @@ class Runs:
         return found[0].key if found else ""
 
     async def listed(self, record: Record) -> RunRecord:
-        """Read a run from its record for a list; a damaged one has the status `damaged`."""
-        return damaged_run(record) if record.damage else await self.read(record)
+        """Read a run from its record for a list; one that can't be read has the status `damaged`."""
+        try:
+            return await self.read(record)
+        except DamagedRecordError as error:
+            return damaged_run(record, str(error))
 
     async def read(self, record: Record) -> RunRecord:
         """Read a run from its record; an unfinished one has the versions in its journal so far."""

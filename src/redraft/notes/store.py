@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from redraft._calls import awaited
 from redraft._codec import from_record, to_record
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
 from redraft.notes.task import TaskIdentity
@@ -336,11 +336,11 @@ def note_tokens(reflection: TaskReflection, task: PlainTask | None = None) -> in
 
 
 def _listed(record: Record) -> NotedTask:
-    if record.damage:
-        return NotedTask(
-            unquote(record.key, errors="surrogatepass"), record.damage, name="(a damaged record)"
-        )
-    return _effective(from_record(NotedTask, record.data))
+    try:
+        return _effective(from_record(NotedTask, record.data))
+    except DamagedRecordError as error:
+        identity = unquote(record.key, errors="surrogatepass")
+        return NotedTask(identity, str(error), name="(a damaged record)")
 
 
 def _effective(noted: NotedTask) -> NotedTask:

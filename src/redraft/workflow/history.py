@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._validation import only
-from redraft.errors import ChangedRunError, ConfigError
+from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError
 from redraft.loop.record import RUN, Process, RunRecord, Status
 from redraft.loop.runs import LAST, PAGE, UNENDED, Runs, StoredStep
 from redraft.stores.base import Record, intact
@@ -142,7 +142,7 @@ class Workflows:
         # Which of the running ones were killed is known only after looking up their processes.
         wanted = None if where.get("status") == "running" else limit
         found = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=wanted)
-        kept = [await self._read(record) for record in found]
+        kept = [await self._listed(record) for record in found]
         return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
 
     async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> KeptWorkflow | None:
@@ -199,16 +199,21 @@ class Workflows:
             return WorkflowHistory(kept, ()).row
         return (await self.history(kept)).row
 
+    async def _listed(self, found: Record) -> KeptWorkflow:
+        """Read a workflow for a list; one that can't be read has the status `damaged`."""
+        try:
+            return await self._read(found)
+        except DamagedRecordError as error:
+            began = found.created_at or datetime.now(UTC)
+            damaged = WorkflowRecord(found.key, "", "", {}, began, "damaged", error=str(error))
+            return KeptWorkflow(damaged, None, began)
+
     async def _read(self, found: Record) -> KeptWorkflow:
-        created_at = found.created_at or datetime.now(UTC)
-        if found.damage:
-            damaged = WorkflowRecord(found.key, "", "", {}, created_at, "damaged", error=found.damage)
-            return KeptWorkflow(damaged, None, created_at)
         launch = await self._store.get(LAUNCH, found.key)
         return KeptWorkflow(
             from_record(WorkflowRecord, found.data),
             None if launch is None else from_record(Launch, launch.data),
-            created_at,
+            found.created_at or datetime.now(UTC),
         )
 
     async def _last(self) -> Record | None:
