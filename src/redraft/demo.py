@@ -18,7 +18,7 @@ from redraft.loop.cli import (
     Runner,
     ask_one_token,
     check_events,
-    error_line,
+    error_text,
     listening,
     result_document,
     resumed,
@@ -399,7 +399,7 @@ def _ending(result: ReflectionResult) -> Text:
         f"Stopped: {REASONS[result.convergence_reason.value]}. Returned: version {returned}.\n"
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s."
     )
-    return text.append_text(error_line(result))
+    return text.append_text(error_text(result))
 
 
 def summary(runs: Sequence[DemoRun]) -> RenderableType:

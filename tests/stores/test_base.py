@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from redraft.stores.base import nearest, packed
+from redraft.stores.base import nearest_vectors, packed
 
 WAYS = ["by hand", *(["numpy"] if importlib.util.find_spec("numpy") else [])]
 
@@ -32,15 +32,15 @@ def vectors(count, dimensions, seed):
     ],
 )
 def test_nearest(asked, stored, expected):
-    assert nearest([(key, packed(vector)) for key, vector in stored.items()], asked, 9) == expected
+    assert nearest_vectors([(key, packed(vector)) for key, vector in stored.items()], asked, 9) == expected
 
 
 def test_numpy_and_plain_python_find_the_same(monkeypatch):
     rows = [(f"{n:03}", packed(vector)) for n, vector in enumerate(vectors(300, 64, 1))]
     rows += [(f"again {key}", blob) for key, blob in rows]
-    found = [nearest(rows, asked, 600) for asked in vectors(5, 64, 2)]
+    found = [nearest_vectors(rows, asked, 600) for asked in vectors(5, 64, 2)]
     monkeypatch.setitem(sys.modules, "numpy", None)
-    by_hand = [nearest(rows, asked, 600) for asked in vectors(5, 64, 2)]
+    by_hand = [nearest_vectors(rows, asked, 600) for asked in vectors(5, 64, 2)]
     for one, other in zip(found, by_hand, strict=True):
         assert [key for key, _ in one] == [key for key, _ in other]
         assert [similar for _, similar in one] == pytest.approx([similar for _, similar in other], abs=2e-6)

@@ -106,7 +106,7 @@ def check(
                 reflection_model=judge,
                 on_event=listener,
             )
-            result = runner.judge(task_of(draft, wanted), pattern, draft, progress)
+            result = runner.judge(task_for_draft(draft, wanted), pattern, draft, progress)
         if as_json:
             emit_json(withheld(to_json(_verdict_document(file, wanted, result))))
         else:
@@ -160,7 +160,7 @@ def revise(
                 on_event=listener,
             )
             writer = model_of(runner.model, load_settings())
-            result = runner.revise(task_of(draft, wanted), writer, pattern, progress, draft)
+            result = runner.revise(task_for_draft(draft, wanted), writer, pattern, progress, draft)
         stderr.show(ending(result))
         stderr.say(runner.hint(result))
         deliver_result(result, output, force=force, as_json=as_json)
@@ -184,7 +184,7 @@ def _verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
     if result.token_usage.requests:
         parts += ["", Text(f"Used: {render_usage(result.token_usage)}.", QUIET)]
     if isinstance(result.error, Exception):
-        parts.append(error_line(result))
+        parts.append(error_text(result))
     return Group(*parts)
 
 
@@ -459,10 +459,10 @@ def ending(result: ReflectionResult) -> Text:
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note: {visible(withheld(text))}" for text in result.diagnostics.values()),
     ]
-    return Text("\n".join(lines)).append_text(error_line(result))
+    return Text("\n".join(lines)).append_text(error_text(result))
 
 
-def error_line(result: ReflectionResult) -> Text:
+def error_text(result: ReflectionResult) -> Text:
     """Render the error that ended a run on its own line; empty for a cancelled run."""
     if not isinstance(result.error, Exception):
         return Text()
@@ -530,7 +530,7 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     )
 
 
-def task_of(draft: str, wanted: CriteriaFile) -> PlainTask:
+def task_for_draft(draft: str, wanted: CriteriaFile) -> PlainTask:
     """Return the task in the criteria file, else that of improving the draft.
 
     Without a task the draft is the only material, so a fresh start has to see it.

@@ -293,7 +293,7 @@ class LiveRun:
         used = reply.usage + TokenUsage(failed_requests=failed)
         if not reply.text.strip():
             return replace(blank, usage=used, problem="the model returned an empty reply")
-        return replace(blank, text=shortened(reply.text), usage=used)
+        return replace(blank, text=cut_at_word(reply.text), usage=used)
 
     def keep(self, reflections: Iterable[Reflection]) -> None:
         """Add reflections and their cost, unless they are known already.
@@ -424,7 +424,7 @@ def note(text: str) -> str:
     return f"{LEAD}\n{text}"
 
 
-def shortened(text: str) -> str:
+def cut_at_word(text: str) -> str:
     """Return a reply, cut after the last word that fits."""
     text = text.strip()
     if len(text) <= MOST_SAID:

@@ -534,7 +534,7 @@ DIGITS = 6
 """Decimals of a similarity: beyond the precision of float32, equal vectors could seem to differ."""
 
 
-def nearest(
+def nearest_vectors(
     rows: Sequence[tuple[str, bytes]], vector: Sequence[float], limit: int
 ) -> list[tuple[str, float]]:
     """Return the keys of the packed vectors nearest to `vector`, with the cosine similarity, nearest first.

@@ -17,7 +17,7 @@ from redraft.stores.base import (
     intact,
     matches,
     microseconds,
-    nearest,
+    nearest_vectors,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class MemoryStore:
         rows = self._rows_of(Query.of(kind, where=where, limit=limit))
         records = {record.key: record for record in intact([row.record() for row in rows])}
         vectors = [(row.key, row.vector) for row in rows if row.vector is not None and row.key in records]
-        return [(records[key], similarity) for key, similarity in nearest(vectors, vector, limit)]
+        return [(records[key], similarity) for key, similarity in nearest_vectors(vectors, vector, limit)]
 
     async def aclose(self) -> None:
         """Do nothing: there are no files, and the records stay."""

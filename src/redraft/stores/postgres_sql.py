@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_query
+from redraft.stores.base import Row, after_all_with, intact, json_text, nearest_vectors, packed_query
 from redraft.stores.run_index import INDEXED, removals, writes
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def near(
         cursor = _send(space, connection, candidates, values)
         yield
         vectors: dict[str, bytes] = dict(cursor.fetchall())
-        found = nearest(sorted(vectors.items()), vector, limit)
+        found = nearest_vectors(sorted(vectors.items()), vector, limit)
         keys = [key for key, _ in found]
         rows = yield from _rows(
             space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}

@@ -22,7 +22,7 @@ from redraft.stores.base import (
     intact,
     is_whole,
     microseconds,
-    nearest,
+    nearest_vectors,
 )
 from redraft.stores.run_index import INDEXED, SqlRunIndex, removals, writes
 from redraft.stores.worker import Worker
@@ -257,7 +257,7 @@ class Tables:
         self.connection.execute("BEGIN")  # all queries see the same state
         try:
             vectors = self.connection.execute(sql, values).fetchall()
-            found = nearest(self._comparable(query.kind, vectors, 4 * len(vector)), vector, limit)
+            found = nearest_vectors(self._comparable(query.kind, vectors, 4 * len(vector)), vector, limit)
             rows = [row for key, _ in found for row in self._rows(_GET, (self._space, query.kind, key))]
         finally:
             self.connection.execute("ROLLBACK")

@@ -246,7 +246,7 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
     shown = output if output is not None or version is None else version.output
     return {
         "reflection_iteration": len(versions) + 1,
-        "reflection_output": plain(shown),
+        "reflection_output": output_data(shown),
         "reflection_errors": [] if version is None else errors_of(version.evaluation),
         "reflection_history": history_of(versions),
         "reflection_best": None,
@@ -266,7 +266,7 @@ def loop_value(result: ReflectionResult, selection: Selection, reason: str = "")
     versions = history.versions
     best = None if selection == "latest" else _best(versions) or last_output(versions)
     chosen = best or history.final_version
-    output = plain(chosen.output)
+    output = output_data(chosen.output)
     values: dict[str, Any] = {
         "success": result.success,
         "valid": result.success,
@@ -295,7 +295,7 @@ def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
     return [
         {
             "iteration": version.iteration,
-            "output": plain(version.output),
+            "output": output_data(version.output),
             "score": version.evaluation.overall_score,
             "valid": version.evaluation.satisfactory,
             "errors": errors_of(version.evaluation),
@@ -311,7 +311,7 @@ def last_output(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | No
     return next(outputs, None)
 
 
-def plain(output: Output) -> Any:
+def output_data(output: Output) -> Any:
     """Return an output as templates and code see it: None for a failed attempt."""
     return None if isinstance(output, FailedAttempt) else output
 
@@ -321,7 +321,7 @@ def _best_values(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
     best = _best(versions)
     if best is None:
         return {}
-    values = {"reflection_best": plain(best.output)}
+    values = {"reflection_best": output_data(best.output)}
     if (score := best.evaluation.overall_score) is not None:
         values["reflection_best_score"] = score
     return values
