@@ -210,7 +210,7 @@ sys.path.insert(0, {tests!r})
 from support.learning_agents import learning, TASK
 from support.lessons import FAILURE
 from redraft import SqliteStore
-from redraft.types import Task
+from redraft import Task
 
 async def main(path, name):
     async with learning(path, store=SqliteStore(path + "/store.db")) as lessons:
