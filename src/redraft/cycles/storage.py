@@ -252,9 +252,9 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
     Returns how many cycles and how much mail there were.
     """
     store, counts = location.store, {"cycles": 0, "mail": 0}
-    last_kept = await _last_kept(store, cycles)
-    if last_kept is not None:
-        while old := await store.find(CYCLE, newest_first=True, after=last_kept, limit=BATCH):
+    last_stored = await _last_stored(store, cycles)
+    if last_stored is not None:
+        while old := await store.find(CYCLE, newest_first=True, after=last_stored, limit=BATCH):
             counts["cycles"] += len(old)
             await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
@@ -265,7 +265,7 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
     return counts
 
 
-async def _last_kept(store: Store, cycles: int) -> Record | None:
+async def _last_stored(store: Store, cycles: int) -> Record | None:
     """Return the record of the oldest cycle to keep; None if there are no more than `cycles`."""
     newest = await store.find(CYCLE, newest_first=True, limit=1)
     oldest = await store.find(CYCLE, limit=1)

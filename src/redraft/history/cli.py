@@ -57,11 +57,11 @@ from redraft.types import ConvergenceReason, render_score, render_usage, render_
 from redraft.workflow.cli import (
     check_workflow_options,
     ending_text,
-    kept_workflow,
     print_result,
     read_history,
     read_workflows,
     resumed_workflow,
+    stored_workflow,
     workflow_view,
 )
 from redraft.workflow.history import WorkflowRow, Workflows
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
-    from redraft.workflow.history import KeptWorkflow
+    from redraft.workflow.history import StoredWorkflow
 
 
 T = TypeVar("T")
@@ -653,7 +653,7 @@ def resume(
     run, the Python call that resumes it is printed, with exit code 2.
     """
     with surface(debug=debug):
-        if (workflow := kept_workflow(run)) is not None:
+        if (workflow := stored_workflow(run)) is not None:
             raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
         raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))
 
@@ -675,7 +675,7 @@ def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bo
         resumed.reset(token)
 
 
-def _resume_workflow(kept: KeptWorkflow, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
+def _resume_workflow(kept: StoredWorkflow, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
     record = kept.record
     if record.status == "finished" and record.state is not None:
         result = record.result()

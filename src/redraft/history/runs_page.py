@@ -12,7 +12,7 @@ from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
 from redraft.web.charts import Sparkline, sparkline
 from redraft.web.page import NotFoundError, Page, PageRequest
-from redraft.workflow.history import WORKFLOW, KeptWorkflow, WorkflowRow, Workflows
+from redraft.workflow.history import WORKFLOW, StoredWorkflow, WorkflowRow, Workflows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +40,7 @@ async def runs(request: PageRequest) -> RunsView:
     by_id = {record.run_id: _row(await _shown(request, record)) for record in records}
     table: list[ListedRun | WorkflowRow] = []
     for one in shown:
-        if isinstance(one, KeptWorkflow):
+        if isinstance(one, StoredWorkflow):
             table.append(await project.redacted(await Workflows(project.store).row(one)))
         elif one.run_id in by_id:
             table.append(by_id[one.run_id])
@@ -133,7 +133,7 @@ class RunFilter:
 
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None
-    ) -> list[KeptWorkflow]:
+    ) -> list[StoredWorkflow]:
         """Return the newest workflows that match: none if a reason is set, since only loops have one."""
         if self.reason:
             return []
@@ -141,7 +141,7 @@ class RunFilter:
         return await workflows.find(status=status, name=name, limit=limit, after=last)
 
 
-def _age(one: RunRow | KeptWorkflow) -> tuple[datetime, str]:
+def _age(one: RunRow | StoredWorkflow) -> tuple[datetime, str]:
     """Sort key of runs and workflows, in the order of a store's records."""
     return one.created_at, one.run_id if isinstance(one, RunRow) else one.record.run_id
 

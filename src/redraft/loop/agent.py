@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name
 from redraft.errors import ConfigError, MissingExtraError
-from redraft.loop.keeper import check_keep, kept_step, run_kept
+from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.pattern import (
     check_advisor,
     judges_of,
@@ -209,7 +209,7 @@ class Agent:
         else:
             verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live)
         if step is None:
-            step = kept_step(self._keep, run_id, task)
+            step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
         options = pattern.options_for(judges)
@@ -217,7 +217,7 @@ class Agent:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
             options = replace(options, on_event=on_event)
-        return await run_kept(task, verbs, options, step, starting_draft(draft), self._origin)
+        return await run_and_store(task, verbs, options, step, starting_draft(draft), self._origin)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:

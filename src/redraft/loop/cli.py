@@ -26,7 +26,7 @@ from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.event_log import EventLog
-from redraft.loop.keeper import kept_step, run_kept
+from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.pattern import (
     ReflectionPattern,
     function_verbs,
@@ -290,10 +290,10 @@ class Runner:
 
         async def run() -> ReflectionResult:
             if again is None:
-                step = kept_step(self.keep, None, task)
+                step = journalled_step(self.keep, None, task)
             else:
-                step = kept_step(again.store, again.record.run_id, task)
-            return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
+                step = journalled_step(again.store, again.record.run_id, task)
+            return await run_and_store(task, verbs, options, step, starting_draft(draft), origin)
 
         with progress:
             try:

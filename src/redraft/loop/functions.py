@@ -14,7 +14,7 @@ from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._verdicts import draft_of
 from redraft.errors import ConfigError
-from redraft.loop.keeper import check_keep, kept_step, run_kept
+from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default
 from redraft.loop.record import Origin
 from redraft.redact.log import logger
@@ -147,10 +147,10 @@ class ReflectedFunction(Generic[P, R]):
             return draft_of(await call(*bound.args, **bound.kwargs), self._name)
 
         task = PlainTask(self._describe(arguments), task_type=self.pattern.task_type)
-        step = kept_step(self._keep, run_id, task)
+        step = journalled_step(self._keep, run_id, task)
         verbs = self._verbs(generate)
         options = self.pattern.options_for(verbs.judges)
-        return await run_kept(task, verbs, options, step, None, Origin("reflected", self._name))
+        return await run_and_store(task, verbs, options, step, None, Origin("reflected", self._name))
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, possibly without those that are filled in."""

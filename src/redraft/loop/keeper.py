@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-async def run_kept(
+async def run_and_store(
     task: PlainTask, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
 ) -> ReflectionResult:
     """Run the loop as `Run.to_end` does; if the step has a journal, keep the run, or resume it.
@@ -82,7 +82,7 @@ async def run_kept(
     return result
 
 
-class KeptRecord(Protocol):
+class StoredRecord(Protocol):
     """The record of a run or a workflow: `running` at first, then how it ended."""
 
     noun: ClassVar[str]
@@ -101,7 +101,7 @@ class KeptRecord(Protocol):
         ...
 
 
-K = TypeVar("K", bound=KeptRecord)
+K = TypeVar("K", bound=StoredRecord)
 
 
 class Keeper(Generic[K]):
@@ -213,7 +213,7 @@ class RunKey:
         return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes)
 
 
-def kept_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:
+def journalled_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:
     """Return the step of a run: a journal in the store that `keep` names, or `direct` if it keeps none."""
     if keep is False and run_id is None:
         return direct

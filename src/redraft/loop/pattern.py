@@ -333,10 +333,10 @@ async def run_functions(
     start = starting_draft(draft)
     if step is None:  # nothing is stored
         return await Run(task, verbs, options).to_end(start)
-    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (needed by stored runs alone)
+    from redraft.loop.keeper import run_and_store  # noqa: PLC0415 (needed by stored runs alone)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
-    return await run_kept(task, verbs, options, step, start, Origin("function", "reflect"))
+    return await run_and_store(task, verbs, options, step, start, Origin("function", "reflect"))
 
 
 class JudgeHint(NamedTuple):

@@ -16,7 +16,7 @@ from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.events import Event, Listener
 from redraft.loop.agent import tool_agent_with
-from redraft.loop.keeper import RunKey, run_kept
+from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.pattern import (
     ReflectionPattern,
     judges_of,
@@ -181,7 +181,7 @@ class TaskRun:
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event))
         try:
-            result = await run_kept(self._filled_in(), verbs, options, key.step(), draft, runner.origin)
+            result = await run_and_store(self._filled_in(), verbs, options, key.step(), draft, runner.origin)
         except RedraftError as error:
             self.used += error.usage or NOTHING_USED
             raise

@@ -54,9 +54,9 @@ from redraft.types import render_usage
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,
-    KeptWorkflow,
     Launch,
     NodeOutcome,
+    StoredWorkflow,
     WorkflowHistory,
     WorkflowRow,
     Workflows,
@@ -260,11 +260,11 @@ async def _run(
     return await workflow.run(inputs, run_id=run_id, on_event=on_event)
 
 
-resumed_workflow: ContextVar[KeptWorkflow | None] = ContextVar("resumed_workflow", default=None)
+resumed_workflow: ContextVar[StoredWorkflow | None] = ContextVar("resumed_workflow", default=None)
 """The workflow that a command resumes, with its first inputs."""
 
 
-async def _record_launch(store: Store, kept: KeptWorkflow | None) -> str | None:
+async def _record_launch(store: Store, kept: StoredWorkflow | None) -> str | None:
     """Record the command that starts or resumes a workflow; return the id of its run.
 
     Returns None if the store fails: without the command, the run could not be resumed.
@@ -482,7 +482,7 @@ def _short(value: Any) -> str:
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 
-def kept_workflow(run: str) -> KeptWorkflow | None:
+def stored_workflow(run: str) -> StoredWorkflow | None:
     """Find a workflow by id, prefix, `last`, or the id of a loop in it; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.

@@ -93,7 +93,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptWorkflow:
+class StoredWorkflow:
     """A stored workflow; `launch` is None if a program started it, `created_at` is when it was stored."""
 
     record: WorkflowRecord
@@ -130,7 +130,7 @@ class Workflows:
         name: str | None = None,
         limit: int = PAGE,
         after: Record | None = None,
-    ) -> list[KeptWorkflow]:
+    ) -> list[StoredWorkflow]:
         """Return workflows of a state (also `killed` or `unknown`) and of a name, the newest first.
 
         `after` is the record of a workflow or run: all began before it. A workflow whose record is damaged is
@@ -145,7 +145,7 @@ class Workflows:
         kept = [await self._listed(record) for record in found]
         return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
 
-    async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> KeptWorkflow | None:
+    async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> StoredWorkflow | None:
         """Return the workflow with an id, an id that begins so, or the `last` one; None if it is a run's.
 
         With `or_of_loop`, the id of a loop's run stands for its workflow. Raises `ConfigError` if several
@@ -154,7 +154,7 @@ class Workflows:
         found = await (self._last() if run_id == LAST else self._named(run_id, or_of_loop=or_of_loop))
         return None if found is None else await self._read(found)
 
-    async def history(self, kept: KeptWorkflow) -> WorkflowHistory:
+    async def history(self, kept: StoredWorkflow) -> WorkflowHistory:
         """Read the nodes of a workflow, with the runs of the loops in them."""
         run_id = kept.record.run_id
         steps = [step for step in await self._runs.steps(run_id) if not step.is_inner and not step.void]
@@ -193,24 +193,24 @@ class Workflows:
             )
         return loops[-1]
 
-    async def row(self, kept: KeptWorkflow) -> WorkflowRow:
+    async def row(self, kept: StoredWorkflow) -> WorkflowRow:
         """Sum up a workflow; the nodes are read only if it has not finished."""
         if kept.record.status in ("finished", "damaged"):
             return WorkflowHistory(kept, ()).row
         return (await self.history(kept)).row
 
-    async def _listed(self, found: Record) -> KeptWorkflow:
+    async def _listed(self, found: Record) -> StoredWorkflow:
         """Read a workflow for a list; one that can't be read has the status `damaged`."""
         try:
             return await self._read(found)
         except DamagedRecordError as error:
             began = found.created_at or datetime.now(UTC)
             damaged = WorkflowRecord(found.key, "", "", {}, began, "damaged", error=str(error))
-            return KeptWorkflow(damaged, None, began)
+            return StoredWorkflow(damaged, None, began)
 
-    async def _read(self, found: Record) -> KeptWorkflow:
+    async def _read(self, found: Record) -> StoredWorkflow:
         launch = await self._store.get(LAUNCH, found.key)
-        return KeptWorkflow(
+        return StoredWorkflow(
             from_record(WorkflowRecord, found.data),
             None if launch is None else from_record(Launch, launch.data),
             found.created_at or datetime.now(UTC),
@@ -331,7 +331,7 @@ class WorkflowRow:
 class WorkflowHistory:
     """A stored workflow with the visits of its nodes, in order."""
 
-    kept: KeptWorkflow
+    kept: StoredWorkflow
     nodes: tuple[NodeRun, ...]
 
     @property

@@ -20,7 +20,7 @@ from redraft.errors import (
     SandboxError,
     WorkflowError,
 )
-from redraft.loop.keeper import kept_step, run_kept
+from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
@@ -97,11 +97,11 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     )
     task = PlainTask(verbs.description())
     judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
-    result = await run_kept(
+    result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),
         pattern.run_options,
-        kept_step(resources.keep, None, task),
+        journalled_step(resources.keep, None, task),
         None,
         Origin("workflow", resources.name),
     )

@@ -13,9 +13,9 @@ from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
 from redraft.workflow.history import (
-    KeptWorkflow,
     NodeOutcome,
     NodeRun,
+    StoredWorkflow,
     WorkflowHistory,
     WorkflowRow,
     Workflows,
@@ -54,7 +54,7 @@ def _without_texts(run: RunRecord) -> RunRecord:
     return replace(run, versions=versions, draft=None)
 
 
-async def _kept(request: PageRequest) -> KeptWorkflow:
+async def _kept(request: PageRequest) -> StoredWorkflow:
     run_id = request.path["run_id"]
     try:
         kept = await Workflows(request.project.store).get(run_id)

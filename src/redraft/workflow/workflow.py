@@ -15,7 +15,7 @@ from redraft._sync import run_sync
 from redraft.errors import ConfigError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
-from redraft.loop.keeper import Keeper, check_keep, kept_step
+from redraft.loop.keeper import Keeper, check_keep, journalled_step
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_code, check_file, check_models, check_values
@@ -145,14 +145,14 @@ class Workflow:
                 {**self.spec.variables, **inputs},
                 {name: os.environ[name] for name in self.spec.env if name in os.environ},
             ),
-            kept_step(self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")),
+            journalled_step(self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")),
             emit,
         )
-        result = await self._run_kept(run, inputs)
+        result = await self._run_and_store(run, inputs)
         emit(WorkflowFinished(result.run_id, result))
         return result
 
-    async def _run_kept(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
+    async def _run_and_store(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
         """Run the nodes; if the step has a journal, store the run, or resume it."""
         journal = journal_in(run.step)
         if journal is None:
