@@ -379,7 +379,7 @@ def test_a_record_of_a_newer_version_is_rejected():
     async def main():
         store = MemoryStore()
         await store.put(Record("run", "r", {"run_id": "r"}))
-        with pytest.raises(StoreError, match="can.t be read as RunRecord"):
+        with pytest.raises(StoreError, match="be read as RunRecord"):
             await reflect("T", generate=lambda p: "x", evaluate=lambda o: True, step=Journalled(store, "r"))
         assert await store.find(STEP) == []
 
