@@ -286,9 +286,18 @@ def test_the_last_run_of_a_deleted_pattern_is_forgotten():
         pass
 
     async def main():
+        # A function that is not async runs in a thread, which may hold its context a moment longer.
+        async def generate(_prompt):
+            return Output()
+
+        async def evaluate(_output):
+            return 0.5
+
         alive = []
-        for number in range(3):
-            result = await plain(Output(number=number), ReflectionPattern(**ONE))
+        for _ in range(3):
+            result = await reflect(
+                "W.", generate=generate, evaluate=evaluate, pattern=ReflectionPattern(**ONE)
+            )
             alive.append(weakref.ref(result.best_output))
             del result
         return [one() is not None for one in alive]
