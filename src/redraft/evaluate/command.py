@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 FORMS = ("command", "calls", "tests")
 MAX_ISSUES = 20
-SHOWN, TAIL = 200, 2000
-"""The most characters of a value in an issue, and of what a program printed last."""
+SHOWN, MESSAGE, TAIL = 200, 500, 2000
+"""The most characters of a value in an issue, of a message, and of what a program printed last."""
 TIMEOUT, LONGEST = 10.0, 3600.0
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -56,7 +56,8 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
       values. These never enter the jail, so a draft can neither look them up nor claim them. Prefer this.
     - `tests`: Python statements that run after the draft and `setup`, each a check of its own; the score is
       the share that passed. `assert f(3) == 6` is treated as a call. Any other statement runs in the draft's
-      own process, where a draft that wants to cheat could read it and make it pass.
+      own process, where a draft that wants to cheat could read it and make it pass. A failed assertion in it,
+      also inside a function, is reported with the values on both sides.
 
     Unless `raw` is True, a draft that is one fenced block is taken without its Markdown fence, and only the
     code of a Python draft with prose around it. A draft that does not parse, or that a limit stops, scores
@@ -242,7 +243,7 @@ class PythonCheck:
         """Return what is wrong with the outcome of this step; None if nothing is."""
         shown = _shown(self.source)
         if raised := outcome.get("raised"):
-            message = _shown(f": {outcome['message']}") if outcome.get("message") else ""
+            message = shortened(f": {outcome['message']}", MESSAGE) if outcome.get("message") else ""
             if self.how == "exec" and raised == "AssertionError":
                 return f"{shown} failed{message}"
             expected = "" if self.expected is _NOTHING else f"; expected {_shown(repr(self.expected))}"
