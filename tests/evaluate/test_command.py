@@ -94,6 +94,7 @@ PYTHON_DRAFTS = [
         (DOUBLE, {"tests": "def test_f():\n    assert isinstance(f(1), str) and undefined"}, 0.0, ["test_f() failed: isinstance(f(1), str) and undefined is False"]),
         (DOUBLE, {"tests": "def test_f():\n    assert f('a' * 500) == 1"}, 0.0, [f"test_f() failed: f('a' * 500) returned '{'a' * 96}..., expected 1"]),
         ("class C:\n    def __str__(self): 1 / 0\n    __repr__ = __format__ = __ne__ = __str__\ndef f(x): return C()", {"tests": "def test_f():\n    x = f(1)\n    assert x == 3, x"}, 0.0, ["test_f() failed: x is a C whose repr raises ZeroDivisionError, expected 3 (with x = a C whose repr raises ZeroDivisionError); its message can't be shown"]),
+        (DOUBLE, {"tests": "def test_f():\n    assert [7] == [f(3)]"}, 0.0, ["test_f() failed: [f(3)] is [6], expected [7]"]),
         ("def f(x):\n    assert x > 5\n    return x", {"tests": "def test_f():\n    assert f(1) == 1"}, 0.0, ["test_f() failed"]),
         (DOUBLE, {"tests": "def check(c):\n    assert c(1) == 2\ncheck(f)"}, 1.0, []),
         (DOUBLE, {"tests": "from nowhere import x\nassert f(1) == 2"}, 1.0, ["from nowhere import x raised ModuleNotFoundError: No module named 'nowhere'"]),

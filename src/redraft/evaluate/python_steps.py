@@ -113,19 +113,21 @@ def _explain(source: str, values: list[Any], message: Any) -> str:
     test = ast.parse(source, mode="eval").body
     if isinstance(test, ast.Compare) and len(values) > 1:
         sides = [(test.left, values[0]), (test.comparators[0], values[1])]
-        if isinstance(test.left, ast.Constant):
+        if _is_literal(test.left):
             sides.reverse()
         if isinstance(test.ops[0], ast.Eq):
             text = f"{_result(*sides[0])}, expected {_shown(sides[1][1], _VALUE)}"
         else:
-            results = [_result(*side) for side in sides if not isinstance(side[0], ast.Constant)]
+            results = [_result(*side) for side in sides if not _is_literal(side[0])]
             text = f"{_clip(source, _VALUE)} is false: {', '.join(results)}"
     else:
         text = _result(test, values[0])
     caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (where the assert is)
     scope = {**caller.f_globals, **caller.f_locals}
     names = dict.fromkeys(node.id for node in ast.walk(test) if isinstance(node, ast.Name))
-    known = [f"{name} = {_shown(scope[name], _VALUE)}" for name in names if _is_data(scope.get(name, len))]
+    known = [
+        f"{name} = {_shown(scope[name], _VALUE)}" for name in names if name in scope and _is_data(scope[name])
+    ]
     where = f" (with {', '.join(known)})" if known else ""
     said = "" if isinstance(message, str) and not message else f"; {_text(message)}"
     return f"{text}{where}{said}"
@@ -134,6 +136,14 @@ def _explain(source: str, values: list[Any], message: Any) -> str:
 def _result(side: ast.expr, value: Any) -> str:
     verb = "returned" if isinstance(side, ast.Call) else "is"
     return f"{_clip(ast.unparse(side), _VALUE)} {verb} {_shown(value, _VALUE)}"
+
+
+def _is_literal(side: ast.expr) -> bool:
+    try:
+        ast.literal_eval(side)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _is_data(value: Any) -> bool:
