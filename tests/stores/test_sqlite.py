@@ -160,7 +160,12 @@ def test_an_empty_file_becomes_a_store(path, store):
 
 
 def newer(path):
-    asyncio.run(SqliteStore(path).put(note()))
+    async def main():
+        store = SqliteStore(path)
+        await store.put(note())
+        await store.aclose()  # a connection left to the garbage collector would change the file later
+
+    asyncio.run(main())
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {len(sqlite_file.MIGRATIONS) + 1}")
     connection.close()
