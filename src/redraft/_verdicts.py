@@ -30,8 +30,9 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 def draft_of(value: Any, source: str = "generate") -> Draft:
     """Wrap what a generator or reviser returned in a `Draft`; raises `OutputError` if it is not an output."""
     if isinstance(value, Draft):
-        _check_output(value.output, source)
-        return value
+        draft = cast("Draft", value)
+        _check_output(draft.output, source)
+        return draft
     _check_output(value, source)
     return Draft(value)
 

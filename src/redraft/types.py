@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast
 
 from redraft._validation import check_share, is_number, nearest
 from redraft.errors import ConfigError
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic_core import CoreSchema
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")  # before Python 3.13 without a default, which only type checkers need
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,11 +405,11 @@ class Conversation:
 
 
 Output: TypeAlias = Any
-"""A string, a JSON value (dict, list, number, bool) or a pydantic model."""
+"""A string, a JSON value (dict, list, number, bool), a pydantic model or a data class."""
 
 
 @dataclass(slots=True)
-class Draft:
+class Draft(Generic[OutputT]):
     """An output as a generator or reviser returns it, with what it knows about it.
 
     A function may return the plain output instead; one that knows what its model calls used returns
@@ -411,7 +418,7 @@ class Draft:
     arrived at it. `memo` is JSON data that the generator or reviser wants to find again in the version.
     """
 
-    output: Output
+    output: OutputT
     usage: TokenUsage = NOT_REPORTED
     improvements: tuple[str, ...] = ()
     strategy: str = "draft"
@@ -421,7 +428,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class ReflectionVersion:
+class ReflectionVersion(Generic[OutputT]):
     """One output of a run with its evaluation and how it came about.
 
     `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
@@ -433,7 +440,7 @@ class ReflectionVersion:
     """
 
     iteration: int
-    output: Output
+    output: OutputT
     evaluation: ReflectionEvaluation
     improvements_applied: tuple[str, ...] = ()
     timestamp: datetime = field(default_factory=partial(datetime.now, UTC))
@@ -489,18 +496,18 @@ class Stop:
 
 
 @dataclass(slots=True)
-class ReflectionHistory:
+class ReflectionHistory(Generic[OutputT]):
     """The versions of a finished run; `total_iterations` counts revisions. Specification 2.7.1."""
 
-    versions: tuple[ReflectionVersion, ...]
-    best_version: ReflectionVersion
-    final_version: ReflectionVersion
+    versions: tuple[ReflectionVersion[OutputT], ...]
+    best_version: ReflectionVersion[OutputT]
+    final_version: ReflectionVersion[OutputT]
     convergence_reason: ConvergenceReason
     total_iterations: int
 
 
 @dataclass(slots=True)
-class ReflectionResult:
+class ReflectionResult(Generic[OutputT]):
     """A finished run: the output to use, why it stopped, what it cost. Specification 3.2.
 
     `best_output` is the one to use; `final_output` and `final_evaluation` belong to the last version.
@@ -513,10 +520,10 @@ class ReflectionResult:
     """
 
     success: bool
-    final_output: Output
-    best_output: Output
+    final_output: OutputT
+    best_output: OutputT
     final_evaluation: ReflectionEvaluation
-    history: ReflectionHistory
+    history: ReflectionHistory[OutputT]
     iterations_used: int
     convergence_reason: ConvergenceReason
     token_usage: TokenUsage

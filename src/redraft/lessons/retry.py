@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from redraft._calls import awaited
 from redraft._critique import render_critique
@@ -141,8 +141,13 @@ class _Attempt:
         noise = max(self.verdict.spread, earlier.verdict.spread)
         return score is not None and before is not None and score - before > noise
 
+    @property
+    def result(self) -> ReflectionResult | None:
+        """What it returned, if that is the result of a run."""
+        return _result_in(self.value)
+
     def outcome(self, task: PlainTask) -> Outcome:
-        ended = outcome_of(self.value) if isinstance(self.value, ReflectionResult) else None
+        ended = outcome_of(self.result) if self.result is not None else None
         if ended is not None:
             # The caller's verdict overrules a run that is a success by its own criteria.
             status = "failed" if ended.status == "success" else ended.status
@@ -165,14 +170,19 @@ async def _attempt(
     return _Attempt(value, evaluation_of(await awaited(succeeded)(value)))
 
 
+def _result_in(value: Any) -> ReflectionResult | None:
+    return cast("ReflectionResult", value) if isinstance(value, ReflectionResult) else None
+
+
 def _own_verdict(value: Any) -> ReflectionEvaluation:
     """Return the verdict of a run on itself; any other value is a success, since nothing was raised."""
-    if not isinstance(value, ReflectionResult):
+    result = _result_in(value)
+    if result is None:
         return ReflectionEvaluation(1.0, satisfactory=True)
-    issues = value.history.best_version.evaluation.issues
-    if value.error is not None:
-        issues = (*issues, Issue(f"{type(value.error).__name__}: {value.error}"))
-    return ReflectionEvaluation(score_of(value), satisfactory=value.success, issues=issues)
+    issues = result.history.best_version.evaluation.issues
+    if result.error is not None:
+        issues = (*issues, Issue(f"{type(result.error).__name__}: {result.error}"))
+    return ReflectionEvaluation(score_of(result), satisfactory=result.success, issues=issues)
 
 
 @dataclass(slots=True)
@@ -301,8 +311,8 @@ def feedback_on(attempts: Sequence[_Attempt]) -> str:
     taught: dict[Content, int] = {}
     for number, attempt in enumerate(attempts, 1):
         lines = [f"Attempt {number} failed. {without_middle(attempt.problem, _MOST_SHOWN)}".rstrip()]
-        if (value := attempt.value) is not None:
-            output = value.best_output if isinstance(value, ReflectionResult) else value
+        if attempt.value is not None:
+            output = attempt.value if attempt.result is None else attempt.result.best_output
             lines.append(f"It gave: {without_middle(as_text(output), _MOST_SHOWN)}")
         if attempt.lesson is not None:
             first = taught.setdefault(attempt.lesson.content, number)

@@ -115,13 +115,13 @@ class ReflectedFunction(Generic[P, R]):
         if result.convergence_reason is ConvergenceReason.UNJUDGED:
             issues = result.final_evaluation.issues
             logger.warning("%s was not judged (run %s): %s", self._name, result.run_id, " ".join(issues))
-        return cast("R", result.best_output)
+        return result.best_output
 
-    async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Call the function in the loop; return the best version, why the run stopped and what it cost."""
         return await self._run(None, args, kwargs)
 
-    async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+    async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Like `run`, with a run id: repeating the call resumes a run that was killed.
 
         If the run has finished, its result is returned again. Raises `ChangedRunError` if another call has
@@ -131,7 +131,7 @@ class ReflectedFunction(Generic[P, R]):
 
     async def _run(
         self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[R]:
         arguments = self._bind(args, kwargs)
         call = awaited(self._fn)
 
@@ -168,7 +168,7 @@ class ReflectedFunction(Generic[P, R]):
             value = f"{advice_text(run.advice)}\n\n{value}".strip()
         return value
 
-    def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+    def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(*args, **kwargs))
 

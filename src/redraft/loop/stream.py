@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from redraft.events import RunFinished
+from redraft.types import OutputT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -87,7 +88,7 @@ class EventStream(Generic[E, R]):
             run.exception()  # marks it as retrieved: an iteration that was left early never awaits the run
 
 
-class RunStream(EventStream["Event", "ReflectionResult"]):
+class RunStream(EventStream["Event", "ReflectionResult[OutputT]"], Generic[OutputT]):
     """A run of an agent as an async iterator of its events; the last one is `RunFinished`.
 
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. The
@@ -96,7 +97,7 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
 
     def __init__(
         self,
-        start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult]],
+        start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult[OutputT]]],
         live: LiveRun,
         options: RunOptions,
     ) -> None:
