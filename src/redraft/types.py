@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
-from redraft._validation import check_share, is_number, nearest
+from redraft._validation import check_choice, check_share, is_number, nearest
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
 
 COUNTS = ("words", "characters", "lines", "bullets")
 EVALUATORS = ("llm", "regex", *COUNTS, "function", "schema", "compare", "command")
+ORIGINS = ("given", "generated")
+ENOUGH = 0.5
+"""The share of a generated criterion from which an output is not replaced by one that passes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,12 @@ class QualityCriterion:
     `gate=True`, a criterion that needs no model must be met before the judge is called; if it fails, the
     criteria left to the judge score None.
 
+    `origin` says who decided what is right: `given` by the user, or `generated` by a model, like tests that
+    it wrote itself. Such a criterion may be wrong, so given criteria come first, and it decides only between
+    outputs that are equal by them: a later one that passes all generated criteria replaces an earlier one
+    that passed less than half. Its `threshold` is always 0.5, it does not count in the overall score if
+    another criterion does, and it can't be a gate.
+
     Raises `ConfigError` for an empty name, an unknown evaluator, a number out of range or a value of the
     wrong type. Specification 2.4.2.
     """
@@ -109,6 +118,7 @@ class QualityCriterion:
     evaluator: str = "llm"
     evaluator_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     gate: bool = False
+    origin: Literal["given", "generated"] = "given"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
@@ -130,6 +140,12 @@ class QualityCriterion:
         if not is_number(self.weight) or self.weight < 0:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)
+        check_choice(f"Criterion {self.name!r}: origin", self.origin, ORIGINS)
+        if self.origin == "generated":
+            if self.gate:
+                why = "a generated criterion may be wrong, so it can't be a gate."
+                raise ConfigError(f"Criterion {self.name!r}: {why}")
+            object.__setattr__(self, "threshold", ENOUGH)
 
 
 _NOT_GIVEN = cast("Any", object())
@@ -295,8 +311,9 @@ class ReflectionEvaluation:
     strings. `confidence` (0..1) is how sure the judge is. `spread` is the difference between the highest and
     the lowest overall score when the judge was asked more than once; a gain within it does not count.
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
-    be judged, which does not count as passed. `memo` is JSON data that the evaluator wants to find again.
-    Specification 2.4.3.
+    be judged, which does not count as passed. `generated` names the criteria of generated origin, and
+    `meets_given` says whether the output would be satisfactory without them. `memo` is JSON data that the
+    evaluator wants to find again. Specification 2.4.3.
     """
 
     overall_score: float | None
@@ -309,6 +326,8 @@ class ReflectionEvaluation:
     gates_passed: bool | None = True
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
+    generated: tuple[str, ...] = ()
+    meets_given: bool = True
 
     def __post_init__(self) -> None:
         if self.issues:
@@ -348,13 +367,39 @@ class ReflectionEvaluation:
         """
         return self.overall_score if self.is_conclusive else None
 
+    @property
+    def generated_score(self) -> float | None:
+        """The lowest score of the generated criteria; None without any, or if one could not be judged."""
+        scores = [self.criteria_scores.get(name) for name in self.generated]
+        known = [score for score in scores if score is not None]
+        return min(known) if known and len(known) == len(scores) else None
+
+    def by_given(self) -> ReflectionEvaluation:
+        """Return the evaluation by the given criteria alone, without a score if there are none."""
+        scores = {name: score for name, score in self.criteria_scores.items() if name not in self.generated}
+        return ReflectionEvaluation(
+            self.overall_score if scores else None,
+            scores,
+            self.meets_given if self.generated else self.satisfactory,
+            spread=self.spread,
+            gates_passed=self.gates_passed,
+        )
+
     def outranks(self, other: ReflectionEvaluation) -> bool:
-        """Return whether this output is certainly better than the one judged by `other`.
+        """Return whether this output is certainly better than an earlier one judged by `other`.
 
         Satisfactory comes before not satisfactory, then gates passed before not passed, then fewer unjudged
         criteria before more. Scores decide only between outputs judged by the same criteria, and a gain
-        within the judge's spread does not count.
+        within the judge's spread does not count. Generated criteria decide only between outputs that are
+        equal by the given ones, and only for an output that passes all against one that passed less than
+        half.
         """
+        if self.generated or other.generated:
+            one, two = self.by_given(), other.by_given()
+            if one.outranks(two) or two.outranks(one):
+                return one.outranks(two)
+            mine, its = self.generated_score, other.generated_score
+            return mine == 1 and its is not None and its < ENOUGH
         if self.satisfactory != other.satisfactory:
             return self.satisfactory
         if bool(self.gates_passed) != bool(other.gates_passed):

@@ -65,6 +65,32 @@ def test_overall_is_the_weighted_mean(criteria, overall, satisfactory):
     assert (evaluation.overall_score, evaluation.satisfactory) == (overall, satisfactory)
 
 
+@pytest.mark.parametrize(
+    ("criteria", "overall", "satisfactory", "meets_given"),
+    [
+        ([checked("a", 1.0), checked("t", 0.6, origin="generated")], 1.0, True, True),
+        ([checked("a", 1.0), checked("t", 0.4, origin="generated")], 1.0, False, True),
+        ([checked("a", 0.6), checked("t", 1.0, origin="generated")], 0.6, False, False),
+        ([checked("a", 1.0), checked("t", None, origin="generated")], 1.0, False, True),
+        ([checked("a", None), checked("t", 1.0, origin="generated")], None, False, False),
+        ([checked("t", 0.6, origin="generated")], 0.6, True, True),  # without an overall score to reach
+        ([checked("t", 0.4, origin="generated")], 0.4, False, True),
+        ([checked("t", None, origin="generated")], None, False, True),
+        ([checked("a", 0.0, weight=0), checked("t", 1.0, origin="generated")], 1.0, False, False),
+    ],
+)
+def test_generated_criteria_are_met_from_half_on_and_do_not_count(
+    criteria, overall, satisfactory, meets_given
+):
+    found = evaluate(panel(criteria), "x")
+    assert (found.overall_score, found.satisfactory, found.meets_given) == (
+        overall,
+        satisfactory,
+        meets_given,
+    )
+    assert found.generated == ("t",)
+
+
 def test_judged_criteria_have_their_own_thresholds():
     criteria = [QualityCriterion("clarity"), QualityCriterion("tone")]
     evaluation = evaluate(panel(criteria, model=judging({"clarity": 1.0, "tone": 0.6})), "x")

@@ -32,6 +32,11 @@ def test_a_mapping_with_task_and_threshold(read):
     assert (given.task, given.task_type, given.threshold) == ("Write.", "writing", 1.0)
 
 
+def test_a_generated_criterion_is_met_from_half_on(read):
+    made, *_ = read("- {name: b, origin: generated, threshold: 1}").criteria
+    assert (made.origin, made.threshold) == ("generated", 0.5)
+
+
 def test_a_task_type_alone_takes_its_default_criteria(read):
     assert read("task_type: writing").criteria[0].name == "clarity"
 
@@ -57,6 +62,12 @@ def test_empty_entries_are_ignored(read):
         ("- name: a\n  weight: much", 2, "'weight' must be a number, got 'much'"),
         ("- name: a\n  gate: 1", 2, "'gate' must be true or false, got 1"),
         ("- a\n- name: b\n  threshold: 2", 2, "threshold must be a number in 0..1, got 2"),
+        ("- a\n- name: b\n  origin: generate", 2, "there is no 'generate'; did you mean 'generated'?"),
+        (
+            "- {name: b, evaluator: words, config: {at_most: 9}, origin: generated, gate: true}",
+            1,
+            "be a gate",
+        ),
         ("- a\n- name: b\n  evaluator: regx", 2, "unknown evaluator 'regx'; did you mean 'regex'?"),
         ("- a\n- name: b\n  evaluator: regex\n  config: {pattern: (}", 2, "does not compile"),
         ("- name: b\n  config: {}\n  evaluator_config: {}", 2, "are the same; give one"),

@@ -901,3 +901,31 @@ def test_each_regression_changes_the_strategy():
         "W.", generate=lambda p: "x", evaluate=lambda o: next(scores), revise=revise, pattern=pattern
     )
     assert seen == ["full_rewrite", "incremental", "targeted_edit"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "returned", "made"),
+    [
+        ([0.6, 1.0], 1, 1),  # good enough: nothing that follows could replace it
+        ([0.2, 1.0], 2, 2),
+        ([0.2, 0.8, 1.0], 3, 3),
+        ([0.2, 0.8, 0.6, 0.8], 1, 4),
+    ],
+)
+def test_tests_that_may_be_wrong_replace_a_draft_only_when_all_pass(shares, returned, made):
+    scores = iter(shares)
+    criteria = [
+        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 9}),
+        QualityCriterion(
+            "tests",
+            evaluator="function",
+            evaluator_config={"function": lambda _: next(scores)},
+            origin="generated",
+        ),
+    ]
+    drafts = iter("abcd")
+    pattern = ReflectionPattern(quality_criteria=criteria, plateau_iterations=9)
+    result = reflect_sync("W.", generate=lambda p: next(drafts), pattern=pattern)
+    assert result.history.best_version.iteration == returned
+    assert len(result.history.versions) == made
+    assert result.success == (returned == made)

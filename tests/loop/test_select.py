@@ -55,6 +55,41 @@ def test_select(versions, selection, expected):
     assert select(versions, selection).iteration == expected
 
 
+def by_tests(number, share, given=None, **fields):
+    """One version by the share of a generated criterion that it passed, and the score of a given one."""
+    scores = {"tests": share} if given is None else {"given": given, "tests": share}
+    return version(
+        number, share if given is None else given, criteria_scores=scores, generated=("tests",), **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ([by_tests(1, 0.6), by_tests(2, 1.0)], 1),  # the tests may be wrong: half is enough
+        ([by_tests(1, 0.5, satisfactory=True), by_tests(2, 1.0, satisfactory=True)], 1),
+        ([by_tests(1, 0.4), by_tests(2, 0.8, satisfactory=True)], 1),  # not all of them
+        ([by_tests(1, 0.4), by_tests(2, 1.0, satisfactory=True)], 2),
+        ([by_tests(1, 0.4), by_tests(2, 0.8), by_tests(3, 1.0)], 3),
+        ([by_tests(1, 0.0), by_tests(2, 0.0)], 1),
+        ([by_tests(1, None), by_tests(2, 1.0, satisfactory=True)], 1),  # an unknown is not less than half
+        ([by_tests(1, 0.0), by_tests(2, None)], 1),
+        ([by_tests(1, 0.0), version(2, None)], 1),  # judging it failed
+        # Given criteria come first.
+        ([by_tests(1, 0.0, 0.8), by_tests(2, 1.0, 0.7)], 1),
+        ([by_tests(1, 1.0, 0.7), by_tests(2, 0.0, 0.8)], 2),
+        ([by_tests(1, 0.0, 0.8), by_tests(2, 1.0, 0.8)], 2),
+        ([by_tests(1, 0.6, 0.8), by_tests(2, 1.0, 0.8)], 1),
+        ([by_tests(1, 0.0, 0.8, spread=0.1), by_tests(2, 1.0, 0.75, spread=0.1)], 2),  # equal but for noise
+        ([by_tests(1, 0.0, 0.8), by_tests(2, 1.0, 0.9, meets_given=False)], 1),
+        ([by_tests(1, 0.2, 0.8, gates_passed=False), by_tests(2, 0.0, 0.2)], 2),
+        ([by_tests(1, 0.2, 0.9, meets_given=False), version(2, None)], 1),
+    ],
+)
+def test_generated_criteria_do_not_overrule_an_earlier_version_lightly(versions, expected):
+    assert highest(versions).iteration == expected
+
+
 def test_a_gain_within_the_spread_does_not_win():
     first, second = history(0.50, 0.55, spread=0.1)
     assert not is_better(second, first)

@@ -31,6 +31,31 @@ def test_plateau(scores, iterations, expected):
     assert reason(stop.plateau(iterations), history(*scores)) == expected
 
 
+def test_a_version_that_generated_criteria_do_not_choose_is_no_end():
+    scores = [("draft", 0.2, False), ("more", 0.8, True), ("all", 1.0, True)]
+    versions = [
+        version(
+            number,
+            share,
+            output,
+            satisfactory=satisfactory,
+            criteria_scores={"tests": share},
+            generated=("tests",),
+        )
+        for number, (output, share, satisfactory) in enumerate(scores, 1)
+    ]
+    assert stop.quality_met(versions[:2]) is None
+    assert reason(stop.quality_met, versions) == "quality_met"
+
+
+def test_without_usable_generated_tests_the_given_criteria_decide():
+    scores = {"given": 1.0, "tests": None}
+    unknown = version(1, 1.0, criteria_scores=scores, generated=("tests",))
+    assert "tests" in stop.unjudged([unknown]).detail
+    unmet = version(1, 1.0, criteria_scores=scores, generated=("tests",), meets_given=False)
+    assert stop.unjudged([unmet]) is None
+
+
 def test_plateau_does_not_count_repeats():
     versions = [*history(0.5, 0.5), version(3, 0.5, repeats=2)]
     assert stop.plateau(2)(versions) is None

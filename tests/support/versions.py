@@ -6,7 +6,10 @@ from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 def version(number, score, output=None, **fields):
     """One version; fields of the evaluation are taken out by name."""
-    names = ("satisfactory", "issues", "suggestions", "spread", "gates_passed", "criteria_scores")
+    names = (
+        *("satisfactory", "issues", "suggestions", "spread", "gates_passed", "criteria_scores"),
+        *("generated", "meets_given"),
+    )
     evaluation = {name: fields.pop(name) for name in names if name in fields}
     text = f"output {number}" if output is None else output
     return ReflectionVersion(number, text, ReflectionEvaluation(score, **evaluation), **fields)

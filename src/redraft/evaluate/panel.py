@@ -205,10 +205,12 @@ def merge(
 
     A criterion that does not apply is left out; one that could not be judged is None. A criterion is met when
     its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0 it is a
-    wish, and never required. The judge's spread counts as much as its criteria weigh.
+    wish, and never required. The judge's spread counts as much as its criteria weigh. Generated criteria
+    count in the overall score only where nothing else does, and need no overall score to be met.
     """
     scores: dict[str, float | None] = {}
     unmet: list[QualityCriterion] = []
+    given = [criterion for criterion in criteria if criterion.origin == "given"]
     for criterion in criteria:
         evaluation, accepted = found.get(criterion.name), True
         if evaluation is None:
@@ -220,23 +222,28 @@ def merge(
         scores[criterion.name] = score
         if score is not None and (score < criterion.threshold or not (accepted or criterion.threshold == 0)):
             unmet.append(criterion)
-    overall = weighted_mean(criteria, scores)
+    has_given = any(criterion.weight for criterion in given)
+    counting = given if has_given else criteria
+    overall = weighted_mean(counting, scores)
+    is_enough = overall is not None and (overall >= threshold or not has_given)
+    generated = tuple(c.name for c in criteria if c.origin == "generated" and c.name in scores)
+    missed = {*(c.name for c in unmet), *(name for name, score in scores.items() if score is None)}
+    meets_given = (is_enough or not has_given) and missed <= set(generated)
     parts = [*found.values(), *([judged] if judged else [])]
     issues = unique_issues([issue for part in parts for issue in part.issues])
     mentioned = {issue.criterion for issue in issues}
     return ReflectionEvaluation(
         overall,
         scores,
-        satisfactory=not unmet
-        and None not in scores.values()
-        and overall is not None
-        and overall >= threshold,
+        satisfactory=is_enough and not missed,
         issues=(*issues, *(shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned)),
         suggestions=tuple(dict.fromkeys(text for part in parts for text in part.suggestions)),
         confidence=min((part.confidence for part in parts), default=1.0),
-        spread=_spread(criteria, scores, judged) if judged else 0.0,
+        spread=_spread(counting, scores, judged) if judged else 0.0,
         gates_passed=gates_passed,
         usage=total_usage(parts),
+        generated=generated,
+        meets_given=meets_given,
     )
 
 

@@ -30,6 +30,7 @@ CRITERION_KEYS = {
     "config": dict,
     "evaluator_config": dict,
     "gate": bool,
+    "origin": str,
 }
 WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bool: "true or false"}
 
@@ -51,9 +52,9 @@ def read_criteria(path: Path) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
 
     A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`,
-    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. A function is
-    named `module:name`; the module may be next to the file. Without `criteria`, the defaults of the
-    `task_type` apply. Raises `ConfigError` with the file, the line and the key.
+    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate` and `origin`. A
+    function is named `module:name`; the module may be next to the file. Without `criteria`, the defaults of
+    the `task_type` apply. Raises `ConfigError` with the file, the line and the key.
     """
     try:
         text = path.read_text("utf-8")

@@ -64,12 +64,14 @@ def quality_met(
     threshold: float | None = None,
     criteria: Mapping[str, float] | None = None,
 ) -> Stop | None:
-    """Stop when the last version is satisfactory.
+    """Stop when the last version is satisfactory, and generated criteria don't keep an earlier one.
 
     The evaluator has decided so; `threshold` and the thresholds of `criteria` only explain it.
     """
     last = versions[-1]
     if not last.evaluation.satisfactory:
+        return None
+    if last.evaluation.generated and highest(versions) is not last:
         return None
     score, scores = last.evaluation.overall_score, last.evaluation.criteria_scores
     detail = f"Version {last.iteration} is satisfactory"
@@ -112,11 +114,16 @@ def max_iterations(revisions: int) -> Stopper:
 
 
 def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-    """Stop when the first version, or two in a row, could not be judged: no critique says what to revise."""
+    """Stop when the first version, or two in a row, could not be judged: no critique says what to revise.
+
+    Nor does one if all given criteria are met and only generated ones could not be judged.
+    """
     last = versions[-1]
-    if last.evaluation.overall_score is not None:
+    evaluation = last.evaluation
+    is_met = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
+    if evaluation.overall_score is not None and not is_met:
         return None
-    if len(versions) > 1 and versions[-2].evaluation.overall_score is not None:
+    if len(versions) > 1 and versions[-2].evaluation.overall_score is not None and not is_met:
         return None
     missing = list(last.evaluation.unjudged)
     what = f": {listed(missing)}" if missing else ""
