@@ -32,7 +32,7 @@ bench: $(VENV)/.dev
 # Takes hours: 36 small tasks on the 0.5B model, 40 of HumanEval on the 1.5B model (1.1 GB).
 bench-model: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement benchmarks/requirements.txt
-	$(BIN)/python benchmarks/offline_model.py --tasks small --model local:qwen2.5-coder-0.5b
+	$(BIN)/python benchmarks/offline_model.py --tasks small --model local:qwen2.5-coder-0.5b --out small.jsonl
 	$(BIN)/python benchmarks/offline_model.py --tasks humaneval --model local:qwen2.5-coder-1.5b --out humaneval.jsonl
 
 $(VENV)/.python:

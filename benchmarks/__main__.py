@@ -7,7 +7,6 @@ import sys
 
 from _measure import PROJECT
 
-CASSETTE = "benchmarks/cassettes/small.jsonl.gz"
 BENCHMARKS: dict[str, tuple[str, ...]] = {
     "start": (),
     "overhead": (),
@@ -28,7 +27,6 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "cycles": (),
     "dashboard": (),
     "replay": (),
-    "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
 }
 
 

@@ -1,4 +1,7 @@
-"""Every fourth HumanEval task: the loop sees the docstring's examples, or else the first assertion."""
+"""HumanEval: every fourth task is reported, the others are for tuning.
+
+The arms see the docstring's examples, or else the first assertion; or they see the check that scores.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import ast
 import doctest
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from _tasks import BenchTask, passes, tests_criterion
 
@@ -15,26 +18,31 @@ if TYPE_CHECKING:
 
 FILE = "code_tasks.jsonl.gz"
 TASKS = 40
+EVERY = 4
+Shown = Literal["examples", "scoring"]
 
 
-def humaneval_tasks(data: Path) -> list[BenchTask]:
-    """Read the tasks from the folder of the recordings."""
+def humaneval_tasks(data: Path, *, shown: Shown = "examples", tuning: bool = False) -> list[BenchTask]:
+    """Read the tasks from the folder of the recordings.
+
+    The tasks to report have an index that is divisible by four, those for `tuning` have another.
+    """
     with gzip.open(data / FILE, "rt") as lines:
         rows = [row for row in map(json.loads, lines) if row["dataset"] == "humaneval"]
-    return [_task(row) for row in rows[::4][:TASKS]]
+    if tuning:
+        return [_task(row, shown) for index, row in enumerate(rows) if index % EVERY]
+    return [_task(row, shown) for row in rows[::EVERY][:TASKS]]
 
 
-def _task(row: dict[str, Any]) -> BenchTask:
+def _task(row: dict[str, Any], shown: Shown) -> BenchTask:
     prompt, name = row["prompt"], row["entry_point"]
     helpers = prompt[: prompt.rindex(f"def {name}(")]
+    question = f"Complete this function:\n\n```python\n{prompt.strip()}\n```"
+    scoring = tests_criterion(f"{row['hidden_check']}\ncheck({name})\n", helpers)
+    if shown == "scoring":
+        return BenchTask(f"{row['task_id']} scoring", question, (scoring,))
     visible = _examples(_docstring(prompt, name)) or _first_assertion(row["hidden_check"], name)
-    hidden = f"{row['hidden_check']}\ncheck({name})\n"
-    return BenchTask(
-        row["task_id"],
-        f"Complete this function:\n\n```python\n{prompt.strip()}\n```",
-        (tests_criterion(visible, helpers),),
-        passes(tests_criterion(hidden, helpers)),
-    )
+    return BenchTask(row["task_id"], question, (tests_criterion(visible, helpers),), passes(scoring))
 
 
 def _docstring(prompt: str, name: str) -> str:

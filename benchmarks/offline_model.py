@@ -1,220 +1,94 @@
-"""The default loop on a real model, beside greedy revision and best of N at the same number of calls.
+"""The default loop on a real model, beside a single answer, best of three and a chat that is told what fails.
 
-`--tasks small` runs our own small tasks, `--tasks humaneval` every fourth task of HumanEval. Results go to
-`--out` as they come, one line for each task and arm; finished ones are not run again.
+Every arm answers every task with five seeds, from the same first drafts. `--tasks small` runs our own small
+tasks, `--tasks humaneval` HumanEval's. `--out` gets a row as each run of an arm ends, and the replies go to a
+file beside it. So a benchmark of many hours can be stopped at any time; the same command continues it.
+`--report` makes the tables of the rows that are there, without a model.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from statistics import fmean
+from typing import TYPE_CHECKING
 
+from _arms import ARMS, ARMS_VERSION, CALLS, Outcome, Replies, Samples, Try, arm_named, outcome_from
 from _measure import PROJECT, options, publish, table
-from _model import model_given, model_options
+from _rows import append_row, code_version, rows_in
 from humaneval import FILE, humaneval_tasks
 from small_tasks import TASKS
+from tuning_tasks import TUNING_TASKS
 
-from redraft import Agent, ChatRequest, Message, ReflectionEvaluation, ReflectionPattern
-from redraft.loop.select import select
-from redraft.loop.stop import same_issue
+from redraft import ConfigError
+from redraft.models.local import LocalModel
+from redraft.models.names import model_named
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from _tasks import BenchTask
 
-    from redraft import ChatReply, ReflectionVersion
     from redraft.protocols import ChatModel
 
-
-CALLS = 3
-TEMPERATURE = 0.7
-SYSTEM = (
-    "Reply with exactly what is asked for and nothing else: no introduction, no explanation. "
-    "Put Python code into one ```python fence, complete with its imports."
-)
-FIX = (
-    "Your answer fails this check:\n{issues}\n\n"
-    "Fix it. Reply with the whole corrected answer and nothing else."
-)
+SEEDS = (1, 2, 3, 4, 5)
+RESAMPLES = 2_000
+ALLOWED = 5
+"""Points by which an arm may be behind another and still count as at least as good."""
+MODEL = "local:qwen2.5-coder-0.5b"
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
-    """One version that an arm made. Counts are of this version alone.
+async def run(
+    tasks: Sequence[BenchTask],
+    arms: Sequence[str],
+    replies: Replies,
+    *,
+    model: str = "",
+    version: str = "",
+    seeds: Sequence[int] = SEEDS,
+    done: Sequence[Outcome] = (),
+    keep: Callable[[Outcome], None] = lambda _: None,
+) -> list[Outcome]:
+    """Run the arms on the tasks, each outcome handed to `keep` as it comes; return all outcomes.
 
-    `met` says whether the visible checks passed, `returned` which try (from 0) the arm would have returned
-    had it ended here, `how` it was made (`repeat` where it changed nothing), `asked` and `mended` how many
-    issues it was to mend and how many of these are gone, and `judged_again` what a second judgement of the
-    same output gives, unless it is a repeat. `solved` is the hidden check's word.
+    What is `done` is not run again. A first draft is drawn once, however many arms and seeds begin with it.
     """
-
-    output: str
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    score: float | None
-    met: bool
-    returned: int
-    how: str
-    asked: int = 0
-    mended: int = 0
-    judged_again: float | None = None
-    solved: bool = False
+    known = {outcome.key for outcome in done}
+    outcomes = list(done)
+    for seed, task, name in product(seeds, tasks, arms):
+        if (task.name, name, seed, model, version) in known:
+            continue
+        outcome = await arm_named(name)(task, Samples(replies, seed))
+        tries = [replace(each, solved=await _solves(task, each)) for each in outcome.tries]
+        outcomes.append(replace(outcome, tries=tries, seed=seed, model=model, version=version))
+        keep(outcomes[-1])
+    return outcomes
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one arm made of one task, and why it ended."""
-
-    task: str
-    arm: str
-    reason: str
-    tries: list[Try] = field(default_factory=list[Try])
-
-    def to_json(self) -> dict[str, Any]:
-        """Leave the outputs out: what counts is in the figures."""
-        return {
-            **asdict(self),
-            "tries": [{k: v for k, v in asdict(each).items() if k != "output"} for each in self.tries],
-        }
+async def _solves(task: BenchTask, each: Try) -> bool:
+    return each.met if task.hidden is None else await task.hidden(each.output)
 
 
-def outcome_from(data: dict[str, Any]) -> Outcome:
-    """Read what `to_json` wrote."""
-    return Outcome(
-        data["task"], data["arm"], data["reason"], [Try(output="", **each) for each in data["tries"]]
-    )
+def keeper(out: Path | None) -> Callable[[Outcome], None]:
+    """Return what tells of an outcome on stderr, and appends it to a file."""
 
+    def keep(outcome: Outcome) -> None:
+        tries = (f"{each.how}:{'-+'[each.met]}{'-+'[each.solved]}" for each in outcome.tries)
+        print(
+            f"{outcome.seed} {outcome.task:24} {outcome.arm:18} {' '.join(tries)}",
+            file=sys.stderr,
+            flush=True,
+        )
+        if out is not None:
+            append_row(out, outcome.to_json())
 
-Arm = Callable[["BenchTask", "ChatModel"], Awaitable[Outcome]]
-
-
-async def loop(task: BenchTask, model: ChatModel) -> Outcome:
-    """Let an agent with the default pattern answer."""
-    pattern = _pattern(task)
-    result = await Agent(model, pattern=pattern, system_prompt=SYSTEM).run(task.prompt)
-    if result.error is not None:
-        raise result.error
-    versions = result.history.versions
-    tries = [await _try_of(versions[:end], pattern) for end in range(1, len(versions) + 1)]
-    return Outcome(task.name, "loop", result.convergence_reason.value, tries)
-
-
-async def _try_of(versions: tuple[ReflectionVersion, ...], pattern: ReflectionPattern) -> Try:
-    version, evaluation, used = versions[-1], versions[-1].evaluation, versions[-1].token_usage
-    before = versions[(version.base or len(versions) - 1) - 1].evaluation if len(versions) > 1 else None
-    asked = before.issues if before is not None else ()
-    mended = [issue for issue in asked if not any(same_issue(issue, left) for left in evaluation.issues)]
-    return Try(
-        version.output,
-        used.requests,
-        used.input_tokens,
-        used.output_tokens,
-        evaluation.overall_score,
-        evaluation.satisfactory,
-        select(versions, "highest_score").iteration - 1,
-        "repeat" if version.repeats is not None else version.strategy,
-        len(asked),
-        len(mended),
-        None if version.repeats else (await pattern.reflect(version.output)).overall_score,
-    )
-
-
-async def greedy(task: BenchTask, model: ChatModel) -> Outcome:
-    """Ask, show in the same chat what fails, ask to fix it; keep the last answer."""
-    pattern, tries = _pattern(task), list[Try]()
-    turns = _opening(task)
-    for number in range(CALLS):
-        reply = await model(ChatRequest(turns))
-        evaluation = await pattern.reflect(reply.text)
-        tries.append(_plain_try(reply, evaluation, number, _how(reply, tries, "fix" if number else "draft")))
-        if evaluation.satisfactory:
-            break
-        issues = "\n".join(f"- {issue}" for issue in evaluation.issues)
-        turns = (*turns, Message("assistant", reply.text), Message("user", FIX.format(issues=issues)))
-    return Outcome(task.name, "greedy", _ending(tries), tries)
-
-
-async def sampling(task: BenchTask, model: ChatModel) -> Outcome:
-    """Ask the same again and again at a temperature; keep the first answer with the best visible score."""
-    pattern, tries, best = _pattern(task), list[Try](), 0
-    for number in range(CALLS):
-        reply = await model(ChatRequest(_opening(task), temperature=TEMPERATURE))
-        evaluation = await pattern.reflect(reply.text)
-        if number and (evaluation.overall_score or 0.0) > (tries[best].score or 0.0):
-            best = number
-        tries.append(_plain_try(reply, evaluation, best, _how(reply, tries, "sample")))
-        if evaluation.satisfactory:
-            tries[-1] = replace(tries[-1], returned=number)
-            break
-    return Outcome(task.name, "sampling", _ending(tries), tries)
-
-
-def _plain_try(reply: ChatReply, evaluation: ReflectionEvaluation, returned: int, how: str) -> Try:
-    used = reply.usage
-    return Try(
-        reply.text,
-        used.requests,
-        used.input_tokens,
-        used.output_tokens,
-        evaluation.overall_score,
-        evaluation.satisfactory,
-        returned,
-        how,
-    )
-
-
-def _how(reply: ChatReply, before: list[Try], how: str) -> str:
-    same = any(each.output.strip() == reply.text.strip() for each in before)
-    return "repeat" if same else how
-
-
-def _pattern(task: BenchTask) -> ReflectionPattern:
-    return ReflectionPattern(max_iterations=CALLS - 1, quality_criteria=task.criteria)
-
-
-def _opening(task: BenchTask) -> tuple[Message, ...]:
-    return (Message("system", SYSTEM), Message("user", task.prompt))
-
-
-def _ending(tries: list[Try]) -> str:
-    return "quality_met" if tries[-1].met else "max_iterations"
-
-
-ARMS: dict[str, Arm] = {"loop": loop, "greedy": greedy, "sampling": sampling}
-
-
-async def outcomes_of(task: BenchTask, arms: Iterable[str], model: ChatModel) -> AsyncIterator[Outcome]:
-    """Run arms on a task one by one; when each is done, let the hidden check say what it solved."""
-    solved: dict[str, bool] = {}
-    for arm in arms:
-        outcome = await ARMS[arm](task, model)
-        for each in outcome.tries:
-            if each.output not in solved:
-                solved[each.output] = each.met if task.hidden is None else await task.hidden(each.output)
-        yield replace(outcome, tries=[replace(each, solved=solved[each.output]) for each in outcome.tries])
-
-
-STOPPED_WELL = frozenset(
-    {"quality_met", "plateau", "oscillation", "diminishing", "semantic_stability", "repeated_issues"}
-)
-
-
-def by_arm(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Outcome]]:
-    """Sort outcomes by arm and task."""
-    arms: dict[str, dict[str, Outcome]] = {}
-    for outcome in outcomes:
-        arms.setdefault(outcome.arm, {})[outcome.task] = outcome
-    return arms
+    return keep
 
 
 def solved_within(outcome: Outcome, calls: int) -> bool:
@@ -228,45 +102,113 @@ def solved_within(outcome: Outcome, calls: int) -> bool:
     return last is not None and outcome.tries[last.returned].solved
 
 
+Runs = dict[tuple[str, int], Outcome]
+"""The outcomes of one arm, by task and seed."""
+
+
+def by_arm(outcomes: Iterable[Outcome]) -> dict[str, Runs]:
+    """Sort outcomes by arm; keep the runs that all arms have, so that they can be compared."""
+    arms: dict[str, Runs] = {}
+    for outcome in outcomes:
+        arms.setdefault(outcome.arm, {})[outcome.task, outcome.seed] = outcome
+    common = set[tuple[str, int]].intersection(*(set(runs) for runs in arms.values())) if arms else set()
+    return {name: {run: runs[run] for run in runs if run in common} for name, runs in arms.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over tasks, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def render(self, scale: float = 1, sign: str = "") -> str:
+        """Return the mean with its interval in brackets, each times `scale`."""
+        mean, low, high = (f"{each * scale:{sign}.1f}" for each in (self.mean, self.low, self.high))
+        return f"{mean} ({low} to {high})"
+
+
+def interval(values: Mapping[tuple[str, int], float]) -> Interval:
+    """Return the mean of values by task and seed, and its bootstrap interval.
+
+    A resample draws tasks, and for each draw of a task as many of its seeds as it has: the seeds of one task
+    are not independent of each other. The same values always give the same interval.
+    """
+    tasks: dict[str, list[float]] = {}
+    for (task, _), value in values.items():
+        tasks.setdefault(task, []).append(value)
+    of_tasks, chance = list(tasks.values()), Random(0)
+    means = sorted(
+        fmean(
+            fmean(chance.choices(seeds, k=len(seeds))) for seeds in chance.choices(of_tasks, k=len(of_tasks))
+        )
+        for _ in range(RESAMPLES)
+    )
+    outside = round(RESAMPLES * 0.025)
+    return Interval(fmean(map(fmean, of_tasks)), means[outside], means[-outside - 1])
+
+
 def arms_table(outcomes: Sequence[Outcome]) -> str:
-    """Show for each arm what it solved after 1, 2, 3 calls, and what that took."""
+    """Show for each arm how many tasks it solved after 1, 2, 3 calls, mean of the seeds, and at what cost."""
     rows: list[tuple[object, ...]] = []
-    for name, found in by_arm(outcomes).items():
-        tries = [each for outcome in found.values() for each in outcome.tries]
-        solved = [
-            sum(solved_within(outcome, calls) for outcome in found.values()) for calls in range(1, CALLS + 1)
-        ]
-        met = sum(outcome.tries[-1].met for outcome in found.values())
+    for name, runs in by_arm(outcomes).items():
+        if not runs:
+            continue
+        seeds = len({seed for _, seed in runs})
+        tasks = len({task for task, _ in runs})
+        tries = [each for run in runs.values() for each in run.tries]
+        solved = [sum(solved_within(run, calls) for run in runs.values()) for calls in range(1, CALLS + 1)]
+        spread = interval({key: solved_within(run, CALLS) for key, run in runs.items()})
+        met = sum(run.tries[-1].met for run in runs.values())
         tokens = sum(each.input_tokens + each.output_tokens for each in tries)
         per_solved = f"{tokens / solved[-1]:,.0f}" if solved[-1] else "none solved"
-        calls = sum(each.requests for each in tries)
         same = sum(each.how == "repeat" for each in tries)
-        rows.append((name, len(found), *solved, met, calls, same, f"{tokens:,}", per_solved))
+        rows.append(
+            (
+                name,
+                f"{tasks} x {seeds}",
+                *(f"{count / seeds:.1f}" for count in solved[:-1]),
+                spread.render(tasks),
+                f"{met / seeds:.1f}",
+                f"{sum(each.requests for each in tries) / seeds:.1f}",
+                f"{same / seeds:.1f}",
+                per_solved,
+            )
+        )
     after = [f"after {calls} call{'s' * (calls > 1)}" for calls in range(1, CALLS + 1)]
-    head = (
-        "arm", "tasks", *(f"solved {text}" for text in after),
-        "visible met", "calls", "changed nothing", "tokens", "tokens per solved",
-    )  # fmt: skip
+    head = ("arm", "tasks x seeds", *(f"solved {text}" for text in after), "visible met", "calls",
+            "changed nothing", "tokens per solved")  # fmt: skip
     return table(head, rows)
 
 
 def pairs_table(outcomes: Sequence[Outcome]) -> str:
-    """Compare the loop with the other arms, task by task."""
+    """Compare the loop with the other arms, run by run."""
     arms = by_arm(outcomes)
     ours = arms.pop("loop", {})
     rows: list[tuple[object, ...]] = []
     for name, theirs in arms.items():
-        both = sorted(ours.keys() & theirs.keys())
-        won = [(solved_within(ours[task], CALLS), solved_within(theirs[task], CALLS)) for task in both]
-        only_ours = [task for task, (we, they) in zip(both, won, strict=True) if we and not they]
-        only_theirs = [task for task, (we, they) in zip(both, won, strict=True) if they and not we]
-        difference = len(only_ours) - len(only_theirs)
-        rows.append((f"loop, {name}", len(both), _named(only_ours), _named(only_theirs), f"{difference:+d}"))
-    return table(("pair", "tasks", "only the loop solved", "only the other solved", "difference"), rows)
+        if not ours or not theirs:
+            continue
+        gain = {key: solved_within(ours[key], CALLS) - solved_within(theirs[key], CALLS) for key in ours}
+        spread = interval(gain)
+        at_least = "yes" if spread.low * 100 > -ALLOWED else "not shown"
+        better, worse = (list(gain.values()).count(sign) for sign in (1, -1))
+        rows.append((f"loop - {name}", len(gain), better, worse, spread.render(100, "+"), at_least))
+    head = (
+        "pair",
+        "runs",
+        "only the loop solved",
+        "only the other",
+        "difference in points (95 %)",
+        "at least",
+    )
+    return table(head, rows)
 
 
-def _named(tasks: Sequence[str]) -> str:
-    return f"{len(tasks)}: {', '.join(tasks)}" if tasks else "0"
+STOPPED_WELL = frozenset(
+    {"quality_met", "plateau", "oscillation", "diminishing", "semantic_stability", "repeated_issues"}
+)
 
 
 def criteria_table(outcomes: Sequence[Outcome]) -> str:
@@ -317,59 +259,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else "none"
 
 
-AT_ONCE = 4
-"""How many tasks run at once where a cassette answers."""
-
-
-async def run(
-    tasks: Iterable[BenchTask],
-    arms: Sequence[str],
-    model: ChatModel,
-    *,
-    done: Sequence[Outcome] = (),
-    keep: Callable[[Outcome], None] = lambda _: None,
-    at_once: int = 1,
-) -> list[Outcome]:
-    """Run the arms on the tasks that are not done, each outcome handed to `keep` as it comes; return all.
-
-    `at_once` tasks run at the same time, which pays where no model but only the jail is waited for.
-    """
-    known = {(outcome.task, outcome.arm) for outcome in done}
-    slots = asyncio.Semaphore(at_once)
-
-    async def run_task(task: BenchTask) -> list[Outcome]:
-        left = [arm for arm in arms if (task.name, arm) not in known]
-        found: list[Outcome] = []
-        async with slots:
-            async for outcome in outcomes_of(task, left, model):
-                keep(outcome)
-                found.append(outcome)
-        return found
-
-    return [*done, *chain.from_iterable(await asyncio.gather(*map(run_task, tasks)))]
-
-
-def keeper(out: Path | None) -> Callable[[Outcome], None]:
-    """Return what tells of an outcome on stderr, and appends it to a file."""
-
-    def keep(outcome: Outcome) -> None:
-        tries = (f"{each.how}:{'-+'[each.met]}{'-+'[each.solved]}" for each in outcome.tries)
-        print(f"{outcome.task:24} {outcome.arm:9} {' '.join(tries)}", file=sys.stderr, flush=True)
-        if out is not None:
-            with out.open("a") as file:
-                file.write(json.dumps(outcome.to_json()) + "\n")
-
-    return keep
-
-
-def outcomes_in(file: Path) -> list[Outcome]:
-    """Read the outcomes that a file holds."""
-    return (
-        [outcome_from(json.loads(line)) for line in file.read_text().splitlines()] if file.is_file() else []
-    )
-
-
-def report(outcomes: list[Outcome]) -> str:
+def report(outcomes: Sequence[Outcome]) -> str:
     """Render all figures."""
     return "\n\n".join([arms_table(outcomes), pairs_table(outcomes), criteria_table(outcomes)])
 
@@ -377,37 +267,96 @@ def report(outcomes: list[Outcome]) -> str:
 def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--tasks", choices=("humaneval", "small"), default="small")
-    parser.add_argument("--arms", default=",".join(ARMS), help="which arms, comma-separated")
+    parser.add_argument(
+        "--tuning", action="store_true", help="the tasks to tune on, none of which is reported"
+    )
+    parser.add_argument(
+        "--shown",
+        choices=("examples", "scoring"),
+        default="examples",
+        help="what HumanEval's arms see: the docstring's examples, or the check that scores",
+    )
+    parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated; also loop:STRATEGY")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
     parser.add_argument("--limit", type=int, help="how many tasks")
     parser.add_argument(
         "--data", type=Path, default=PROJECT.parent / "shared" / "data", help="HumanEval's folder"
     )
-    model_options(parser)
-    parser.add_argument("--out", type=Path, help="append outcomes to this file, and skip those it has")
+    parser.add_argument("--model", default=MODEL, help="such as local:qwen2.5-coder-1.5b")
+    parser.add_argument("--threads", type=int, default=1, help="of a local model")
+    parser.add_argument("--out", type=Path, help="append rows to this file, and skip what it has")
+    parser.add_argument("--replies", type=Path, help="the file of replies, by default beside --out")
+    parser.add_argument(
+        "--replay", action="store_true", help="take all replies from the file, none from a model"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="only the tables of the rows of the latest version"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     given = parsed()
-    arms = given.arms.split(",")
-    if unknown := [arm for arm in arms if arm not in ARMS]:
-        sys.exit(f"Unknown arms {unknown}; choose out of {list(ARMS)}.")
     if given.tasks == "humaneval" and not (given.data / FILE).is_file():
         print(f"SKIPPED HumanEval: there is no {given.data / FILE}; name its folder with --data.")
         return
-    tasks = list(TASKS) if given.tasks == "small" else humaneval_tasks(given.data)
-    tasks = tasks[: given.limit]
-    done = outcomes_in(given.out) if given.out else []
-    names = {task.name for task in tasks}
-    done = [outcome for outcome in done if outcome.task in names and outcome.arm in arms]
-    complete = len(done) == len(tasks) * len(arms)
-    model = None if complete else model_given(given)
-    if model is None:
-        outcomes = done
+    try:
+        outcomes = _outcomes(given, _tasks(given)[: given.limit])
+    except ConfigError as error:
+        sys.exit(str(error))
+    text = report(outcomes)
+    if given.tuning:
+        print(text)  # never published: these tasks are no proof
     else:
-        at_once = AT_ONCE if given.cassette else 1
-        outcomes = asyncio.run(run(tasks, arms, model, done=done, keep=keeper(given.out), at_once=at_once))
-    publish(f"offline-{given.tasks}", report(outcomes), write=given.write)
+        scoring = "-scoring" if given.shown == "scoring" else ""
+        publish(f"offline-{given.tasks}{scoring}", text, write=given.write)
+
+
+def _tasks(given: argparse.Namespace) -> list[BenchTask]:
+    if given.tasks == "small":
+        return list(TUNING_TASKS if given.tuning else TASKS)
+    return humaneval_tasks(given.data, shown=given.shown, tuning=given.tuning)
+
+
+def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Outcome]:
+    """Return the outcomes in the file, and those of the runs that it lacks unless only a report is wanted."""
+    arms, names = given.arms.split(","), {task.name for task in tasks}
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    rows = [outcome_from(row) for row in (rows_in(given.out) if given.out else [])]
+    done = [
+        row for row in rows
+        if row.task in names and row.arm in arms and row.seed in seeds and row.model == given.model
+    ]  # fmt: skip
+    version = code_version(ARMS_VERSION)
+    if given.report and done:
+        version = done[-1].version
+    done = [row for row in done if row.version == version]
+    if given.report:
+        return done
+    file = given.replies or (given.out and given.out.with_suffix(".replies.jsonl"))
+    replies = Replies(given.model, None if given.replay else model_of(given.model, given.threads), file)
+    return asyncio.run(
+        run(
+            tasks,
+            arms,
+            replies,
+            model=given.model,
+            version=version,
+            seeds=seeds,
+            done=done,
+            keep=keeper(given.out),
+        )
+    )
+
+
+def model_of(name: str, threads: int) -> Callable[[int], ChatModel]:
+    """Return what gives the model with a seed; a provider's model has none."""
+    kind, _, place = name.partition(":")
+    if kind != "local":
+        model = model_named(name)
+        return lambda _: model
+    LocalModel(place, threads=threads)  # raises what is wrong with it before the first task
+    return lambda seed: LocalModel(place, threads=threads, seed=seed)
 
 
 if __name__ == "__main__":

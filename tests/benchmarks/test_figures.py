@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from offline_model import Outcome, Try, arms_table, criteria_table, outcome_from, pairs_table, solved_within
+from _arms import Outcome, Try, outcome_from
+from offline_model import arms_table, criteria_table, pairs_table, solved_within
 
 DRAFT = Try("a", 1, 10, 5, 0.0, met=False, returned=0, how="draft", judged_again=0.0)
 BETTER = replace(
@@ -39,13 +40,20 @@ def test_the_report_compares_two_arms():
         Outcome("two", "loop", "max_iterations", [DRAFT]),
     ]
     theirs = [
-        Outcome("one", "greedy", "max_iterations", [DRAFT, WORSE]),
-        Outcome("two", "greedy", "max_iterations", [DRAFT]),
+        Outcome("one", "chat", "max_iterations", [DRAFT, WORSE]),
+        Outcome("two", "chat", "max_iterations", [DRAFT]),
     ]
-    assert "| loop | 2 | 0 | 1 | 1 | 1 | 3 | 0 | 45 | 45 |" in arms_table(ours + theirs)
-    assert "| greedy | 2 | 0 | 0 | 0 | 0 | 3 | 0 | 45 | none solved |" in arms_table(ours + theirs)
-    assert "| loop, greedy | 2 | 1: one | 0 | +1 |" in pairs_table(ours + theirs)
+    arms = arms_table(ours + theirs)
+    assert "| loop | 2 x 1 | 0.0 | 1.0 | 1.0 (0.0 to 2.0) | 1.0 | 3.0 | 0.0 | 45 |" in arms
+    assert "| chat | 2 x 1 | 0.0 | 0.0 | 0.0 (0.0 to 0.0) | 0.0 | 3.0 | 0.0 | none solved |" in arms
+    assert "| loop - chat | 2 | 1 | 0 | +50.0 (+0.0 to +100.0) | yes |" in pairs_table(ours + theirs)
     criteria = criteria_table(ours + theirs)
     assert "above the first | 80 % | 1 of 2 (50%) |" in criteria
     assert "no longer has | 85 % | 1 of 2 (50%) |" in criteria
     assert "The loop ended by: max_iterations 1, quality_met 1." in criteria
+
+
+def test_figures_are_means_of_the_seeds():
+    runs = [Outcome("one", "loop", "max_iterations", [DRAFT], seed=1)]
+    runs += [Outcome("one", "loop", "quality_met", [DRAFT, BETTER], seed=2)]
+    assert "| loop | 1 x 2 | 0.0 | 0.5 | 0.5 (0.0 to 1.0) | 0.5 | 1.5 | 0.0 | 45 |" in arms_table(runs)

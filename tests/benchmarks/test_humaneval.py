@@ -49,3 +49,25 @@ def test_the_visible_check_comes_from_the_docstring(tmp_path, prompt, check, vis
     (task,) = humaneval_tasks(tmp_path)
     config = task.criteria[0].evaluator_config
     assert (config["tests"], config["setup"].strip()) == (visible, setup)
+
+
+def test_tasks_to_tune_on_are_not_reported(tmp_path):
+    rows = [
+        {
+            "dataset": "humaneval",
+            "task_id": f"HumanEval/{number}",
+            "prompt": DOCTESTS,
+            "entry_point": "total",
+            "hidden_check": CHECK,
+        }
+        for number in range(9)
+    ]
+    with gzip.open(tmp_path / FILE, "wt") as file:
+        file.write("\n".join(map(json.dumps, rows)))
+    reported = [task.name for task in humaneval_tasks(tmp_path)]
+    assert reported == ["HumanEval/0", "HumanEval/4", "HumanEval/8"]
+    tuned = [task.name for task in humaneval_tasks(tmp_path, tuning=True)]
+    assert tuned == [f"HumanEval/{number}" for number in (1, 2, 3, 5, 6, 7)]
+    shown = humaneval_tasks(tmp_path, shown="scoring")[0]
+    assert (shown.name, shown.hidden) == ("HumanEval/0 scoring", None)
+    assert shown.criteria[0].evaluator_config["tests"] == f"{CHECK}\ncheck(total)\n"
