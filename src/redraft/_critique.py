@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 ASKED = "asked to mend: "
 """The start of an improvement that names a problem to fix rather than a change that was made."""
 SHOWN_ISSUES = 5
+STRONG = 0.7
+"""The score (0..1) from which a criterion counts as a strength; it is the threshold of most criteria."""
 
 
 def render_feedback(attempt: Attempt) -> str:
@@ -45,7 +47,7 @@ def render_retry(prompt: str, attempt: Attempt) -> str:
 
 
 def render_critique(evaluation: ReflectionEvaluation) -> str:
-    """Render the issues and suggestions of an evaluation as two lists, without empty ones."""
+    """Render an evaluation as lists of issues, suggestions and strengths, without empty ones."""
     parts: list[str] = []
     if evaluation.issues:
         parts.append(
@@ -53,6 +55,8 @@ def render_critique(evaluation: ReflectionEvaluation) -> str:
         )
     if evaluation.suggestions:
         parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
+    if parts and (strengths := _strengths(evaluation)):
+        parts.append("What is right, and must stay right:\n" + "\n".join(f"- {name}" for name in strengths))
     if not parts and not evaluation.satisfactory:
         weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
         parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
@@ -67,6 +71,16 @@ def render_issue(issue: Issue) -> str:
         if part
     )
     return f"{issue.message} ({place})" if place else issue.message
+
+
+def _strengths(evaluation: ReflectionEvaluation) -> list[str]:
+    """Return the criteria that are met, and about which nothing was said."""
+    named = {issue.criterion for issue in evaluation.issues}
+    return [
+        name
+        for name, score in evaluation.criteria_scores.items()
+        if score is not None and score >= STRONG and name not in named
+    ]
 
 
 def _line(issue: Issue) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -224,6 +224,9 @@ class RunContext:
 
     `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
+    `rubric` lists the criteria that the writer is shown, and is the same in all calls of a run; models get it
+    with their system prompt. It is empty if no criteria are known. A writer's view of the run leaves out what
+    a criterion's `shown` says that it must not know.
     """
 
     task: PlainTask
@@ -233,6 +236,20 @@ class RunContext:
     advice: tuple[Advice, ...] = ()
     attempt: Attempt = FIRST_ATTEMPT
     free_only: bool = False
+    rubric: str = ""
+
+    def for_writer(self) -> RunContext:
+        """Return what the writer may know of the run."""
+        if not any(version.evaluation.shown for version in self.versions):
+            return self
+        evaluation, failed = self.attempt.evaluation, self.attempt.failed
+        attempt = replace(
+            self.attempt,
+            evaluation=evaluation and evaluation.for_writer(),
+            failed=failed and failed.for_writer(),
+        )
+        versions = tuple(version.for_writer() for version in self.versions)
+        return replace(self, versions=versions, attempt=attempt)
 
 
 class ReflectionDecision(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -85,6 +85,9 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
 
 
 COUNTS = ("words", "characters", "lines", "bullets")
+NOT_MET = "Not met."
+"""What a writer is told of a failure of which only the criterion's description is shown."""
+Shown: TypeAlias = bool | Literal["description"]
 EVALUATORS = ("llm", "regex", *COUNTS, "function", "schema", "compare", "command")
 ORIGINS = ("given", "generated")
 ENOUGH = 0.5
@@ -107,6 +110,11 @@ class QualityCriterion:
     that passed less than half. Its `threshold` is always 0.5, it does not count in the overall score if
     another criterion does, and it can't be a gate.
 
+    `shown` decides what the writer is told. True: the name and the description from the first draft on, and
+    whatever is found wrong, with the values that a failed check expected. `"description"`: of a failure only
+    that the criterion is not met. False: nothing at all, neither the criterion nor that it failed. What else
+    is in `evaluator_config` never reaches a writer. The result names every issue in all three cases.
+
     Raises `ConfigError` for an empty name, an unknown evaluator, a number out of range or a value of the
     wrong type. Specification 2.4.2.
     """
@@ -119,6 +127,7 @@ class QualityCriterion:
     evaluator_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     gate: bool = False
     origin: Literal["given", "generated"] = "given"
+    shown: Shown = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
@@ -146,6 +155,10 @@ class QualityCriterion:
                 why = "a generated criterion may be wrong, so it can't be a gate."
                 raise ConfigError(f"Criterion {self.name!r}: {why}")
             object.__setattr__(self, "threshold", ENOUGH)
+        if not isinstance(self.shown, bool) and self.shown != "description":
+            raise ConfigError(
+                f"Criterion {self.name!r}: shown must be True, False or 'description', got {self.shown!r}."
+            )
 
 
 _NOT_GIVEN = cast("Any", object())
@@ -312,7 +325,8 @@ class ReflectionEvaluation:
     the lowest overall score when the judge was asked more than once; a gain within it does not count.
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
     be judged, which does not count as passed. `generated` names the criteria of generated origin, and
-    `meets_given` says whether the output would be satisfactory without them. `memo` is JSON data that the
+    `meets_given` says whether the output would be satisfactory without them. `shown` holds the criteria that
+    the writer is not told everything about, with their `QualityCriterion.shown`. `memo` is JSON data that the
     evaluator wants to find again. Specification 2.4.3.
     """
 
@@ -328,6 +342,7 @@ class ReflectionEvaluation:
     memo: Any = None
     generated: tuple[str, ...] = ()
     meets_given: bool = True
+    shown: Mapping[str, Shown] | None = None
 
     def __post_init__(self) -> None:
         if self.issues:
@@ -336,6 +351,23 @@ class ReflectionEvaluation:
             )
         if self.suggestions:
             self.suggestions = _as_tuple(self.suggestions)
+
+    def for_writer(self) -> ReflectionEvaluation:
+        """Return what the writer may know of this evaluation, by the `shown` of its criteria."""
+        shown = self.shown
+        if not shown:
+            return self
+        scores = {
+            name: score for name, score in self.criteria_scores.items() if shown.get(name, True) is not False
+        }
+        issues: dict[Issue, None] = {}
+        for issue in self.issues:
+            name = issue.criterion or ""
+            if name not in shown:
+                issues[issue] = None
+            elif scores.get(name) is not None:
+                issues[Issue(NOT_MET, name)] = None
+        return replace(self, criteria_scores=scores, issues=tuple(issues), shown=None)
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -497,6 +529,10 @@ class ReflectionVersion(Generic[OutputT]):
     accepted: bool = False
     conversation: Conversation | None = None
     memo: Any = None
+
+    def for_writer(self) -> ReflectionVersion:
+        """Return what the writer may know of this version."""
+        return replace(self, evaluation=self.evaluation.for_writer()) if self.evaluation.shown else self
 
 
 def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:

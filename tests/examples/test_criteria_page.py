@@ -20,8 +20,9 @@ def median(numbers):
 def folder(tmp_path, monkeypatch):
     """The files of the page, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    criteria, code = PAGE.blocks("yaml")
+    criteria, withheld, code = PAGE.blocks("yaml")
     (tmp_path / "criteria.yaml").write_text(criteria, "utf-8")
+    (tmp_path / "withheld.yaml").write_text(withheld, "utf-8")
     (tmp_path / "code.yaml").write_text(code, "utf-8")
     (tmp_path / "house_style.py").write_text(PAGE.blocks("python")[0], "utf-8")
     yield tmp_path
@@ -52,6 +53,18 @@ def test_the_commands_print_the_console_block(monkeypatch, folder):
 @pytest.mark.parametrize(("draft", "code"), [(MEDIAN, 0), (MEDIAN.replace("sorted", "list"), 1)])
 def test_the_command_criteria_judge_code(folder, draft, code):
     assert redraft("check", "-", "-c", "code.yaml", stdin=draft).exit_code == code
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_writer_is_told_what_the_page_says(monkeypatch):
+    model = script(monkeypatch)
+    model._answer = answer
+    redraft("revise", "-", "-c", "withheld.yaml", "-m", "any:model", stdin="def price(n):\n    return n")
+    asked = next(request for request in model.requests if request.role == "revision")
+    text = "\n\n".join(message.content for message in asked.messages)
+    assert "- Names the price and what is in the set.\n- examples: Every example in the task" in text
+    assert "- Not met. (examples)" in text
+    assert not any(word in text for word in ("24", "84", "held out"))
 
 
 def test_the_python_prints_the_text_block():

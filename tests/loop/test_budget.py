@@ -239,13 +239,13 @@ def test_a_run_exceeds_its_budget_by_at_most_one_reply(options, budget, reply, s
 
 def test_paid_samples_count_and_missing_ones_are_named():
     model = Provider()
-    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1500)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1600)
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
     evaluation = result.history.versions[0].evaluation
     assert evaluation.overall_score == 0.5
     assert evaluation.usage.requests == model.asked.count("evaluation") > 1
     refused = 20 - evaluation.usage.requests
-    assert "budget_tokens=1500" in result.diagnostics["budget"]
+    assert "budget_tokens=1600" in result.diagnostics["budget"]
     assert f"{refused} not started" in result.diagnostics["budget"]
 
 
@@ -294,7 +294,7 @@ def test_an_unusable_reply_is_parsed_as_is_if_a_retry_does_not_fit():
             return text if request.role != "evaluation" else text.replace('"tone": ', '"tune": ')
 
     model = Careless(reply=400)
-    pattern = ReflectionPattern(quality_criteria=["clarity", "tone"], budget_tokens=1300)
+    pattern = ReflectionPattern(quality_criteria=["clarity", "tone"], budget_tokens=1450)
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
     assert result.history.versions[0].evaluation.criteria_scores == {"clarity": 0.5, "tone": None}
     assert result.token_usage.total_tokens == model.used

@@ -74,9 +74,12 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
     assert [version.output for version in result.history.versions] == ["Many.", "3700000."]
     assert answers(actor.requests[3]) == [2_100_000, 3_700_000]  # what was gathered before is there still
     assert actor.asked(2)[0].startswith("What is wrong:")
-    assert {info.instructions for info in actor.infos} == {
-        "Count.\n\nReply with only the answer: no introduction, no comment on it."
-    }
+    (instructions,) = {info.instructions for info in actor.infos}
+    assert instructions.split("\n\n") == [
+        "Count.",
+        "Your answer will be judged by these criteria:\n- right",
+        "Reply with only the answer: no introduction, no comment on it.",
+    ]
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["revision"].requests) == (2, 2)
     assert result.token_usage.total_tokens == 40

@@ -71,6 +71,19 @@ def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
         )
 
 
+def rubric_of(criteria: Sequence[QualityCriterion]) -> str:
+    """Render the criteria that the writer is shown: names and descriptions, never the configuration."""
+    lines = [f"- {_in_words(criterion)}" for criterion in criteria if criterion.shown]
+    return "\n".join([RUBRIC, *lines]) if lines else ""
+
+
+def _in_words(criterion: QualityCriterion) -> str:
+    name, description = criterion.name, criterion.description
+    if not description or description.startswith(name.removesuffix("...")):  # a sentence names itself
+        return description or name
+    return f"{name}: {description}"
+
+
 def needs_model(criterion: QualityCriterion) -> bool:
     """Return whether a model judges a criterion."""
     if criterion.evaluator == "compare":
@@ -118,6 +131,9 @@ def _description(name: str, kind: str) -> str:
         f"The quality of the output as far as its {plain} goes. Good: somebody who cares about {plain} would "
         f"change nothing. Bad: {plain} is missing or gets in the reader's way."
     )
+
+
+RUBRIC = "Your answer will be judged by these criteria:"
 
 
 # The configuration of a criterion.

@@ -19,12 +19,13 @@ from redraft.evaluate.criteria import (
     criteria_of,
     invalid,
     needs_model,
+    rubric_of,
     shortfall,
     weighted_mean,
 )
 from redraft.evaluate.judge import judge
 from redraft.protocols import Evaluator
-from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
@@ -72,9 +73,16 @@ def panel(
             continue
         group = paid if is_paid else immediate if criterion.evaluator in IMMEDIATE else waiting
         group[criterion.name] = _evaluator(criterion, model, run_command)
-    evaluate = judge(for_judge, model, judge_options) if for_judge and model else None
+    judges: dict[str, Evaluator] = {}
+    if model is not None:
+        open_ones = [criterion for criterion in for_judge if criterion.shown is True]
+        others = [criterion for criterion in for_judge if criterion.shown is not True]
+        if open_ones:
+            judges[_JUDGE] = judge(open_ones, model, judge_options)
+        if others:
+            judges[_HIDDEN_JUDGE] = _hidden(judge(others, model, judge_options), others[0].name)
     output_alone = not any(map(_depends_on_run, chosen))
-    return Panel(chosen, threshold, immediate, waiting, paid, evaluate, output_alone)
+    return Panel(chosen, threshold, immediate, waiting, paid, judges, output_alone, rubric_of(chosen))
 
 
 def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
@@ -110,8 +118,10 @@ class Panel:
     """Judge an output by several criteria; an `Evaluator`, made by `panel`.
 
     Evaluators go by the name of their criterion: `immediate` checks run one after the other, `waiting` ones
-    at once, then those that are `paid`, together with the `judge` of all criteria without one of their own.
-    With `output_alone`, a judgement depends on the output alone, and not on the run so far.
+    at once, then those that are `paid`, together with the `judges` of all criteria without one of their own.
+    Criteria that the writer is not shown have a judge of their own, or its critique of the others could give
+    them away. With `output_alone`, a judgement depends on the output alone, and not on the run so far.
+    `rubric` is what the writer is told of the criteria.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -119,8 +129,9 @@ class Panel:
     immediate: Mapping[str, Evaluator]
     waiting: Mapping[str, Evaluator]
     paid: Mapping[str, Evaluator]
-    judge: Evaluator | None
+    judges: Mapping[str, Evaluator]
     output_alone: bool
+    rubric: str
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -151,12 +162,14 @@ class Panel:
         if not gates_passed:
             run = replace(run, free_only=True)
         judged: ReflectionEvaluation | None = None
-        if self.paid or self.judge:
+        if self.paid or self.judges:
             calls = {name: evaluate(output, run) for name, evaluate in self.paid.items()}
-            if self.judge:
-                calls[_JUDGE] = self.judge(output, run)
+            if _JUDGE in self.judges:
+                calls[_JUDGE] = self.judges[_JUDGE](output, run.for_writer())
+            if _HIDDEN_JUDGE in self.judges:
+                calls[_HIDDEN_JUDGE] = self.judges[_HIDDEN_JUDGE](output, run)
             found |= await _at_once(calls)
-            judged = found.pop(_JUDGE, None)
+            judged = _together([found.pop(key) for key in (_JUDGE, _HIDDEN_JUDGE) if key in found])
         return merge(self.criteria, self.threshold, found, judged, gates_passed=gates_passed)
 
 
@@ -166,8 +179,34 @@ def _depends_on_run(criterion: QualityCriterion) -> bool:
     return criterion.evaluator == "function" and sees_run(function_of(criterion))
 
 
-_JUDGE = ""
-"""Stands for the judge of several criteria, where a criterion has its name."""
+_JUDGE, _HIDDEN_JUDGE = "", " "
+"""Stand for the judges of several criteria, where a criterion has its name."""
+
+
+def _hidden(evaluate: Evaluator, name: str) -> Evaluator:
+    """Return a judge of criteria that the writer is not shown; issues without a criterion go to `name`."""
+
+    async def judge_hidden(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        evaluation = await evaluate(output, run)
+        issues = tuple(Issue(one, one.criterion or name) for one in evaluation.issues)
+        return replace(evaluation, issues=issues, suggestions=())  # a suggestion is of no criterion
+
+    return judge_hidden
+
+
+def _together(parts: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation | None:
+    """Return the evaluations of the two judges as one."""
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    first, second = parts
+    return replace(
+        first,
+        criteria_scores={**first.criteria_scores, **second.criteria_scores},
+        issues=(*first.issues, *second.issues),
+        confidence=min(first.confidence, second.confidence),
+        spread=max(first.spread, second.spread),
+        usage=total_usage(parts),
+    )
 
 
 async def _at_once(calls: Mapping[str, Awaitable[ReflectionEvaluation]]) -> dict[str, ReflectionEvaluation]:
@@ -182,7 +221,7 @@ async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str) -> Re
     except UnfinishedError as error:
         if error.reason is None:
             raise
-        issue = Issue(f"Not judged: {error}", name or None)
+        issue = Issue(f"Not judged: {error}", name.strip() or None)
         return ReflectionEvaluation(None, issues=(issue,), confidence=0.0, usage=error.usage or NOTHING_USED)
 
 
@@ -229,6 +268,14 @@ def merge(
     generated = tuple(c.name for c in criteria if c.origin == "generated" and c.name in scores)
     missed = {*(c.name for c in unmet), *(name for name, score in scores.items() if score is None)}
     meets_given = (is_enough or not has_given) and missed <= set(generated)
+    shown: dict[str, Shown] = {
+        criterion.name: criterion.shown for criterion in criteria if criterion.shown is not True
+    }
+    if shown:  # a suggestion is of no criterion, so one about a hidden criterion has to go
+        found = {
+            name: replace(one, suggestions=()) if name in shown and one.suggestions else one
+            for name, one in found.items()
+        }
     parts = [*found.values(), *([judged] if judged else [])]
     issues = unique_issues([issue for part in parts for issue in part.issues])
     mentioned = {issue.criterion for issue in issues}
@@ -244,6 +291,7 @@ def merge(
         usage=total_usage(parts),
         generated=generated,
         meets_given=meets_given,
+        shown=shown or None,
     )
 
 

@@ -84,7 +84,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         result.task.plain(),
         status,
         output=as_text(result.best_output),
-        error=error or "; ".join(map(str, best.evaluation.issues[:_ISSUES])),
+        error=error or "; ".join(map(str, best.evaluation.for_writer().issues[:_ISSUES])),
         transcript="\n".join(_transcript(result)),
         tools=result.task.tools,
         run_id=result.run_id,
@@ -157,7 +157,7 @@ def _conversation_lines(conversation: Conversation) -> Iterator[str]:
 
 
 def _version_line(version: ReflectionVersion) -> str:
-    evaluation = version.evaluation
+    evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
     issues = "; ".join(map(str, evaluation.issues[:_ISSUES]))
     score = render_score(evaluation.overall_score).strip()
     return f"version {version.iteration} ({version.strategy}) scored {score}: {_short(issues or 'no issue')}"

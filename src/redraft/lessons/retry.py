@@ -179,7 +179,7 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
     result = _result_in(value)
     if result is None:
         return ReflectionEvaluation(1.0, satisfactory=True)
-    issues = result.history.best_version.evaluation.issues
+    issues = result.history.best_version.evaluation.for_writer().issues
     if result.error is not None:
         issues = (*issues, Issue(f"{type(result.error).__name__}: {result.error}"))
     return ReflectionEvaluation(score_of(result), satisfactory=result.success, issues=issues)

@@ -31,6 +31,7 @@ CRITERION_KEYS = {
     "evaluator_config": dict,
     "gate": bool,
     "origin": str,
+    "shown": object,
 }
 WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bool: "true or false"}
 
@@ -51,8 +52,8 @@ class CriteriaFile:
 def read_criteria(path: Path) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
 
-    A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`,
-    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate` and `origin`. A
+    A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
+    `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
     function is named `module:name`; the module may be next to the file. Without `criteria`, the defaults of
     the `task_type` apply. Raises `ConfigError` with the file, the line and the key.
     """
@@ -139,7 +140,7 @@ class _Reader:
                 continue
             kind = known[key]
             fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-            if not fits or (isinstance(value, bool) and kind is not bool):
+            if not fits or (isinstance(value, bool) and kind not in (bool, object)):
                 self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
             fields[key] = value
         return fields

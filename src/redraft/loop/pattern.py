@@ -21,7 +21,13 @@ from redraft._validation import (
 )
 from redraft._verdicts import draft_of
 from redraft.errors import ConfigError, OutputError, SandboxError
-from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
+from redraft.evaluate.criteria import (
+    check_comparable,
+    check_task_type,
+    criteria_of,
+    needs_model,
+    rubric_of,
+)
 from redraft.evaluate.judge import JudgeOptions
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
@@ -276,19 +282,21 @@ class ReflectionPattern(AgentPattern):
         missing = "There is no model to revise with: pass an agent=... that has one"
         model = model_of(_model_of(agent), load_settings(), missing=missing)
         reviser = _model_reviser(self, model, "" if agent is None else agent.system_prompt)
+        told = evaluation.for_writer()
         attempt = Attempt(
             number=2,
             mode="revise",
             previous=output,
-            evaluation=evaluation,
+            evaluation=told,
             strategy=self.revision_strategy,
             max_tokens=self.max_revision_tokens,
         )
-        return (await reviser(output, evaluation, self._outside_a_run(attempt))).output
+        return (await reviser(output, told, self._outside_a_run(attempt))).output
 
     def _outside_a_run(self, attempt: Attempt) -> RunContext:
         task = PlainTask("(a text to judge and mend)", task_type=self.task_type)
-        return RunContext(task, "", attempt=attempt)
+        rubric = rubric_of(criteria_of(self.quality_criteria, self.task_type))
+        return RunContext(task, "", attempt=attempt, rubric=rubric)
 
     def get_history(self) -> ReflectionHistory:
         """Return the history of the last run of this pattern that ended in this context.
@@ -442,12 +450,12 @@ def judges_of(
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
     if not panel.judged:
-        return Judges(panel, criteria=panel.criteria, output_alone=panel.output_alone)
+        return Judges(panel, criteria=panel.criteria, output_alone=panel.output_alone, rubric=panel.rubric)
     judge = pattern.reflection_model or load_settings().reflection_model
     name = judge if isinstance(judge, str) else repr(judge or model)
     self_judged = model is not None and judge is None and not panel.checks
     signals = Signals(name, frozenset(panel.judged), self_judged)
-    return Judges(panel, signals, panel.criteria, panel.output_alone)
+    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric)
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:

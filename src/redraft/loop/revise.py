@@ -53,7 +53,7 @@ class ModelGenerator:
         fresh = run.attempt.mode == "fresh"
         if fresh:
             prompt = fresh_prompt(prompt, run.attempt.evaluation)
-        request = _request(opening(self.system_prompt, prompt), run, "generation")
+        request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
         reply = await answer(self.model, request)
         text = _text_of(reply, reply.usage)
         improvements = () if run.attempt.evaluation is None else improvements_asked(run.attempt.evaluation)
@@ -88,11 +88,11 @@ class ModelReviser:
                 strategy = "full_rewrite"  # the caller's own text is never discarded
         prompt = prompt_of(run.task, run.advice)
         if strategy == "fresh":
-            turns = opening(self.system_prompt, fresh_prompt(prompt, evaluation))
+            turns = opening(self.system_prompt, run.rubric, fresh_prompt(prompt, evaluation))
             request = _request(turns, run, "revision", FRESH_TEMPERATURE)
         else:
             turns = (
-                *opening(self.system_prompt, prompt),
+                *opening(self.system_prompt, run.rubric, prompt),
                 Message("assistant", as_text(output)),
                 Message("user", self._revision_prompt(output, evaluation, run, strategy)),
             )
@@ -268,14 +268,14 @@ ADVISED = "This was advised then:"
 AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
 
 
-def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
-    """Return the first messages of every request of a run: the system prompt and the task."""
-    return Message("system", answering(system_prompt)), Message("user", prompt)
+def opening(system_prompt: str, rubric: str, prompt: str) -> tuple[Message, ...]:
+    """Return the first messages of every request of a run, which a provider can cache."""
+    return Message("system", answering(system_prompt, rubric)), Message("user", prompt)
 
 
-def answering(system_prompt: str) -> str:
-    """Add to a system prompt to reply with only the answer; anything else could fail the checks."""
-    return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
+def answering(system_prompt: str, rubric: str) -> str:
+    """Add the criteria to a system prompt, and to reply with only the answer: anything else could fail."""
+    return "\n\n".join(part for part in (system_prompt, rubric, ONLY) if part)
 
 
 def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:

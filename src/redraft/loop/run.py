@@ -69,14 +69,16 @@ if TYPE_CHECKING:
 class Judges:
     """The evaluator of a run, and what is known about it.
 
-    `signals` say where the scores come from; `criteria` are the criteria, where they are known. If a
-    judgement depends on the output alone (`output_alone`), an identical output is not judged again.
+    `signals` say where the scores come from; `criteria` are the criteria, where they are known, and `rubric`
+    is what the writer is told of them. If a judgement depends on the output alone (`output_alone`), an
+    identical output is not judged again.
     """
 
     evaluate: Evaluator
     signals: Signals = NO_JUDGE
     criteria: tuple[QualityCriterion, ...] = ()
     output_alone: bool = True
+    rubric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class Run:
         self.result: ReflectionResult | None = None
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic)
         self.notes: dict[str, str] = {}
-        self.context = RunContext(task, self.run_id, advice=options.advice)
+        self.context = RunContext(task, self.run_id, advice=options.advice, rubric=verbs.judges.rubric)
         self.doing = "recall"
         self.pending: Draft | None = None
         self.peaks = Peaks()
@@ -197,7 +199,7 @@ class Run:
         self.doing = "generate"
         prompt = prompt_of(self.task, self.context.advice)
         return await self._record(
-            await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
+            await self.step("generate", Draft, self.verbs.generate, prompt, self.context.for_writer()), None
         )
 
     async def _revise(self) -> Draft:
@@ -212,13 +214,20 @@ class Run:
             is_repeat=self.is_repeat,
         )
         self.context = RunContext(
-            self.task, self.run_id, attempt.number, self.versions, self.context.advice, attempt
+            self.task,
+            self.run_id,
+            attempt.number,
+            self.versions,
+            self.context.advice,
+            attempt,
+            rubric=self.context.rubric,
         )
         if attempt.mode == "fresh" and self.verbs.generate is not None:
             return await self._generate()
         self.doing = "revise"
+        writer = self.context.for_writer()
         draft = await self.step(
-            "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation, self.context
+            "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation.for_writer(), writer
         )
         return await self._record(draft, base)
 

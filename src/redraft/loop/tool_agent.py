@@ -77,13 +77,14 @@ class ToolAgent:
     """A Pydantic AI agent, run from a prompt to its final output, which becomes a draft.
 
     `provider` is the model of an agent built by `with_tools`; one passed to `around` brings its own model,
-    settings and handling of tools that raise. `tool_names` are the tools known before a run. `deps`,
-    `history` (the messages before the run) and `limits` apply to one run.
+    settings, instructions and handling of tools that raise. `tool_names` are the tools known before a run.
+    `deps`, `history` (the messages before the run) and `limits` apply to one run.
     """
 
     agent: AbstractAgent[Any, Any]
     provider: ProviderModel | None = None
     tool_names: tuple[str, ...] = ()
+    system_prompt: str = ""
     deps: Any = None
     history: Sequence[ModelMessage] = ()
     limits: UsageLimits | None = None
@@ -103,11 +104,11 @@ class ToolAgent:
                 raise ConfigError(f"tools must be functions or Tools of Pydantic AI, got {tool!r}.")
         try:
             toolset = FunctionToolset[Any](list(tools))
-            agent = PydanticAgent[Any, str](toolsets=[toolset], instructions=answering(system_prompt))
+            agent = PydanticAgent[Any, str](toolsets=[toolset])
         except (UserError, TypeError, ValueError, NameError) as error:
             # Duplicate names, or parameters without a schema.
             raise ConfigError(f"tools: {error}") from error
-        return cls(agent, model, tuple(toolset.tools))
+        return cls(agent, model, tuple(toolset.tools), system_prompt)
 
     @classmethod
     def around(cls, agent: object) -> Self:
@@ -179,7 +180,9 @@ class ToolAgent:
     async def _run(self, prompt: str, history: list[ModelMessage], steps: AgentSteps) -> AgentRunResult[Any]:
         model: Model | None = None
         settings: ModelSettings | None = None
+        instructions = steps.run.rubric
         if self.provider is not None:
+            instructions = answering(self.system_prompt, instructions)
             model = await self.provider.model()
             request = ChatRequest((), temperature=steps.run.attempt.temperature)
             settings = self.provider.settings(model, request)
@@ -188,6 +191,7 @@ class ToolAgent:
             message_history=history or None,
             model=model,
             model_settings=settings,
+            instructions=instructions or None,
             deps=self.deps,
             usage_limits=self.limits,
             infer_name=False,  # the agent belongs to the caller

@@ -172,8 +172,9 @@ class Learner:
                 raise ConfigError(NO_MODEL)
             strategy = LlmReflectionStrategy(metered)
         task, prior = self.task.plain(), await self.notebook.current(identity)
+        evaluation = run.evaluation and run.evaluation.for_writer()  # a note is read by the next writer
         subject = ReflectionInput(
-            task, run.output, None if prior is None else prior.reflection, run.evaluation, config.max_tokens
+            task, run.output, None if prior is None else prior.reflection, evaluation, config.max_tokens
         )
         reflection = storable(await awaited(strategy)(subject), subject)
         note, is_first = await self.notebook.append(

@@ -1,0 +1,401 @@
+"""What the writer is told of the criteria: the bar from the first draft on, and nothing that is hidden."""
+
+import json
+
+import pytest
+from pydantic_ai import Agent as PydanticAgent
+
+from redraft import (
+    Agent,
+    Lessons,
+    QualityCriterion,
+    ReflectionEvaluation,
+    ReflectionPattern,
+    RunContext,
+    ScriptedModel,
+    reflect_sync,
+    reflected,
+)
+from redraft._critique import render_critique
+from redraft._sync import run_sync
+from redraft.evaluate.criteria import RUBRIC, criteria_of, rubric_of
+from redraft.loop.criteria_file import read_criteria
+from redraft.types import Issue
+from support.commands import redraft
+from support.tool_agents import Actor
+
+SECRET, WITHHELD, TOLD = "secret47114711", "withheld58225822", "told69336933"
+LINES = "\n".join(f"line {n}" for n in range(100))
+# Three drafts: the second is worse than the first, the fourth repeats the third.
+DRAFTS = [f"good fair\n{LINES}", f"poor\n{LINES}", f"fair\n{LINES}", f"fair\n{LINES}", f"good\n{LINES}"]
+
+
+def marks(text):
+    """Score a text by the words in it, and say so."""
+    score = 0.2 * ("good" in text) + 0.2 * ("fair" in text)
+    return score, f"It scores {score:.1f}."
+
+
+MARKS = QualityCriterion(
+    "marks", "It is marked well.", evaluator="function", evaluator_config={"function": marks}
+)
+
+
+def criterion(name, evaluator, shown=True, **config):
+    return QualityCriterion(
+        name, f"What {name} means.", evaluator=evaluator, evaluator_config=config, shown=shown
+    )
+
+
+def says(word):
+    """Return an evaluator that says a word in every way it can."""
+    verdict = ReflectionEvaluation(0.0, issues=(Issue(f"{word}?"),), suggestions=(f"Write {word}.",))
+    return lambda _text: verdict
+
+
+CONFIGS = {
+    "llm": lambda _: {},
+    "regex": lambda word: {"pattern": word},
+    "regex, forbidden": lambda word: {"pattern": f"line 1|{word}", "must_match": False},
+    "words": lambda word: {"at_least": int(word[-8:])},
+    "characters": lambda word: {"at_least": int(word[-8:])},
+    "lines": lambda word: {"at_least": int(word[-8:])},
+    "bullets": lambda word: {"at_least": int(word[-8:])},
+    "function": lambda word: {"function": says(word)},
+    "schema": lambda word: {"schema": {"type": "object", "required": [word]}},
+    "compare": lambda word: {"reference": word},
+    "compare, similarity": lambda word: {"reference": word, "method": "similarity"},
+    "command, calls": lambda word: {"calls": [["f(1)", word]], "setup": f"x = '{word}'"},
+    "command, tests": lambda word: {"tests": f"assert f(1) == '{word}'", "files": {"data.txt": word}},
+    "command": lambda word: {"command": ["grep", word, "{file}"], "file": "draft.txt"},
+}
+
+
+def judge_reply(request):
+    """Answer as a judge that tells all it knows."""
+    case = "\n\n".join(message.content for message in request.messages)
+    told = any(f"What {name} means." in case for name in ("hidden", "half"))
+    word = " ".join(one for one in (SECRET, WITHHELD, TOLD) if told or one in case) or "polish"
+    if "answer A" in request.messages[-1].content:
+        return {"reason": f"A lacks {word}", "winner": "tie"}
+    names = request.schema["properties"]["criteria"]["properties"]
+    return {
+        "criteria": {name: {"reason": f"no {word}", "score": 0.1} for name in names},
+        "issues": [{"message": f"{word} is missing", "criterion": name} for name in names],
+        "suggestions": [f"Add {word}."],
+        "confidence": 1.0,
+    }
+
+
+def edited(text, reply):
+    """Return the reply of an editor that changes the first line."""
+    old, new = text.partition("\n")[0], reply.partition("\n")[0]
+    return f"<<<<<<< SEARCH\n{old}\nline 0\n=======\n{new}\nline 0\n>>>>>>> REPLACE"
+
+
+def pattern_of(criteria, strategy="full_rewrite"):
+    return ReflectionPattern(
+        max_iterations=4,
+        quality_criteria=criteria,
+        revision_strategy=strategy,
+        include_prior_versions=True,
+        reflection_model=ScriptedModel(judge_reply),
+        until=lambda versions: None,
+    )
+
+
+class Writer:
+    """A model that writes the drafts one after the other, as edits where it is asked for these."""
+
+    def __init__(self):
+        self.drafts = iter(DRAFTS)
+        self.requests = []
+
+    def __call__(self, request):
+        if request.role == "evaluation":
+            return judge_reply(request)
+        self.requests.append(request)
+        draft = next(self.drafts)
+        if "fewest edits" not in request.messages[-1].content:
+            return draft
+        return edited(request.messages[2].content, draft)
+
+    def prompts(self):
+        return ["\n\n".join(message.content for message in request.messages) for request in self.requests]
+
+
+def text_agent(strategy):
+    def run(criteria):
+        writer = Writer()
+        agent = Agent(ScriptedModel(writer), pattern=pattern_of(criteria, strategy), keep=False)
+        result = agent.run_sync("Write.")
+        return writer.prompts(), result
+
+    return run
+
+
+def pydantic_agent(wrapped):
+    def run(criteria):
+        actor = Actor(list(DRAFTS))
+        pattern = pattern_of(criteria)
+        if wrapped:
+            agent = Agent.from_pydantic_ai(PydanticAgent(actor.model), pattern=pattern, keep=False)
+        else:
+            agent = Agent(actor.provider, tools=[len], pattern=pattern, keep=False)
+        result = agent.run_sync("Write.")
+        pairs = zip(actor.infos, actor.requests, strict=True)
+        return [f"{info.instructions}\n\n{messages}".replace("\\n", "\n") for info, messages in pairs], result
+
+    return run
+
+
+def decorated_function(criteria):
+    replies, prompts = iter(DRAFTS), []
+
+    @reflected(pattern=pattern_of(criteria), keep=False)
+    def write(feedback: str, run: RunContext) -> str:
+        prompts.append(f"{run.rubric}\n\n{feedback}\n\n{run.versions}\n\n{run.attempt}")
+        return next(replies)
+
+    return prompts, write.run_sync()
+
+
+def plain_function(criteria):
+    replies, prompts = iter(DRAFTS), []
+
+    def generate(prompt):
+        prompts.append(prompt)
+        return next(replies)
+
+    return prompts, reflect_sync("Write.", generate=generate, pattern=pattern_of(criteria))
+
+
+WRITERS = {
+    "full_rewrite": text_agent("full_rewrite"),
+    "targeted_edit": text_agent("targeted_edit"),
+    "incremental": text_agent("incremental"),
+    "hybrid": text_agent("hybrid"),
+    "tools": pydantic_agent(wrapped=False),
+    "wrapped": pydantic_agent(wrapped=True),
+    "@reflected": decorated_function,
+    "function": plain_function,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, write):
+    evaluator, config = kind.partition(",")[0], CONFIGS[kind]
+    hidden = criterion("hidden", evaluator, shown=False, **config(SECRET))
+    half = criterion("half", evaluator, shown="description", **config(WITHHELD))
+    whole = criterion("whole", evaluator, **config(TOLD))
+    prompts, result = write([MARKS, "clarity", hidden, half, whole])
+
+    versions = result.history.versions
+    assert len(prompts) == len(versions) == 5
+    assert versions[1].gain < 0
+    assert "fresh" in {version.strategy for version in versions}
+    assert {"hidden", "half", "whole"} <= {issue.criterion for issue in result.final_evaluation.issues}
+
+    rubric = f"{RUBRIC}\n- marks: It is marked well.\n- clarity: "
+    for prompt in prompts:
+        for word in (SECRET, SECRET[-8:], "hidden", WITHHELD, WITHHELD[-8:]):
+            assert word not in prompt
+        if write is not plain_function:
+            assert rubric in prompt
+            assert "\n- half: What half means.\n- whole: What whole means.\n" in prompt
+    assert TOLD not in prompts[0]  # the configuration is told only as far as an output has failed it
+    assert TOLD[-8:] not in prompts[0]
+    assert all("Not met. (half)" in prompt for prompt in prompts[1:] if write is not decorated_function)
+
+
+NOT_AT_FAULT = {
+    "passed calls": {"calls": [["f(1)", SECRET], ["f(2)", 1]], "setup": f"x = '{SECRET}'"},
+    "passed tests": {"tests": f"assert f(1) == '{SECRET}'\nassert f(2) == 1"},
+    "files": {"tests": "assert f(2) == 1", "files": {"data.txt": SECRET}},
+}
+
+
+@pytest.mark.parametrize("config", NOT_AT_FAULT.values(), ids=NOT_AT_FAULT)
+def test_of_a_shown_check_only_what_failed_is_told(config):
+    model = ScriptedModel(["def f(x):\n    return 'secret' '47114711' if x == 1 else 2"] * 2)
+    pattern = ReflectionPattern(
+        1, [criterion("whole", "command", **config)], revision_strategy="full_rewrite"
+    )
+    Agent(model, pattern=pattern, keep=False).run_sync("Write.")
+    asked = model.requests[1].messages[-1].content
+    assert "f(2)" in asked
+    assert SECRET not in asked
+
+
+def test_a_criteria_file_hides_criteria(tmp_path, monkeypatch):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "task: Write.\ncriteria:\n- clarity\n"
+        f"- {{name: hidden, evaluator: regex, config: {{pattern: {SECRET}}}, shown: false}}\n"
+        f"- {{name: half, evaluator: regex, config: {{pattern: {SECRET}}}, shown: description}}\n"
+    )
+    assert [one.shown for one in read_criteria(path).criteria] == [True, False, "description"]
+
+    writer = Writer()
+    model = ScriptedModel(writer)
+    for place in ("redraft.loop.pattern", "redraft.loop.cli"):
+        monkeypatch.setattr(f"{place}.model_of", lambda given, *_, **__: model)
+    redraft("revise", "-", "-c", path, "-m", "any:model", "--max-iterations", "2", stdin="a draft")
+    assert len(writer.requests) == 2
+    for text in writer.prompts():
+        assert "clarity" in text
+        assert "half" in text
+        assert SECRET not in text
+        assert "hidden" not in text
+
+
+@pytest.mark.parametrize("value", ["no", 1, None, "names"])
+def test_a_wrong_value_of_shown_is_refused(value):
+    with pytest.raises(Exception, match="'secret': shown must be True, False or 'description', got"):
+        criterion("secret", "llm", shown=value)
+
+
+def test_a_criteria_file_names_the_line_of_a_wrong_value(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("criteria:\n- clarity\n- {name: secret, shown: names}\n")
+    with pytest.raises(Exception, match=r"line 3: Criterion 'secret': shown must be"):
+        read_criteria(path)
+
+
+# --- what is told -------------------------------------------------------------------------------------------
+
+
+def test_the_rubric_names_what_is_shown():
+    criteria = criteria_of(
+        [
+            "Names the price and what is in the set.",
+            "A sentence so long that its name is cut, which a reader should not have to read twice over.",
+            QualityCriterion(
+                "short", "At most 60 words.", evaluator="words", evaluator_config={"at_most": 60}
+            ),
+            QualityCriterion("bare", evaluator="words", evaluator_config={"at_most": 60}),
+            QualityCriterion("hidden", "Secret.", shown=False),
+            QualityCriterion("half", "Told.", shown="description"),
+        ]
+    )
+    assert rubric_of(criteria).splitlines() == [
+        RUBRIC,
+        "- Names the price and what is in the set.",
+        "- A sentence so long that its name is cut, which a reader should not have to read twice over.",
+        "- short: At most 60 words.",
+        "- bare",
+        "- half: Told.",
+    ]
+    assert rubric_of(criteria[4:5]) == ""
+
+
+def test_strengths_stand_beside_the_issues():
+    evaluation = ReflectionEvaluation(
+        0.5,
+        {"short": 1.0, "form": 0.9, "clarity": 0.4, "tone": 0.8, "unknown": None},
+        issues=(Issue("Vague.", "clarity"), Issue("A bit stiff.", "tone")),
+        suggestions=("Be plain.",),
+    )
+    assert render_critique(evaluation) == (
+        "What is wrong:\n- Vague. (clarity)\n- A bit stiff. (tone)\n\n"
+        "What to do:\n- Be plain.\n\n"
+        "What is right, and must stay right:\n- short\n- form"
+    )
+
+
+def test_the_prefix_is_the_same_in_all_calls_of_a_run():
+    writer = Writer()
+    pattern = pattern_of([MARKS, "clarity"], "hybrid")
+    agent = Agent(ScriptedModel(writer), pattern=pattern, system_prompt="You write.", keep=False)
+    result = agent.run_sync("Write.")
+    assert {version.strategy for version in result.history.versions} >= {"draft", "full_rewrite", "fresh"}
+    assert len(writer.requests) == 5
+    system, task = writer.requests[0].messages
+    assert system.content.startswith(f"You write.\n\n{RUBRIC}\n- marks: It is marked well.\n- clarity: ")
+    for request in writer.requests:
+        assert request.messages[0] == system
+        assert request.messages[1].content.startswith(task.content)
+
+
+def test_the_prefix_of_an_agent_with_tools_is_the_same_in_all_calls_of_a_run():
+    for wrapped in (True, False):
+        actor = Actor(list(DRAFTS))
+        agent = (
+            Agent.from_pydantic_ai(
+                PydanticAgent(actor.model, instructions="Be kind."), pattern=pattern_of([MARKS]), keep=False
+            )
+            if wrapped
+            else Agent(
+                actor.provider,
+                tools=[len],
+                pattern=pattern_of([MARKS]),
+                system_prompt="Be kind.",
+                keep=False,
+            )
+        )
+        agent.run_sync("Write.")
+        (instructions,) = {info.instructions for info in actor.infos}
+        assert instructions.startswith(f"Be kind.\n\n{RUBRIC}\n- marks: It is marked well.")
+        assert len(actor.infos) == 5
+
+
+def test_the_judge_of_shown_criteria_learns_nothing_of_hidden_ones():
+    judge = ScriptedModel(judge_reply)
+    pattern = ReflectionPattern(
+        1,
+        ["clarity", criterion("hidden", "llm", shown=False), criterion_named("form")],
+        reflection_model=judge,
+    )
+    result = Agent(ScriptedModel(["a", "b"]), pattern=pattern, keep=False).run_sync("Write.")
+    about = [request for request in judge.requests if "clarity" in request.messages[0].content]
+    assert len(judge.requests) == 4
+    assert len(about) == 2
+    for request in about:
+        assert "hidden" not in json.dumps([message.content for message in request.messages])
+        assert SECRET not in json.dumps([message.content for message in request.messages])
+    scores = result.final_evaluation.criteria_scores
+    assert scores["clarity"] == scores["hidden"] == 0.1
+    assert result.final_evaluation.usage.requests == 2
+    assert result.final_evaluation.suggestions == ("Add polish.",)
+
+
+def criterion_named(name):
+    return QualityCriterion(
+        name, evaluator="regex", evaluator_config={"pattern": SECRET}, shown="description"
+    )
+
+
+def test_a_lesson_is_written_without_what_is_hidden(tmp_path):
+    asked = []
+
+    def write(request):
+        asked.append(json.dumps([message.content for message in request.messages]))
+        return "{}"
+
+    hidden = criterion("hidden", "regex", shown=False, pattern=SECRET)
+    lessons = Lessons(tmp_path, model=ScriptedModel(write))
+    agent = Agent(
+        ScriptedModel(["a", "b"]), pattern=ReflectionPattern(1, [MARKS, hidden]), lessons=lessons, keep=False
+    )
+    agent.run_sync("Write.")
+    assert asked
+    assert not any(SECRET in text or "hidden" in text for text in asked)
+
+
+def test_revising_outside_of_a_run_knows_the_bar_and_hides_the_same():
+    model = ScriptedModel(["better"])
+    pattern = ReflectionPattern(
+        quality_criteria=[MARKS, criterion("hidden", "regex", shown=False, pattern=SECRET)]
+    )
+    agent = Agent(model, pattern=pattern, keep=False)
+
+    async def revised():
+        evaluation = await pattern.reflect("a draft")
+        assert any(SECRET in issue for issue in evaluation.issues)
+        return await pattern.revise("a draft", evaluation, agent=agent)
+
+    assert run_sync(revised()) == "better"
+    text = json.dumps([message.content for message in model.requests[0].messages])
+    assert "marks: It is marked well." in text
+    assert SECRET not in text
