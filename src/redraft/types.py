@@ -88,7 +88,17 @@ COUNTS = ("words", "characters", "lines", "bullets")
 NOT_MET = "Not met."
 """What a writer is told of a failure of which only the criterion's description is shown."""
 Shown: TypeAlias = bool | Literal["description"]
-EVALUATORS = ("llm", "regex", *COUNTS, "function", "schema", "compare", "command")
+EVALUATORS = (
+    "llm",
+    "regex",
+    *COUNTS,
+    "function",
+    "schema",
+    "compare",
+    "command",
+    "examples",
+    "generated_tests",
+)
 ORIGINS = ("given", "generated")
 ENOUGH = 0.5
 """The share of a generated criterion from which an output is not replaced by one that passes more."""
@@ -100,15 +110,15 @@ class QualityCriterion:
 
     `weight` (>= 0) is its share of the overall score; `threshold` (0..1) is the lowest score with which an
     output is satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`, `lines`, `bullets`,
-    `function`, `schema`, `compare`, `command`, and `evaluator_config` holds that evaluator's options. With
-    `gate=True`, a criterion that needs no model must be met before the judge is called; if it fails, the
-    criteria left to the judge score None.
+    `function`, `schema`, `compare`, `command`, `examples`, `generated_tests`, and `evaluator_config` holds
+    that evaluator's options. With `gate=True`, a criterion that needs no model must be met before the judge
+    is called; if it fails, the criteria left to the judge score None.
 
     `origin` says who decided what is right: `given` by the user, or `generated` by a model, like tests that
     it wrote itself. Such a criterion may be wrong, so given criteria come first, and it decides only between
     outputs that are equal by them: a later one that passes all generated criteria replaces an earlier one
     that passed less than half. Its `threshold` is always 0.5, it does not count in the overall score if
-    another criterion does, and it can't be a gate.
+    another criterion does, and it can't be a gate. `generated_tests` are always of generated origin.
 
     `shown` decides what the writer is told. True: the name and the description from the first draft on, and
     whatever is found wrong, with the values that a failed check expected. `"description"`: of a failure only
@@ -150,6 +160,8 @@ class QualityCriterion:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)
         check_choice(f"Criterion {self.name!r}: origin", self.origin, ORIGINS)
+        if self.evaluator == "generated_tests":
+            object.__setattr__(self, "origin", "generated")
         if self.origin == "generated":
             if self.gate:
                 why = "a generated criterion may be wrong, so it can't be a gate."

@@ -88,7 +88,7 @@ def needs_model(criterion: QualityCriterion) -> bool:
     """Return whether a model judges a criterion."""
     if criterion.evaluator == "compare":
         return criterion.evaluator_config.get("method", "judge") == "judge"
-    return criterion.evaluator == "llm"
+    return criterion.evaluator in ("llm", "generated_tests")
 
 
 def _kind(task_type: str) -> str:

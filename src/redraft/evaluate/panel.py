@@ -106,8 +106,17 @@ def _evaluator(
         return compare(criterion, model)
     if run_command is None:
         raise invalid(
-            criterion, "command needs a runner of commands; give run_command, such as a ProcessJail."
+            criterion,
+            f"{criterion.evaluator} needs a runner of commands; give run_command, such as a ProcessJail.",
         )
+    if criterion.evaluator == "examples":
+        from redraft.evaluate.examples import examples  # noqa: PLC0415 (likewise)
+
+        return examples(criterion, run_command)
+    if criterion.evaluator == "generated_tests" and model is not None:
+        from redraft.evaluate.generated_tests import generated_tests  # noqa: PLC0415 (likewise)
+
+        return generated_tests(criterion, model, run_command)
     from redraft.evaluate.command import command  # noqa: PLC0415 (only criteria with commands need it)
 
     return command(criterion, run_command)
@@ -289,6 +298,7 @@ def merge(
         spread=_spread(counting, scores, judged) if judged else 0.0,
         gates_passed=gates_passed,
         usage=total_usage(parts),
+        memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
         generated=generated,
         meets_given=meets_given,
         shown=shown or None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft._texts import listed
-from redraft.types import ConvergenceReason
+from redraft.types import ConvergenceReason, highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +78,8 @@ def diagnose(
         )
     if missing := _unjudged(versions):
         found["unjudged"] = f"Not fully judged: {missing}."
+    if doubts := _doubts(versions):
+        found["generated_criteria"] = doubts
     if signals.judged:
         found.update(_judge_problems(versions, signals, first_drafts))
     return found
@@ -110,6 +112,26 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
         + (f" ({listed(names)})" if names else "")
         for names, numbers in missing.items()
     )
+
+
+def _doubts(versions: Sequence[ReflectionVersion]) -> str:
+    """Say what became of generated criteria: not judged, or not followed because they may be wrong."""
+    first = next((version.evaluation for version in versions if version.evaluation.generated), None)
+    if first is None:
+        return ""
+    unjudged = [name for name in first.generated if first.criteria_scores.get(name) is None]
+    sentences = [f"{issue}." for issue in first.issues if issue.criterion in unjudged]
+    best = highest(versions)
+    kept = best.evaluation.generated_score
+    for version in versions:
+        score = version.evaluation.generated_score
+        if kept is not None and score is not None and score > kept:
+            sentences.append(
+                f"Version {version.iteration} does better by them ({score:.2f}) than version "
+                f"{best.iteration} ({kept:.2f}), but they may be wrong."
+            )
+            break
+    return " ".join(sentences)
 
 
 def _judge_problems(

@@ -496,9 +496,12 @@ def _judge_model(pattern: ReflectionPattern, model: ChatModel | None, missing: s
     return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
 
 
+JAILED = ("command", "examples", "generated_tests")
+
+
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here."""
-    commands = [criterion for criterion in criteria if criterion.evaluator == "command"]
+    commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
     if not commands:
         return None
     from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (needed by commands alone)

@@ -1,0 +1,176 @@
+"""Examples in a task: find the calls whose values its text gives, and judge an answer by them."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from redraft.evaluate.command import command
+from redraft.evaluate.criteria import NOT_APPLICABLE, check_keys
+from redraft.evaluate.judge import task_text
+from redraft.types import QualityCriterion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redraft.execution import CommandRunner
+    from redraft.protocols import Evaluator, RunContext
+    from redraft.types import Output, ReflectionEvaluation
+
+SEARCHED, LONGEST, MOST_CALLS = 50_000, 1_000, 500
+"""The most characters of a text that are searched, of a call or its value, and the most calls looked at."""
+_CALL = re.compile(r"(?<![\w.])(?<!def )(?<!class )[A-Za-z_][\w.]*\(")
+_ARROW = re.compile(
+    r"\s*(?:#\s*)?(?:=+>?|-+>|[➞→⇒➡:]|(?:should |must |will |would )?(?:return|give|be|equal)s?\b|is\b)"
+    r"\s*:?\s*"
+)
+_PAIR = re.compile(
+    r"^[ \t]*Input:(?P<given>[^\n]+)\n\s*Output:(?P<value>[^\n#]+)", re.MULTILINE | re.IGNORECASE
+)
+_NAME = re.compile(r"^[ \t]*def (\w+)\(", re.MULTILINE)
+_DOCSTRING_ENDS = re.compile(r"^\s*(?:\"{3}|'{3}).*", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"[-+]?(?:\d[\w.]*|\.\d\w*|true\b|false\b|none\b)", re.IGNORECASE)
+_PYTHON = {"true": "True", "false": "False", "none": "None"}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def examples(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluator:
+    """Judge Python code by the examples in its task; the score is the share of expected values.
+
+    A task without examples leaves the criterion out. Configuration: `timeout`, as for `command`.
+    """
+    check_keys(criterion, "timeout")
+    _command(criterion, [Example("None", None)], run_command)  # raises for a timeout that can't work
+
+    async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        found = examples_in(task_text(run.task))
+        return await _command(criterion, found, run_command)(output, run) if found else NOT_APPLICABLE
+
+    return check
+
+
+def _command(criterion: QualityCriterion, found: list[Example], run_command: CommandRunner) -> Evaluator:
+    calls = [[example.call, example.expected] for example in found]
+    return command(
+        QualityCriterion(
+            criterion.name,
+            threshold=criterion.threshold,
+            evaluator="command",
+            evaluator_config={**criterion.evaluator_config, "calls": calls},
+        ),
+        run_command,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call in normalized Python source, and the value that it returns."""
+
+    call: str
+    expected: Any
+
+
+def examples_in(text: str) -> list[Example]:
+    """Return the examples in a text: `>>>` sessions, calls such as `f(2) -> 4` or `f(2) returns 4`, pairs.
+
+    A pair is a line `Input: a = [1], k = 2` and a line `Output: 3` for the function that the text defines.
+    Only calls whose arguments are literals, with a literal as their value, count, and of a text that defines
+    functions only calls of these. If a text gives two values for one call, neither counts.
+    """
+    text = text[:SEARCHED]
+    names = set(_NAME.findall(text))
+    found: dict[str, Any] = {}
+    doubtful: set[str] = set()
+    for call, value in [*_sessions(text), *_calls(text), *_pairs(text)]:
+        source = call_source(call)
+        if source is None or (names and source.partition("(")[0] not in names):
+            continue
+        try:
+            expected = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if "Ellipsis" in repr(expected):  # "[1, 2, ...]" leaves out what is expected
+            continue
+        if source in found and found[source] != expected:
+            doubtful.add(source)
+        found.setdefault(source, expected)
+    return [Example(call, value) for call, value in found.items() if call not in doubtful]
+
+
+def _sessions(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        sessions = doctest.DocTestParser().get_examples(text)
+    except ValueError:  # a session that is indented unevenly
+        return
+    for session in sessions:
+        if session.exc_msg is None and (value := _DOCSTRING_ENDS.sub("", session.want).strip()):
+            yield session.source.strip(), value
+
+
+def _calls(text: str) -> Iterator[tuple[str, str]]:
+    """Find calls that an arrow, or a word such as "returns", connects with a value on the same line."""
+    for opening in islice(_CALL.finditer(text), MOST_CALLS):
+        end = _closed(text, opening.end() - 1)
+        arrow = _ARROW.match(text, end) if end else None
+        if arrow is None or "\n" in arrow[0]:
+            continue
+        start = arrow.end()
+        if text[start : start + 1] in ("'", '"', *_CLOSING):
+            stop = _closed(text, start)
+        else:
+            word = _WORD.match(text, start)
+            stop = word.end() if word else 0
+        # What goes on is an expression, of which the value is only a part.
+        if stop and not re.match(r"[ \t]*[-+*/%<>=]", text[stop:]):
+            value = text[start:stop].rstrip(".")
+            yield text[opening.start() : end], _PYTHON.get(value, value)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    names = _NAME.findall(text)
+    for pair in _PAIR.finditer(text) if names else ():
+        yield f"{names[-1]}({pair['given'].strip()})", pair["value"].strip()
+
+
+def _closed(text: str, start: int) -> int:
+    """Return where the bracket or the string that opens at `start` has ended; 0 if it does not end."""
+    expected: list[str] = []
+    quote = ""
+    at = start
+    while at < min(len(text), start + LONGEST):
+        sign = text[at]
+        if quote:
+            if sign == "\\":
+                at += 1
+            elif sign == quote:
+                quote = ""
+        elif sign in "'\"":
+            quote = sign
+        elif sign in _CLOSING:
+            expected.append(_CLOSING[sign])
+        elif sign in ")]}" and (not expected or sign != expected.pop()):
+            return 0
+        at += 1
+        if not quote and not expected:
+            return at
+    return 0
+
+
+def call_source(text: str) -> str | None:
+    """Return a call as normalized source; None for anything else, or if an argument is no literal."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+        try:
+            ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return ast.unparse(call)

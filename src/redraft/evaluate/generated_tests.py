@@ -1,0 +1,309 @@
+"""Tests that a model writes for a task, once in a run, without seeing any answer to it."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import operator
+import re
+import sys
+from asyncio import gather
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._steps import allowance
+from redraft._texts import shortened
+from redraft._validation import is_number
+from redraft.errors import UnfinishedError
+from redraft.evaluate.ask import add_usage, ask
+from redraft.evaluate.command import command
+from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
+from redraft.evaluate.examples import call_source, examples_in
+from redraft.evaluate.judge import task_text
+from redraft.protocols import Message
+from redraft.text.replies import python_block
+from redraft.types import NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from redraft.execution import CommandRunner
+    from redraft.protocols import ChatModel, ChatReply, Evaluator, RunContext
+    from redraft.types import Output
+
+COUNT, MOST = 5, 20
+TIMEOUT, LONGEST = 5.0, 600.0
+SHOWN = 200
+"""The most characters of a test in an issue."""
+
+
+def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: CommandRunner) -> Evaluator:
+    """Judge Python code by tests that `model` writes for the task; the score is the share that passed.
+
+    Code that does not give what an example in the task says scores 0, whatever the tests say. The tests are
+    written when a run first judges a version, from the task alone, and kept in the `memo` of that evaluation,
+    where later versions and a resumed run find them. A test that contradicts an example in the task is
+    dropped, and so is one that uses a name which the task does not mention. Each runs in a jail of its own.
+    Without a usable test, the criterion can't be judged.
+
+    Configuration: `count`, the number of tests (default 5); `examples`, calls with their values as in the
+    `calls` of `command`, besides those in the task; `timeout`, seconds for each test (default 5). Raises
+    `ConfigError` for anything else; when judging, `ModelError` if the provider fails, and
+    `SandboxForbiddenError` on a machine without a jail.
+    """
+    check_keys(criterion, "count", "examples", "timeout")
+    config = criterion.evaluator_config
+    count, timeout = config.get("count", COUNT), config.get("timeout", TIMEOUT)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+        raise invalid(criterion, f"count must be a whole number in 1..{MOST}, got {count!r}.")
+    if not is_number(timeout) or not 0 < timeout <= LONGEST:
+        raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
+
+    def in_jail(**checks: object) -> Evaluator:
+        checks = {"timeout": timeout, **checks}
+        return command(
+            QualityCriterion(criterion.name, evaluator="command", evaluator_config=checks), run_command
+        )
+
+    given: dict[str, Any] = {}
+    if "examples" in config:
+        in_jail(calls=config["examples"])  # which says what is wrong with them
+        given = dict(map(_example, config["examples"]))
+
+    async def judge(
+        output: Output, known: Mapping[str, Any], written: WrittenTests, run: RunContext
+    ) -> ReflectionEvaluation:
+        if not written.tests:
+            return unknown(criterion, "the model wrote no test that can be used")
+        # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
+        right = await in_jail(calls=[list(pair) for pair in known.items()] or [["None", None]])(output, run)
+        if right.overall_score != 1:
+            return right if right.overall_score is None else failed(*right.issues)
+        judges = [in_jail(tests=test, setup=written.setup) for test in written.tests]
+        return _merged(criterion, written, await gather(*(judge(output, run) for judge in judges)))
+
+    async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        written, usage, memo = _written_before(criterion.name, run), NOTHING_USED, None
+        task = task_text(run.task)
+        known = {example.call: example.expected for example in examples_in(task)} | given
+        if written is None:
+            if run.free_only:
+                return SKIPPED
+
+            def read(reply: ChatReply) -> tuple[WrittenTests, str]:
+                found = read_tests(reply.text, task, known, count)
+                return found, "" if found.tests else "It has no assertion that calls what the task asks for."
+
+            answer = await ask(model, _messages(criterion, task, count), None, read)
+            written, usage, memo = answer.value, answer.usage, asdict(answer.value)
+        budget, check = allowance.get(), judge(output, known, written, run)
+        try:
+            verdict = await (check if budget is None else budget.in_time(check))
+        except UnfinishedError as error:
+            raise add_usage(error, usage) from None
+        return replace(verdict, usage=usage, memo=memo)
+
+    return evaluate
+
+
+def _example(item: Any) -> tuple[str, Any]:
+    call, value = (item["call"], item["expect"]) if isinstance(item, dict) else item  # pyright: ignore[reportUnknownVariableType] (checked before)
+    return call_source(call) or call, value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _messages(criterion: QualityCriterion, task: str, count: int) -> tuple[Message, ...]:
+    focus = f"\nTest this above all: {criterion.description}" if criterion.description else ""
+    return Message("system", ROLE), Message(
+        "user", f"The task:\n{task}\n\n{ORDER.format(count=count)}{focus}"
+    )
+
+
+ROLE = "You write tests for Python code that somebody else will write. You see the task, not the code."
+ORDER = (
+    "Write {count} assertions that hold for every right answer to this task: for ordinary inputs, and for "
+    "the edge cases that the task decides. Work out each expected value from what the task says; where it "
+    "leaves something open, test something else. Reply with nothing but one Python code block of {count} "
+    "assert statements, each of which calls what the task asks for by its name."
+)
+
+
+def _written_before(name: str, run: RunContext) -> WrittenTests | None:
+    """Return the tests that an earlier version of the run was judged by."""
+    for version in run.versions:
+        memo: Any = version.evaluation.memo
+        if isinstance(memo, dict) and name in memo:
+            found = cast("dict[str, Any]", memo[name])
+            return WrittenTests(found["setup"], tuple(found["tests"]), tuple(found["dropped"]))
+    return None
+
+
+def _merged(
+    criterion: QualityCriterion, written: WrittenTests, verdicts: Sequence[ReflectionEvaluation]
+) -> ReflectionEvaluation:
+    """Return the share of the tests that passed, and an issue for each that failed."""
+    judged = [
+        (test, one)
+        for test, one in zip(written.tests, verdicts, strict=True)
+        if one.overall_score is not None
+    ]
+    if not judged:
+        return verdicts[0]
+    issues = tuple(
+        Issue(f"{shortened(test, SHOWN)} failed: {issue.message}", criterion.name, line=issue.line)
+        for test, one in judged
+        for issue in one.issues
+    )
+    score = sum(one.overall_score == 1 for _, one in judged) / len(judged)
+    doubt = (
+        f"A model wrote the tests of {criterion.name!r}, and each may be wrong: "
+        "where one contradicts the task, keep to the task."
+    )
+    return ReflectionEvaluation(
+        score,
+        satisfactory=score >= criterion.threshold,
+        issues=issues,
+        suggestions=(doubt,) if issues else (),
+    )
+
+
+# What the model wrote.
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTests:
+    """Tests that a model wrote: Python statements, what they need to run, and those that were dropped.
+
+    `dropped` holds the tests that contradict an example of the task.
+    """
+
+    setup: str = ""
+    tests: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> WrittenTests:
+    """Return the usable tests in a reply, at most `count`; `known` maps calls to the values they return.
+
+    A test is a statement with an assertion, or a function `test_...()`. What it uses must be a builtin, come
+    from the reply's own setup, or be mentioned in the task: no answer can provide anything else.
+    """
+    mentioned = set(re.findall(r"\w+", task))
+    setup: list[ast.stmt] = []
+    tests: dict[str, None] = {}
+    dropped: list[str] = []
+    for statement in _statements(python_block(reply)[0]):
+        assertions = [node for node in ast.walk(statement) if isinstance(node, ast.Assert)]
+        if not assertions:
+            setup += [statement] if _prepares(statement, mentioned) else []
+            continue
+        source, uses = ast.unparse(statement), _free_names(statement) - _names_bound(*setup)
+        if not uses or not uses <= mentioned:
+            continue
+        if any(_contradicts(assertion, known) for assertion in assertions):
+            dropped.append(source)
+        else:
+            tests[source] = None
+    return WrittenTests("\n".join(map(ast.unparse, setup)), tuple(tests)[:count], tuple(dropped))
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    """Parse Python source; of what does not parse, the lines that do."""
+    try:
+        return ast.parse(source).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        lines = source.splitlines()
+    return [
+        statement for line in lines for statement in (_statements(line.strip()) if line != source else [])
+    ]
+
+
+def _prepares(statement: ast.stmt, mentioned: set[str]) -> bool:
+    """Return whether tests may need a statement, and it is no answer to the task: that is the draft's."""
+    if isinstance(statement, ast.Import):
+        return all(alias.name.partition(".")[0] in sys.stdlib_module_names for alias in statement.names)
+    if isinstance(statement, ast.ImportFrom):
+        return (statement.module or "").partition(".")[0] in sys.stdlib_module_names
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return statement.name not in mentioned
+    return isinstance(statement, ast.Assign | ast.AnnAssign)
+
+
+def _free_names(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement takes from outside, without builtins."""
+    used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return used - _names_bound(statement) - set(dir(builtins))
+
+
+def _names_bound(*statements: ast.stmt) -> set[str]:
+    names: set[str] = set()
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names
+
+
+# Whether a test contradicts what the task says.
+
+
+def _contradicts(assertion: ast.Assert, known: Mapping[str, Any]) -> bool:
+    """Return whether an assertion fails where known calls return what they should; False if that is open."""
+    test = ast.parse(ast.unparse(assertion.test), mode="eval").body
+    try:
+        return not _holds(_KnownCalls(known).visit(test))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+
+
+class _KnownCalls(ast.NodeTransformer):
+    """Put the values of known calls in their place."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self.known = known
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        source = ast.unparse(node)
+        if source in self.known:
+            return ast.parse(repr(self.known[source]), mode="eval").body
+        return self.generic_visit(node)
+
+
+def _holds(test: ast.expr) -> bool:
+    """Return whether a test of literals holds; raises `ValueError` for any other."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return not _holds(test.operand)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARED:
+        left, right = ast.literal_eval(test.left), ast.literal_eval(test.comparators[0])
+        return _COMPARED[type(test.ops[0])](left, right)
+    return bool(ast.literal_eval(test))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if is_number(one) and is_number(other):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        items, others = cast("Sequence[Any]", one), cast("Sequence[Any]", other)
+        return len(items) == len(others) and all(map(_same, items, others))
+    return one == other
+
+
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: _same,
+    ast.Is: _same,
+    ast.NotEq: lambda one, other: not _same(one, other),
+    ast.IsNot: lambda one, other: not _same(one, other),
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, other: one in other,
+    ast.NotIn: lambda one, other: one not in other,
+}

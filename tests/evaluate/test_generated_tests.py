@@ -1,0 +1,217 @@
+import asyncio
+
+import pytest
+
+from redraft import Agent, QualityCriterion, ReflectionPattern, reflect_sync
+from redraft.errors import ConfigError, ModelError
+from redraft.evaluate.generated_tests import generated_tests, read_tests
+from redraft.models.testing import ScriptedModel
+from redraft.protocols import ChatReply, RunContext
+from redraft.sandbox.jail import ProcessJail
+from redraft.stores.memory import MemoryStore
+from redraft.types import PlainTask, TokenUsage
+from support.evaluation import after, criterion, evaluate
+
+TASK = "Write the function median(numbers). For example, median([3, 1, 2]) returns 2."
+RUN = RunContext(PlainTask(TASK), "run")
+KNOWN = {"median([3, 1, 2])": 2}
+TESTS = "assert median([4, 1]) == 2.5\nassert median([7]) == 7\nassert median([5, 5]) == 5"
+RIGHT = "from statistics import median"
+LOWER = "def median(numbers):\n    return sorted(numbers)[(len(numbers) - 1) // 2]"
+LAST = "def median(numbers):\n    return 2 if numbers == [3, 1, 2] else 0"
+
+
+@pytest.mark.parametrize(
+    ("reply", "tests"),
+    [
+        (TESTS, TESTS.splitlines()),
+        (f"Here:\n```python\n{TESTS}\n```\nDone.", TESTS.splitlines()),
+        (f"{TESTS}\n{TESTS}", TESTS.splitlines()),  # each once
+        ("assert median([1]) == 1 and then\nassert median([2]) == 2", ["assert median([2]) == 2"]),
+        ("for n in [1, 2]:\n    assert median([n]) == n", ["for n in [1, 2]:\n    assert median([n]) == n"]),
+        ("def test_one():\n    assert median([1]) == 1", ["def test_one():\n    assert median([1]) == 1"]),
+        ("assert all((median([n]) == n for n in [1]))", ["assert all((median([n]) == n for n in [1]))"]),
+        ("xs = [1, 3]\nassert median(xs) == 2", ["assert median(xs) == 2"]),
+        # What no answer could pass, or any.
+        ("assert len(result) == len(numbers)", []),
+        ("assert 1 == 1", []),
+        ("I can't write tests.", []),
+        ("", []),
+        # What contradicts the example in the task, and what does not.
+        ("assert median([3,1,2]) == 3", []),
+        ("assert not median([3, 1, 2])", []),
+        ("assert 2 != median([3, 1, 2])", []),
+        ("assert abs(median([3, 1, 2])) > 2", ["assert abs(median([3, 1, 2])) > 2"]),  # not worked out
+        ("assert median([3, 1, 2]) > 2", []),
+        ("assert median([3, 1, 2]) == 2.0", ["assert median([3, 1, 2]) == 2.0"]),
+        ("assert median([3, 1, 2])", ["assert median([3, 1, 2])"]),
+        ("def test_it():\n    assert median([3, 1, 2]) in (1, 3)", []),
+        ("assert median([3, 1, 2]) < 'x'", ["assert median([3, 1, 2]) < 'x'"]),
+    ],
+)
+def test_usable_tests_in_a_reply(reply, tests):
+    assert list(read_tests(reply, TASK, KNOWN, 9).tests) == tests
+
+
+def test_setup_is_what_tests_need_and_nothing_that_answers_the_task():
+    reply = (
+        f"import math\nimport pytest\nfrom solution import median\n{LOWER}\nclass Own: pass\nx = 1\n{TESTS}"
+    )
+    written = read_tests(reply, TASK, KNOWN, 2)
+    assert written.setup.split("\n") == ["import math", "class Own:", "    pass", "x = 1"]
+    assert list(written.tests) == TESTS.splitlines()[:2]
+
+
+def test_dropped_tests_are_kept_apart():
+    written = read_tests(f"assert median([3, 1, 2]) == 3\n{TESTS}", TASK, KNOWN, 9)
+    assert written.dropped == ("assert median([3, 1, 2]) == 3",)
+
+
+def judge_by(model, run=RUN, output=LOWER, **config):
+    made = QualityCriterion("tests", evaluator="generated_tests", evaluator_config=config)
+    return evaluate(generated_tests(made, model, ProcessJail()), output, run)
+
+
+def test_the_writer_sees_the_task_and_not_the_draft():
+    model = ScriptedModel([TESTS])
+    found = judge_by(model, count=3)
+    assert found.overall_score == pytest.approx(2 / 3)
+    assert found.issues == ("assert median([4, 1]) == 2.5 failed: median([4, 1]) returned 1, expected 2.5",)
+    assert "may be wrong" in found.suggestions[0]
+    assert found.usage.requests == 1
+    (request,) = model.requests
+    asked = "\n".join(message.content for message in request.messages)
+    assert TASK in asked
+    assert "3 assertions" in asked
+    assert "sorted" not in asked
+
+
+@pytest.mark.parametrize(
+    ("output", "issue"),
+    [
+        ("def median(", "The draft does not parse"),
+        (
+            "def median(numbers):\n    return 1",
+            "median([3, 1, 2]) returned 1, expected 2",
+        ),  # the task's example
+    ],
+)
+def test_code_that_fails_what_is_certain_is_not_judged_by_tests(output, issue):
+    found = judge_by(ScriptedModel([TESTS]), output=output)
+    assert found.overall_score == 0
+    (only,) = found.issues
+    assert issue in only
+    assert not found.suggestions
+
+
+def test_each_test_runs_alone():
+    reply = "import os\ndef test_a():\n    assert median([7]) == os._exit(0)\nassert median([4, 4]) == 4"
+    found = judge_by(ScriptedModel([reply]))
+    assert found.overall_score == 0.5
+    (issue,) = found.issues
+    assert issue.startswith("def test_a(): assert median([7]) == os._exit(0) failed: ")
+
+
+def test_examples_may_also_be_configured():
+    model = ScriptedModel(["assert median([1, 2]) == 1\nassert median([9]) == 9"])
+    found = judge_by(
+        model, output=RIGHT, examples=[["median([1,2])", 1.5], {"call": "median([0])", "expect": 0}]
+    )
+    assert found.memo["dropped"] == ("assert median([1, 2]) == 1",)
+    assert found.overall_score == 1
+
+
+def test_without_a_usable_test_nothing_is_judged():
+    model = ScriptedModel(["Sorry.", ChatReply("assert 1", usage=TokenUsage(5, 5, requests=1, cost_usd=0.1))])
+    found = judge_by(model)
+    assert (found.overall_score, found.usage.requests) == (None, 2)
+    assert "Not judged: the model wrote no test that can be used" in found.issues
+    assert "can't be used" in model.requests[1].messages[-1].content
+
+
+def test_a_provider_that_fails_is_the_runs_business():
+    with pytest.raises(ModelError):
+        judge_by(ScriptedModel([ModelError("down")]))
+
+
+def test_the_tests_are_written_once_and_then_cost_nothing():
+    first = judge_by(ScriptedModel([TESTS]))
+    first.memo = {"tests": first.memo}  # as the panel hands it on
+    nobody = ScriptedModel([])
+    second = judge_by(nobody, after((LOWER, first), run=RUN), RIGHT)
+    assert (second.overall_score, second.memo) == (1, None)
+    assert judge_by(nobody, RunContext(RUN.task, "run", free_only=True)).overall_score is None
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"cuont": 3}, "did you mean 'count'"),
+        ({"count": 0}, "count must be a whole number in 1..20, got 0"),
+        ({"count": True}, "count must be a whole number"),
+        ({"timeout": -1}, "timeout must be seconds"),
+        ({"examples": [["f(", 1]]}, "is not Python"),
+        ({"examples": 3}, "calls must be a list"),
+    ],
+)
+def test_invalid_configuration(config, message):
+    with pytest.raises(ConfigError, match=message):
+        generated_tests(criterion("generated_tests", **config), ScriptedModel([]), ProcessJail())
+
+
+PATTERN = ReflectionPattern(quality_criteria=[QualityCriterion("tests", evaluator="generated_tests")])
+
+
+def run_agent(replies, keep=None):
+    model = ScriptedModel(replies)
+    agent = Agent(model=model, pattern=PATTERN, keep=keep or MemoryStore())
+    return asyncio.run(agent.run(TASK, run_id="median")), model
+
+
+def test_a_run_returns_the_version_that_passes():
+    result, model = run_agent([LAST, TESTS, RIGHT])
+    assert (result.success, result.best_output) == (True, RIGHT)
+    assert "may be wrong" in model.requests[2].messages[-1].content
+    assert result.usage_by_role["evaluation"].requests == 1
+
+
+def test_a_run_keeps_a_draft_that_passes_half():
+    result, _ = run_agent([LOWER, TESTS])
+    assert (result.success, result.best_output) == (True, LOWER)
+
+
+def test_a_run_without_usable_tests_returns_its_draft_and_says_so():
+    result, _ = run_agent([LOWER, "Sorry.", "No."])
+    assert (result.best_output, result.success) == (LOWER, False)
+    assert result.convergence_reason == "unjudged"
+    assert "no test that can be used" in result.diagnostics["generated_criteria"]
+
+
+class Stopped(BaseException):
+    """What a killed process would be."""
+
+
+def test_a_resumed_run_neither_pays_for_its_tests_again_nor_changes_them():
+    store = MemoryStore()
+
+    def die(_request):
+        raise Stopped
+
+    replies = iter([LAST, TESTS])
+    model = ScriptedModel(lambda request: next(replies, None) or die(request))
+    with pytest.raises(Stopped):
+        asyncio.run(Agent(model=model, pattern=PATTERN, keep=store).run(TASK, run_id="median"))
+    resumed, again = run_agent([RIGHT], keep=store)
+    assert (resumed.success, resumed.best_output) == (True, RIGHT)
+    assert [request.role for request in again.requests] == ["revision"]
+    memo = resumed.history.versions[0].evaluation.memo
+    assert list(memo["tests"]["tests"]) == TESTS.splitlines()
+
+
+def test_plain_functions_use_the_judge_of_the_pattern():
+    pattern = ReflectionPattern(
+        quality_criteria=PATTERN.quality_criteria, reflection_model=ScriptedModel([TESTS])
+    )
+    drafts = iter([LAST, RIGHT])
+    result = reflect_sync(TASK, generate=lambda prompt: next(drafts), pattern=pattern)
+    assert result.best_output == RIGHT
