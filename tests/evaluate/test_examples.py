@@ -2,7 +2,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import NOT_APPLICABLE
-from redraft.evaluate.examples import Example, examples, examples_in
+from redraft.evaluate.examples import examples, examples_in
 from redraft.protocols import RunContext
 from redraft.sandbox.jail import ProcessJail
 from redraft.types import PlainTask
@@ -32,6 +32,8 @@ SESSION = '''def total(numbers):
         ("f(2) -> 4\nf(2) -> 5\nf(3) -> 6", [("f(3)", 6)]),  # contradicts itself
         ("f(2) -> 4, f(2) -> 4", [("f(2)", 4)]),
         ("def f(a): f(1) -> 2 and g(1) -> 2", [("f(1)", 2)]),  # asks for f
+        ("Mend it: f(2) returns 5, but should return 4.\nf(3) -> 6", [("f(3)", 6)]),
+        ("f(2) doesn't return 4", []),
         # Nothing that could be checked.
         ("f(x) returns 4", []),
         ("f(2) returns the sum", []),
@@ -47,7 +49,7 @@ SESSION = '''def total(numbers):
     ],
 )
 def test_examples_in_a_text(text, expected):
-    assert examples_in(text) == [Example(*pair) for pair in expected]
+    assert examples_in(text) == dict(expected)
 
 
 def run_of(text):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from redraft.loop.criteria_file import read_criteria
 from support.commands import redraft, script
 from support.pages import Page
 
@@ -20,10 +21,11 @@ def median(numbers):
 def folder(tmp_path, monkeypatch):
     """The files of the page, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    criteria, withheld, code = PAGE.blocks("yaml")
+    criteria, withheld, code, tests = PAGE.blocks("yaml")
     (tmp_path / "criteria.yaml").write_text(criteria, "utf-8")
     (tmp_path / "withheld.yaml").write_text(withheld, "utf-8")
     (tmp_path / "code.yaml").write_text(code, "utf-8")
+    (tmp_path / "tests.yaml").write_text(tests, "utf-8")
     (tmp_path / "house_style.py").write_text(PAGE.blocks("python")[0], "utf-8")
     yield tmp_path
     sys.modules.pop("house_style", None)
@@ -67,6 +69,16 @@ def test_the_writer_is_told_what_the_page_says(monkeypatch):
     assert not any(word in text for word in ("24", "84", "held out"))
 
 
-def test_the_python_prints_the_text_block():
-    _, printed = PAGE.run(PAGE.blocks("python")[1])
-    assert [printed] == PAGE.blocks("text")
+def test_the_criteria_of_a_task_without_tests_can_be_used(folder):
+    examples, tests = read_criteria(folder / "tests.yaml").criteria
+    assert (examples.origin, tests.origin) == ("given", "generated")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [*zip(PAGE.blocks("python")[1:], PAGE.blocks("text"), strict=True)],
+    ids=["order", "tests"],
+)
+def test_the_python_prints_the_text_block(code, text):
+    _, printed = PAGE.run(code)
+    assert printed == text

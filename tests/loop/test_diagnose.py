@@ -1,7 +1,7 @@
 import pytest
 
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
-from redraft.types import ConvergenceReason
+from redraft.types import ConvergenceReason, Issue
 from support.versions import history, version
 
 JUDGED = Signals("judge", frozenset({"clarity"}))
@@ -85,6 +85,24 @@ def test_unjudged_criteria_are_named_with_their_versions():
     ]
     found = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
     assert found["unjudged"] == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
+
+
+def test_generated_criteria_that_were_not_judged_or_not_followed():
+    def tested(number, share, *issues):
+        found = [Issue(text, "tests") for text in issues]
+        scores = {"tests": share}
+        return version(number, share, criteria_scores=scores, generated=("tests",), issues=found)
+
+    def doubts(*versions):
+        found = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
+        return found.get("generated_criteria")
+
+    assert doubts(tested(1, None, "Not judged: no test")) == "Not judged: no test."
+    assert doubts(tested(1, 0.2), tested(2, 0.8)).startswith(
+        "Version 2 does better by them (0.80) than version 1"
+    )
+    assert doubts(tested(1, 0.2), tested(2, 1.0)) is None
+    assert doubts(version(1, 0.5)) is None
 
 
 @pytest.mark.parametrize(("accepted", "expected"), [(20, True), (19, True), (18, False)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import re
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from redraft.evaluate.judge import task_text
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from redraft.execution import CommandRunner
     from redraft.protocols import Evaluator, RunContext
@@ -34,6 +33,7 @@ _PAIR = re.compile(
 _NAME = re.compile(r"^[ \t]*def (\w+)\(", re.MULTILINE)
 _DOCSTRING_ENDS = re.compile(r"^\s*(?:\"{3}|'{3}).*", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"[-+]?(?:\d[\w.]*|\.\d\w*|true\b|false\b|none\b)", re.IGNORECASE)
+_NOT_SO = re.compile(r"\b(?:not|currently|wrong(?:ly)?|instead|actual(?:ly)?|bug|but)\b|n't\b", re.IGNORECASE)
 _PYTHON = {"true": "True", "false": "False", "none": "None"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -44,7 +44,7 @@ def examples(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluat
     A task without examples leaves the criterion out. Configuration: `timeout`, as for `command`.
     """
     check_keys(criterion, "timeout")
-    _command(criterion, [Example("None", None)], run_command)  # raises for a timeout that can't work
+    _command(criterion, {"None": None}, run_command)  # raises for a timeout that can't work
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         found = examples_in(task_text(run.task))
@@ -53,8 +53,8 @@ def examples(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluat
     return check
 
 
-def _command(criterion: QualityCriterion, found: list[Example], run_command: CommandRunner) -> Evaluator:
-    calls = [[example.call, example.expected] for example in found]
+def _command(criterion: QualityCriterion, found: Mapping[str, Any], run_command: CommandRunner) -> Evaluator:
+    calls = [list(pair) for pair in found.items()]
     return command(
         QualityCriterion(
             criterion.name,
@@ -66,20 +66,14 @@ def _command(criterion: QualityCriterion, found: list[Example], run_command: Com
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A call in normalized Python source, and the value that it returns."""
+def examples_in(text: str) -> dict[str, Any]:
+    """Return the examples in a text: calls, as normalized Python source, with the values that they return.
 
-    call: str
-    expected: Any
-
-
-def examples_in(text: str) -> list[Example]:
-    """Return the examples in a text: `>>>` sessions, calls such as `f(2) -> 4` or `f(2) returns 4`, pairs.
-
-    A pair is a line `Input: a = [1], k = 2` and a line `Output: 3` for the function that the text defines.
-    Only calls whose arguments are literals, with a literal as their value, count, and of a text that defines
-    functions only calls of these. If a text gives two values for one call, neither counts.
+    Found are `>>>` sessions, calls such as `f(2) -> 4` or `f(2) returns 4`, and pairs. A pair is a line
+    `Input: a = [1], k = 2` and a line `Output: 3` for the function that the text defines. Only calls whose
+    arguments are literals, with a literal as their value, count, and of a text that defines functions only
+    calls of these. A line that may say what is wrong today ("currently", "not", "but") gives no example. If a
+    text gives two values for one call, neither counts.
     """
     text = text[:SEARCHED]
     names = set(_NAME.findall(text))
@@ -98,7 +92,7 @@ def examples_in(text: str) -> list[Example]:
         if source in found and found[source] != expected:
             doubtful.add(source)
         found.setdefault(source, expected)
-    return [Example(call, value) for call, value in found.items() if call not in doubtful]
+    return {call: value for call, value in found.items() if call not in doubtful}
 
 
 def _sessions(text: str) -> Iterator[tuple[str, str]]:
@@ -117,6 +111,10 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
         end = _closed(text, opening.end() - 1)
         arrow = _ARROW.match(text, end) if end else None
         if arrow is None or "\n" in arrow[0]:
+            continue
+        line_end = text.find("\n", end)
+        line = text[text.rfind("\n", 0, opening.start()) + 1 : None if line_end < 0 else line_end]
+        if _NOT_SO.search(line):
             continue
         start = arrow.end()
         if text[start : start + 1] in ("'", '"', *_CLOSING):

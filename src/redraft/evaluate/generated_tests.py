@@ -86,7 +86,7 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         written, usage, memo = _written_before(criterion.name, run), NOTHING_USED, None
         task = task_text(run.task)
-        known = {example.call: example.expected for example in examples_in(task)} | given
+        known = examples_in(task) | given
         if written is None:
             if run.free_only:
                 return SKIPPED
