@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "cycles": (),
     "dashboard": (),
     "replay": (),
+    "acceptance": (),
 }
 
 

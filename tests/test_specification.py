@@ -144,11 +144,11 @@ def test_basic_reflection_for_code_generation():
         old = request.messages[-2].content
         return f"<<<<<<< SEARCH\n{old}\n=======\n{old} # better\n>>>>>>> REPLACE"
 
-    names, printed = asyncio.run(run(BASIC, answering(0.5, 0.7, 0.9, edit=edit)))
+    names, printed = asyncio.run(run(BASIC, answering(0.5, 0.7, 0.96, edit=edit)))
     assert printed.splitlines()[::2] == [
         "Iteration 1: Score 0.50",
         "Iteration 2: Score 0.70",
-        "Iteration 3: Score 0.90",
+        "Iteration 3: Score 0.96",
     ]
     first = names["result"].history.versions[0].evaluation.issues
     assert printed.splitlines()[1] == f"  Issues: {tuple(str(issue) for issue in first)}"
@@ -169,8 +169,8 @@ def test_reflection_with_a_custom_validator():
 
 
 def test_writing_with_multiple_drafts():
-    _, printed = asyncio.run(run(WRITING, answering(0.5, 0.6, 0.85)))
-    assert printed.splitlines() == ["Final draft after 2 iterations", "Best score achieved: 0.85"]
+    _, printed = asyncio.run(run(WRITING, answering(0.5, 0.6, 0.95)))
+    assert printed.splitlines() == ["Final draft after 2 iterations", "Best score achieved: 0.95"]
 
 
 def test_the_names_and_fields_of_the_specification():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING
 
 from redraft.errors import ConfigError
@@ -83,6 +83,11 @@ def _student(freedom: float) -> float:
     """Return Student's t at the interval's upper bound, by the first terms of its expansion."""
     z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean, estimated from the values; 0 for a single one."""
+    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def last_look(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
 from redraft._validation import check_choice, check_share, is_number, nearest
@@ -333,8 +334,13 @@ class ReflectionEvaluation:
     `overall_score` and the values of `criteria_scores` are in 0..1; None means that it could not be judged,
     which is not the same as bad. The overall score is a verdict only if every criterion was judged
     (`is_fully_judged`). A criterion that does not apply to this output is absent. Issues may be plain
-    strings. `confidence` (0..1) is how sure the judge is. `spread` is the difference between the highest and
-    the lowest overall score when the judge was asked more than once; a gain within it does not count.
+    strings. `confidence` (0..1) is how sure the judge is.
+
+    If the judge was asked more than once, `samples` holds the scores of each judgement by criterion, `spread`
+    is the margin of error of the overall score (the standard error of the samples, times the pattern's
+    `judge_margin`), and `agreement` is the share of samples (0..1) with the same verdict as `satisfactory`.
+    A gain counts only if it exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
+
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
     be judged, which does not count as passed. `generated` names the criteria of generated origin, and
     `meets_given` says whether the output would be satisfactory without them. `shown` holds the criteria that
@@ -349,6 +355,8 @@ class ReflectionEvaluation:
     suggestions: tuple[str, ...] = ()
     confidence: float = 1.0
     spread: float = 0.0
+    samples: tuple[Mapping[str, float], ...] = ()
+    agreement: float = 1.0
     gates_passed: bool | None = True
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
@@ -434,7 +442,7 @@ class ReflectionEvaluation:
 
         Satisfactory comes before not satisfactory, then gates passed before not passed, then fewer unjudged
         criteria before more. Scores decide only between outputs judged by the same criteria, and a gain
-        within the judge's spread does not count. Generated criteria decide only between outputs that are
+        within the margins of error does not count. Generated criteria decide only between outputs that are
         equal by the given ones, and only for an output that passes all against one that passed less than
         half.
         """
@@ -457,7 +465,7 @@ class ReflectionEvaluation:
             if set(missing) != set(others):
                 return False
         gain = self.overall_score - other.overall_score
-        return gain > 0 and gain > max(self.spread, other.spread)
+        return gain > 0 and gain > hypot(self.spread, other.spread)
 
 
 def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -524,7 +532,8 @@ class ReflectionVersion(Generic[OutputT]):
     (`draft`, `given`, `fresh`, `revise`, or a revision strategy) and `base` the iteration it was revised
     from. `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is
     by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
-    counts as 1, one that was lost as -1); None if there is no such version, and for a repeat. `accepted` is
+    counts as 1, one that was lost as -1); None if there is no such version, and for a repeat. `margin` is the
+    margin of error of the gain: a gain within it may be the judge's noise. `accepted` is
     True if a callback accepted it. `conversation` and `memo` are those of its `Draft`. Specification 2.7.1.
     """
 
@@ -538,6 +547,7 @@ class ReflectionVersion(Generic[OutputT]):
     base: int | None = None
     repeats: int | None = None
     gain: float | None = None
+    margin: float = 0.0
     accepted: bool = False
     conversation: Conversation | None = None
     memo: Any = None

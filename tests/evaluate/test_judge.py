@@ -9,7 +9,7 @@ from math import log
 import pytest
 
 from redraft.errors import ConfigError, ModelError, OutputError
-from redraft.evaluate.judge import JudgeOptions, judge, read_prose
+from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeOptions, judge, read_prose
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, PlainTask, QualityCriterion, ReflectionEvaluation, TokenUsage
@@ -183,20 +183,62 @@ def test_no_budget_no_model_call():
 @pytest.mark.parametrize(
     ("samples", "scores", "spread", "confidence", "issues"),
     [
-        ([(0.2, 0.9), (0.6, 0.9), (0.7, 0.9)], {"clarity": 0.6, "tone": 0.9}, 0.125, 0.775, "1"),
+        ([(0.2, 0.9), (0.6, 0.9), (0.7, 0.9)], {"clarity": 0.5, "tone": 0.9}, 0.0763763, 0.8236237, "1"),
         ([(0.8, 0.8), (0.8, 0.8), (0.8, 0.8)], {"clarity": 0.8, "tone": 0.8}, 0.0, 0.9, "0"),
         ([(0.0, 0.0), (1.0, 1.0)], {"clarity": 0.5, "tone": 0.5}, 1.0, 0.0, "0"),
     ],
 )
-def test_samples_give_median_and_spread(samples, scores, spread, confidence, issues):
+def test_samples_give_mean_and_margin_of_error(samples, scores, spread, confidence, issues):
     replies = [reply(*pair, issues=[str(number)]) for number, pair in enumerate(samples)]
     model = ScriptedModel(replies)
-    evaluation = evaluate(judge(CRITERIA, model, JudgeOptions(samples=len(samples))), "x")
-    assert evaluation.criteria_scores == scores
+    options = JudgeOptions(samples=len(samples), margin=2)
+    evaluation = evaluate(judge(CRITERIA, model, options), "x")
+    assert evaluation.criteria_scores == pytest.approx(scores)
     assert evaluation.spread == pytest.approx(spread)
+    assert [request.temperature for request in model.requests] == [SAMPLE_TEMPERATURE] * len(samples)
     assert evaluation.confidence == pytest.approx(confidence)
-    assert evaluation.issues[0].message == issues  # those of the sample nearest to the median
+    assert evaluation.issues[0].message == issues  # those of the sample nearest to the mean
     assert evaluation.usage.requests == len(samples)
+
+
+def test_identical_replies_count_as_one_sample():
+    same, other = reply(0.4, 0.4), reply(0.8, 0.8)
+    _, asked, evaluation = scores_of(same, other, same, same, options=JudgeOptions(samples=4, margin=1))
+    assert asked == 4
+    assert evaluation.criteria_scores == pytest.approx({"clarity": 0.6, "tone": 0.6})
+    assert evaluation.spread == pytest.approx(0.2)
+    assert len(evaluation.samples) == 2
+    _, _, evaluation = scores_of(same, same, options=JudgeOptions(samples=2))
+    assert (evaluation.spread, evaluation.samples) == (0.0, ())
+
+
+def test_a_model_that_refuses_a_temperature_gets_the_criteria_in_another_order():
+    def answer(request):
+        if request.temperature is not None:
+            raise ModelError("Unsupported value: 'temperature' does not support 0.7.", status=400)
+        return reply(issues=[request.messages[0].content.partition("Criteria:\n")[2][:10]])
+
+    model = ScriptedModel(answer)
+    evaluation = evaluate(judge(CRITERIA, model, JudgeOptions(samples=2)), "x")
+    assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.9}
+    assert evaluation.usage.requests == 2
+    prompts = [one.messages[0].content for one in model.requests if one.temperature is None]
+    assert sorted(prompt.partition("Criteria:\n- ")[2].partition(":")[0] for prompt in prompts) == [
+        "clarity",
+        "tone",
+    ]
+
+
+def test_another_refusal_is_raised():
+    refused = [ModelError("Unsupported value: 'schema'.", status=400)] * 2
+    with pytest.raises(ModelError, match="schema"):
+        scores_of(*refused, options=JudgeOptions(samples=2))
+
+
+@pytest.mark.parametrize("margin", [-1, float("nan"), "2", True])
+def test_a_margin_is_a_number_of_at_least_0(margin):
+    with pytest.raises(ConfigError, match="margin"):
+        JudgeOptions(samples=2, margin=margin)
 
 
 def test_samples_run_concurrently():

@@ -8,7 +8,7 @@ import pytest
 
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.criteria import NOT_APPLICABLE
-from redraft.evaluate.judge import JudgeOptions
+from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeOptions
 from redraft.evaluate.panel import panel
 from redraft.execution import CommandOutcome
 from redraft.models.testing import ScriptedModel
@@ -163,12 +163,13 @@ def test_names_of_checks_and_judged_criteria():
     [(0.0, True, 0, False), (0.0, False, 1, True), (0.7, True, 1, True), (None, True, 0, None)],
 )
 def test_failed_gate_skips_the_model(gate_score, gate, asked, passed):
-    model = judging({"clarity": 0.9})
-    made = panel([QualityCriterion("clarity"), checked("tests", gate_score, gate=gate)], model=model)
+    model = judging({"clarity": 1.0})
+    criteria = [QualityCriterion("clarity"), checked("tests", gate_score, gate=gate)]
+    made = panel(criteria, model=model, threshold=0.5)
     evaluation = evaluate(made, "x")
     assert len(model.requests) == asked
     assert evaluation.gates_passed is passed
-    assert evaluation.criteria_scores == {"clarity": 0.9 if asked else None, "tests": gate_score}
+    assert evaluation.criteria_scores == {"clarity": 1.0 if asked else None, "tests": gate_score}
     assert evaluation.usage.requests == asked
 
 
@@ -204,9 +205,93 @@ def test_spread_is_weighted():
     scores = iter([0.6, 1.0])
     replies = ScriptedModel(lambda _: {"criteria": {"clarity": {"reason": "", "score": next(scores)}}})
     criteria = [QualityCriterion("clarity", weight=1), checked("a", 1.0, weight=3)]
-    evaluation = evaluate(panel(criteria, model=replies, judge_options=JudgeOptions(samples=2)), "x")
-    assert evaluation.spread == pytest.approx(0.1)
+    options = JudgeOptions(samples=2, margin=1.5)
+    evaluation = evaluate(panel(criteria, model=replies, judge_options=options), "x")
+    assert evaluation.spread == pytest.approx(1.5 * 0.2 / 4)
     assert evaluation.criteria_scores["clarity"] == 0.8
+
+
+def scoring(*scores):
+    """A judge of clarity with these scores, one a call; an exception is raised."""
+    left = iter(scores)
+
+    def answer(request):
+        score = next(left)
+        if isinstance(score, Exception):
+            raise score
+        return {"criteria": {"clarity": {"reason": "", "score": score}}, "confidence": 0.9}
+
+    return ScriptedModel(answer)
+
+
+@pytest.mark.parametrize(
+    ("scores", "final", "satisfactory"),
+    [
+        ((0.95,), 0.95, True),  # far above the threshold of 0.8
+        ((0.75,), 0.75, False),  # refused: the run goes on anyway
+        ((0.85, 0.83), 0.84, True),
+        ((0.85, 0.65), 0.75, False),
+        ((0.89, ModelError("overloaded")), 0.89, True),  # the first one stands
+    ],
+)
+def test_a_verdict_near_the_threshold_is_confirmed(scores, final, satisfactory):
+    model = scoring(*scores)
+    evaluation = evaluate(panel(["clarity"], model=model), "x")
+    assert len(model.requests) == len(scores)
+    assert evaluation.overall_score == pytest.approx(final)
+    assert evaluation.satisfactory is satisfactory
+    assert [request.temperature for request in model.requests] == [None, SAMPLE_TEMPERATURE][: len(scores)]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "options", "calls"),
+    [
+        ([QualityCriterion("clarity", threshold=0.0)], {"threshold": 0.3}, 1),
+        ([QualityCriterion("clarity", threshold=0.8)], {"threshold": 0.3}, 2),
+        ([QualityCriterion("clarity"), checked("fails", 0.0)], {"threshold": 0.3}, 1),
+        (["clarity"], {"judge_options": JudgeOptions(samples=2), "threshold": 0.84}, 2),
+    ],
+)
+def test_only_a_verdict_that_hangs_on_one_judgement_is_confirmed(criteria, options, calls):
+    model = scoring(0.85, 0.86, 0.85)
+    evaluate(panel(criteria, model=model, **options), "x")
+    assert len(model.requests) == calls
+
+
+def test_both_judges_confirm_a_verdict():
+    def answer(request):
+        name = next(iter(request.schema["properties"]["criteria"]["properties"]))
+        score = 0.85 if request.temperature is None else 0.95
+        reply = {"criteria": {name: {"reason": "", "score": score}}, "suggestions": [f"More {name}."]}
+        return reply | {"issues": [f"Not all {name}."], "confidence": 0.9}
+
+    model = ScriptedModel(answer)
+    criteria = [QualityCriterion("clarity"), QualityCriterion("tone", shown=False)]
+    evaluation = evaluate(panel(criteria, model=model), "x")
+    assert evaluation.criteria_scores == pytest.approx({"clarity": 0.9, "tone": 0.9})
+    assert evaluation.samples == ({"clarity": 0.85, "tone": 0.85}, {"clarity": 0.95, "tone": 0.95})
+    assert (evaluation.usage.requests, evaluation.agreement) == (4, 1.0)
+    assert evaluation.suggestions == ("More clarity.",)
+    assert [issue.criterion for issue in evaluation.issues] == [None, "tone"]
+
+
+def test_a_check_near_its_threshold_is_not_repeated():
+    asked = []
+    near = QualityCriterion(
+        "share", evaluator="function", evaluator_config={"function": lambda _: asked.append(1) or 0.81}
+    )
+    assert evaluate(panel([near]), "x").satisfactory
+    assert asked == [1]
+
+
+def test_agreement_of_samples_with_the_verdict():
+    model = scoring(0.95, 0.85, 0.65)
+    criteria = [QualityCriterion("clarity"), checked("a", 0.9)]
+    made = panel(criteria, model=model, judge_options=JudgeOptions(samples=3))
+    evaluation = evaluate(made, "x")
+    assert evaluation.satisfactory
+    assert evaluation.agreement == pytest.approx(2 / 3)
+    assert [sample["clarity"] for sample in evaluation.samples] == [0.95, 0.85, 0.65]
 
 
 def test_waiting_checks_run_concurrently():

@@ -14,6 +14,10 @@ def judged(*scores, checks=None, **fields):
     ]
 
 
+def sampled(*scores):
+    return tuple({"clarity": score} for score in scores)
+
+
 @pytest.mark.parametrize(
     ("versions", "reason", "signals", "expected"),
     [
@@ -59,8 +63,24 @@ def judged(*scores, checks=None, **fields):
             Signals("judge", frozenset({"clarity"}), self_judged=True),
             {"self_judged_only"},
         ),
-        (judged(0.5, spread=0.2), ConvergenceReason.MAX_ITERATIONS, JUDGED, {"unstable_judge"}),
-        (judged(0.5, spread=0.1), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        (
+            judged(0.5, samples=sampled(0.3, 0.5, 0.7)),
+            ConvergenceReason.MAX_ITERATIONS,
+            JUDGED,
+            {"unstable_judge"},
+        ),
+        (judged(0.5, samples=sampled(0.45, 0.5, 0.55)), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        (judged(0.5, agreement=0.6), ConvergenceReason.MAX_ITERATIONS, JUDGED, {"flipping_verdict"}),
+        (judged(0.5, confidence=0.3), ConvergenceReason.MAX_ITERATIONS, JUDGED, {"low_confidence"}),
+        (judged(0.5, confidence=0.5), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        ([version(1, None, confidence=0.0)], ConvergenceReason.UNJUDGED, JUDGED, {"unjudged"}),
+        (history(0.5, confidence=0.3), ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, set()),
+        (  # a worse score within the margin of error
+            history(0.5, 0.45, spread=0.05),
+            ConvergenceReason.MAX_ITERATIONS,
+            NO_JUDGE,
+            set(),
+        ),
         (
             judged(0.5, 0.6, 0.7, checks={"schema": 1.0}),
             ConvergenceReason.MAX_ITERATIONS,

@@ -90,10 +90,20 @@ def test_generated_criteria_do_not_overrule_an_earlier_version_lightly(versions,
     assert highest(versions).iteration == expected
 
 
-def test_a_gain_within_the_spread_does_not_win():
-    first, second = history(0.50, 0.55, spread=0.1)
-    assert not is_better(second, first)
-    assert highest([first, second]) is first
+@pytest.mark.parametrize(
+    ("first", "second", "better"),
+    [
+        ((0.50, 0.1), (0.55, 0.1), False),
+        ((0.50, 0.03), (0.54, 0.03), False),  # each alone is smaller than the gain, together they are not
+        ((0.50, 0.03), (0.55, 0.03), True),
+        ((0.50, 0.0), (0.55, 0.06), False),
+        ((0.50, 0.04), (0.55, 0.0), True),
+    ],
+)
+def test_a_gain_must_exceed_the_margins_of_both_versions(first, second, better):
+    one, other = version(1, first[0], spread=first[1]), version(2, second[0], spread=second[1])
+    assert is_better(other, one) is better
+    assert highest([one, other]) is (other if better else one)
 
 
 def test_nothing_is_better_than_itself():

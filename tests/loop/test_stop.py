@@ -61,10 +61,22 @@ def test_plateau_does_not_count_repeats():
     assert stop.plateau(2)(versions) is None
 
 
-def test_a_gain_within_the_judges_spread_is_no_gain():
-    noisy = history(0.5, 0.52, 0.55, spread=0.1)
-    assert reason(stop.plateau(2), noisy) == "plateau"
-    assert stop.plateau(2)(history(0.5, 0.52, 0.55)) is None
+@pytest.mark.parametrize(
+    ("scores", "spread", "expected"),
+    [
+        ((0.5, 0.52, 0.55), 0.1, "plateau"),
+        ((0.5, 0.52, 0.55), 0.0, None),
+        ((0.5, 0.6, 0.62), 0.08, "plateau"),  # 0.10 is less than sqrt(2) * 0.08
+        ((0.5, 0.6, 0.62), 0.06, None),
+    ],
+)
+def test_a_gain_within_the_margin_of_error_is_no_gain(scores, spread, expected):
+    assert reason(stop.plateau(2), history(*scores, spread=spread)) == expected
+
+
+def test_a_gain_within_the_margin_of_error_does_not_diminish():
+    assert reason(stop.diminishing(0.05), history(0.5, 0.53)) == "diminishing"
+    assert stop.diminishing(0.05)(history(0.5, 0.53, spread=0.03)) is None
 
 
 @pytest.mark.parametrize(
@@ -223,8 +235,8 @@ def met(**options):
             stop.plateau(2),
             gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)]),
             (
-                "The best score, 0.70 of version 1, was not beaten by versions 2 (0.72, within the judge's "
-                "spread of 0.10) and 3 (0.60); plateau_iterations = 2."
+                "The best score, 0.70 of version 1, was not beaten by versions 2 (0.72, within the "
+                "margin of error of 0.10) and 3 (0.60); plateau_iterations = 2."
             ),
         ),
         (

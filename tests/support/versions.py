@@ -7,8 +7,8 @@ from redraft.types import ReflectionEvaluation, ReflectionVersion
 def version(number, score, output=None, **fields):
     """One version; fields of the evaluation are taken out by name."""
     names = (
-        *("satisfactory", "issues", "suggestions", "spread", "gates_passed", "criteria_scores"),
-        *("generated", "meets_given"),
+        *("satisfactory", "issues", "suggestions", "confidence", "gates_passed", "criteria_scores"),
+        *("spread", "samples", "agreement", "generated", "meets_given"),
     )
     evaluation = {name: fields.pop(name) for name in names if name in fields}
     text = f"output {number}" if output is None else output
@@ -25,7 +25,7 @@ def gained(versions):
     peaks = Peaks()
     for each in versions:
         if each.repeats is None:
-            each.gain = peaks.gain(each.evaluation)
+            each.gain, each.margin = peaks.gain(each.evaluation)
     return versions
 
 

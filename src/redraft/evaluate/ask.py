@@ -37,13 +37,14 @@ async def ask(
     schema: Mapping[str, Any] | None,
     read: Callable[[ChatReply], tuple[T, str]],
     role: ModelRole = "evaluation",
+    temperature: float | None = None,
 ) -> Answer[T]:
     """Ask a model; if `read` finds a problem with the reply, say so and ask again, once.
 
     `read` returns the value of a reply, and what is wrong with it ("" if nothing is). Raises what the model
     raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
     """
-    reply = await answer(model, ChatRequest(messages, schema, role=role))
+    reply = await answer(model, ChatRequest(messages, schema, temperature, role=role))
     value, problem = _read(reply, read)
     if not problem:
         return Answer(value, "", reply.usage)
@@ -52,7 +53,7 @@ async def ask(
         Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
     )
     try:
-        second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
+        second = await answer(model, ChatRequest((*messages, *again), schema, temperature, role=role))
     except RedraftError as error:
         if over_budget(error):  # the first reply is paid for: use what it says
             return Answer(value, problem, total_usage([reply], [error]))

@@ -227,6 +227,38 @@ def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, flo
     return round(sum(weight * score for weight, score in known) / sum(weight for weight, _ in known), 12)
 
 
+def meets(criteria: Iterable[QualityCriterion], threshold: float, scores: Mapping[str, float | None]) -> bool:
+    """Return whether every criterion reaches its threshold, and the overall score reaches `threshold`.
+
+    A criterion without an entry does not apply; one whose score is None is not met.
+    """
+    criteria = tuple(criteria)
+    if not all(
+        (score := scores[criterion.name]) is not None and score >= criterion.threshold
+        for criterion in criteria
+        if criterion.name in scores
+    ):
+        return False
+    overall = weighted_mean(criteria, scores)
+    return threshold == 0 or (overall is not None and overall >= threshold)
+
+
+def agreement(
+    criteria: Sequence[QualityCriterion],
+    threshold: float,
+    scores: Mapping[str, float | None],
+    samples: Sequence[Mapping[str, float]],
+) -> float:
+    """Return the share of a judge's samples that lead to the same verdict as all of them together.
+
+    `scores` are those of all criteria; a sample replaces those that were judged.
+    """
+    if not samples:
+        return 1.0
+    verdict = meets(criteria, threshold, scores)
+    return sum(meets(criteria, threshold, {**scores, **one}) is verdict for one in samples) / len(samples)
+
+
 # What a judge looks at, by task type and name. Specification 2.4.
 
 CODE_GENERATION = {

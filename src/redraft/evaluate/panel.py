@@ -14,6 +14,7 @@ from redraft.evaluate.ask import together, total_usage
 from redraft.evaluate.checks import count, function, function_of, regex, schema
 from redraft.evaluate.compare import compare
 from redraft.evaluate.criteria import (
+    agreement,
     applies,
     check_keys,
     criteria_of,
@@ -23,7 +24,7 @@ from redraft.evaluate.criteria import (
     shortfall,
     weighted_mean,
 )
-from redraft.evaluate.judge import judge
+from redraft.evaluate.judge import ScoreJudge, judge
 from redraft.protocols import Evaluator
 from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, Shown
 
@@ -52,10 +53,11 @@ def panel(
     """Return one evaluator for several criteria (None: the default set of the task type).
 
     Criteria that need no model come first; unless each one with `gate=True` reaches its threshold, no model
-    is asked, and what it would have judged is None. The overall score is the weighted mean of what could be
-    judged; a weight of 0 does not count. An output is satisfactory when the overall score reaches
-    `threshold`, each criterion reaches its own, and none is None. Raises `ConfigError` for anything that
-    can't work. Specification 2.4.
+    is asked, and what it would have judged is None. An output that is satisfactory only because a single
+    judgement is just above a threshold is judged a second time, and both count. The overall score is the
+    weighted mean of what could be judged; a weight of 0 does not count. An output is satisfactory when the
+    overall score reaches `threshold`, each criterion reaches its own, and none is None. Raises `ConfigError`
+    for anything that can't work. Specification 2.4.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"The quality threshold must be in 0..1, got {threshold!r}.")
@@ -76,11 +78,11 @@ def panel(
     judges: dict[str, Evaluator] = {}
     if model is not None:
         open_ones = [criterion for criterion in for_judge if criterion.shown is True]
-        others = [criterion for criterion in for_judge if criterion.shown is not True]
+        others = [criterion for criterion in for_judge if _is_hidden(criterion)]
         if open_ones:
             judges[_JUDGE] = judge(open_ones, model, judge_options)
         if others:
-            judges[_HIDDEN_JUDGE] = _hidden(judge(others, model, judge_options), others[0].name)
+            judges[_HIDDEN_JUDGE] = judge(others, model, judge_options)
     output_alone = not any(map(_depends_on_run, chosen))
     return Panel(chosen, threshold, immediate, waiting, paid, judges, output_alone, rubric_of(chosen))
 
@@ -170,16 +172,48 @@ class Panel:
         gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed:
             run = replace(run, free_only=True)
-        judged: ReflectionEvaluation | None = None
+        parts: dict[str, ReflectionEvaluation] = {}
+        runs = {_JUDGE: run.for_writer(), _HIDDEN_JUDGE: run} if self.judges else {}
         if self.paid or self.judges:
             calls = {name: evaluate(output, run) for name, evaluate in self.paid.items()}
-            if _JUDGE in self.judges:
-                calls[_JUDGE] = self.judges[_JUDGE](output, run.for_writer())
-            if _HIDDEN_JUDGE in self.judges:
-                calls[_HIDDEN_JUDGE] = self.judges[_HIDDEN_JUDGE](output, run)
+            calls |= {key: evaluate(output, runs[key]) for key, evaluate in self.judges.items()}
             found |= await _at_once(calls)
-            judged = _together([found.pop(key) for key in (_JUDGE, _HIDDEN_JUDGE) if key in found])
+            parts = {key: found.pop(key) for key in self.judges}
+        evaluation = self._merge(found, parts, gates_passed)
+        if self._hangs_on_one_call(evaluation, parts):
+            seconds = {
+                key: judge.confirm(parts[key], output, runs[key])
+                for key, judge in self.judges.items()
+                if isinstance(judge, ScoreJudge)
+            }
+            evaluation = self._merge(found, parts | await _at_once(seconds), gates_passed)
+        return evaluation
+
+    def _merge(
+        self,
+        found: Mapping[str, ReflectionEvaluation],
+        parts: Mapping[str, ReflectionEvaluation],
+        gates_passed: bool | None,
+    ) -> ReflectionEvaluation:
+        """Merge the evaluations of single criteria with those of the judges, `parts`."""
+        judged = parts.get(_JUDGE)
+        if hidden := parts.get(_HIDDEN_JUDGE):
+            hidden = _hidden(hidden, next(one.name for one in self.criteria if _is_hidden(one)))
+            judged = _together(judged, hidden) if judged else hidden
         return merge(self.criteria, self.threshold, found, judged, gates_passed=gates_passed)
+
+    def _hangs_on_one_call(
+        self, evaluation: ReflectionEvaluation, parts: Mapping[str, ReflectionEvaluation]
+    ) -> bool:
+        """Return whether an output is satisfactory only because one judgement is just above a threshold."""
+        if not evaluation.satisfactory or evaluation.samples:
+            return False
+        scores = {name: score for part in parts.values() for name, score in part.criteria_scores.items()}
+        if not scores:
+            return False
+        known = [(self.threshold, evaluation.overall_score)]
+        known += [(one.threshold, scores.get(one.name)) for one in self.criteria]
+        return any(least and score is not None and score - least < NEAR for least, score in known)
 
 
 def _depends_on_run(criterion: QualityCriterion) -> bool:
@@ -188,33 +222,33 @@ def _depends_on_run(criterion: QualityCriterion) -> bool:
     return criterion.evaluator == "function" and sees_run(function_of(criterion))
 
 
+NEAR = 0.1 - 1e-9
+"""How far above a threshold one judgement is trusted; closer to it, a second one is asked for."""
+
 _JUDGE, _HIDDEN_JUDGE = "", " "
 """Stand for the judges of several criteria, where a criterion has its name."""
 
 
-def _hidden(evaluate: Evaluator, name: str) -> Evaluator:
-    """Return a judge of criteria that the writer is not shown; issues without a criterion go to `name`."""
-
-    async def judge_hidden(output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        evaluation = await evaluate(output, run)
-        issues = tuple(Issue(one, one.criterion or name) for one in evaluation.issues)
-        return replace(evaluation, issues=issues, suggestions=())  # a suggestion is of no criterion
-
-    return judge_hidden
+def _is_hidden(criterion: QualityCriterion) -> bool:
+    return criterion.evaluator == "llm" and criterion.shown is not True
 
 
-def _together(parts: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation | None:
+def _hidden(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
+    """Return a judgement of criteria that the writer is not shown; issues without one go to `name`."""
+    issues = tuple(Issue(one, one.criterion or name) for one in evaluation.issues)
+    return replace(evaluation, issues=issues, suggestions=())  # a suggestion is of no criterion
+
+
+def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> ReflectionEvaluation:
     """Return the evaluations of the two judges as one."""
-    if len(parts) <= 1:
-        return parts[0] if parts else None
-    first, second = parts
     return replace(
         first,
         criteria_scores={**first.criteria_scores, **second.criteria_scores},
         issues=(*first.issues, *second.issues),
         confidence=min(first.confidence, second.confidence),
         spread=max(first.spread, second.spread),
-        usage=total_usage(parts),
+        samples=tuple({**one, **other} for one, other in zip(first.samples, second.samples, strict=False)),
+        usage=total_usage([first, second]),
     )
 
 
@@ -285,17 +319,20 @@ def merge(
             name: replace(one, suggestions=()) if name in shown and one.suggestions else one
             for name, one in found.items()
         }
+    satisfactory = is_enough and not missed
     parts = [*found.values(), *([judged] if judged else [])]
     issues = unique_issues([issue for part in parts for issue in part.issues])
     mentioned = {issue.criterion for issue in issues}
     return ReflectionEvaluation(
         overall,
         scores,
-        satisfactory=is_enough and not missed,
+        satisfactory=satisfactory,
         issues=(*issues, *(shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned)),
         suggestions=tuple(dict.fromkeys(text for part in parts for text in part.suggestions)),
         confidence=min((part.confidence for part in parts), default=1.0),
         spread=_spread(counting, scores, judged) if judged else 0.0,
+        samples=judged.samples if judged else (),
+        agreement=_agreement(counting, threshold if has_given else 0.0, scores, judged, missed),
         gates_passed=gates_passed,
         usage=total_usage(parts),
         memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
@@ -303,6 +340,19 @@ def merge(
         meets_given=meets_given,
         shown=shown or None,
     )
+
+
+def _agreement(
+    criteria: Sequence[QualityCriterion],
+    threshold: float,
+    scores: Mapping[str, float | None],
+    judged: ReflectionEvaluation | None,
+    missed: set[str],
+) -> float:
+    """Return the share of the judge's samples with the verdict of all; 1.0 where a check decided."""
+    if judged is None or missed - judged.criteria_scores.keys():
+        return 1.0
+    return agreement(criteria, threshold, scores, judged.samples)
 
 
 def unique_issues(issues: Iterable[Issue]) -> tuple[Issue, ...]:

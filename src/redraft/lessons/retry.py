@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
+from math import hypot
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from redraft._calls import awaited
@@ -138,7 +139,7 @@ class _Attempt:
         if self.succeeded or self.verdict is None or earlier.verdict is None:
             return self.succeeded
         score, before = self.verdict.overall_score, earlier.verdict.overall_score
-        noise = max(self.verdict.spread, earlier.verdict.spread)
+        noise = hypot(self.verdict.spread, earlier.verdict.spread)
         return score is not None and before is not None and score - before > noise
 
     @property

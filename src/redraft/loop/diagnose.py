@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from redraft._texts import listed
 from redraft.types import ConvergenceReason, highest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redraft.types import ReflectionVersion
 
 UNSTABLE = 0.1
-"""The spread of scores for one output above which a judge is unstable (specification, section 6)."""
+"""By how much two judgements of one output may differ on average (specification, section 6)."""
+UNSURE = 0.5
+"""The confidence below which a judgement is no more than a guess."""
 ENOUGH_DRAFTS = 20
 """How many first drafts a judge must have seen before it can be called undercritical."""
 ACCEPTED_SHARE = 0.95
@@ -86,10 +90,9 @@ def diagnose(
 
 
 def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the first version that scored below an earlier one by more than the judge's spread."""
+    """Return the first version that scored below an earlier one by more than the margin of error."""
     for version in versions:
-        gain = version.gain
-        if gain is not None and gain < 0 and gain < -version.evaluation.spread:
+        if version.gain is not None and version.gain < 0 and version.gain < -version.margin:
             return version
     return None
 
@@ -143,9 +146,27 @@ def _judge_problems(
             "The only signal was the model's opinion of itself, which often makes answers worse; "
             "add a check, or let another model judge."
         )
-    spread = max(version.evaluation.spread for version in versions)
-    if spread > UNSTABLE:
-        found["unstable_judge"] = f"The judge's scores of one output differ by {spread:.2f}."
+    difference = max(_difference(version.evaluation.samples) for version in versions)
+    if difference > UNSTABLE:
+        found["unstable_judge"] = f"The judge's scores of one output differ by {difference:.2f}."
+    if flipping := [version for version in versions if version.evaluation.agreement < 1]:
+        found["flipping_verdict"] = (
+            "The judge's samples disagree on whether the output is satisfactory: "
+            + "; ".join(
+                f"{version.evaluation.agreement:.0%} agree with the verdict on version {version.iteration}"
+                for version in flipping
+            )
+            + "."
+        )
+    unsure = [
+        f"{version.iteration} ({version.evaluation.confidence:.2f})"
+        for version in versions
+        if version.evaluation.is_fully_judged and version.evaluation.confidence < UNSURE
+    ]
+    if unsure:
+        found["low_confidence"] = (
+            f"The judge was unsure about {'version' if len(unsure) == 1 else 'versions'} {listed(unsure)}."
+        )
     if _overcritical(versions, signals):
         found["overcritical"] = (
             "Only the judge objected, and it was never satisfied; "
@@ -160,6 +181,12 @@ def _judge_problems(
                 "it may accept anything."
             )
     return found
+
+
+def _difference(samples: Sequence[Mapping[str, float]]) -> float:
+    """Return by how much the mean scores of two samples differ on average; 0 for fewer than two."""
+    means = [fmean(scores.values()) for scores in samples]
+    return fmean([abs(one - other) for one, other in combinations(means, 2)] or [0.0])
 
 
 def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bool:

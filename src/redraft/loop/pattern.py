@@ -28,7 +28,7 @@ from redraft.evaluate.criteria import (
     needs_model,
     rubric_of,
 )
-from redraft.evaluate.judge import JudgeOptions
+from redraft.evaluate.judge import MARGIN, JudgeOptions
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
@@ -101,7 +101,10 @@ class ReflectionPattern(AgentPattern):
     generating model. `reflection_prompt` replaces the judge's prompt; it may use {task}, {output},
     {criteria} and {history}. With `structured_reflection=False` the judge answers in prose with lines of
     scores. `judge="probability"` takes the probability of "yes" from a model that reports log probabilities;
-    `judge_samples` asks that many times and takes the median.
+    `judge_samples` asks that many times, with a temperature where the model takes one, and takes the mean. A
+    gain between two versions then counts only if it exceeds `judge_margin` standard errors of the difference:
+    a larger one accepts fewer versions that are no better, and fewer that are. A single judgement just above
+    a threshold is confirmed by a second one before the run ends on it.
 
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
     the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
@@ -138,6 +141,7 @@ class ReflectionPattern(AgentPattern):
     reflection_model: str | ChatModel | None = None
     judge: Literal["score", "probability"] = "score"
     judge_samples: int = 1
+    judge_margin: float = MARGIN
     reflection_interval: int | None = None
     reflect_on_error: bool | None = None
     reflect_on_tools: Sequence[str] = ()
@@ -205,6 +209,7 @@ class ReflectionPattern(AgentPattern):
         judge_options = JudgeOptions(
             kind=self.judge,
             samples=self.judge_samples,
+            margin=self.judge_margin,
             prompt=self.reflection_prompt,
             structured=self.structured_reflection,
             include_history=self.include_reflection_history,

@@ -270,6 +270,7 @@ class Run:
         if repeats is None:
             usage += evaluation.usage
             self.tally.add("evaluation", evaluation.usage)
+        gain, margin = self.peaks.gain(evaluation) if repeats is None else (None, 0.0)
         version = ReflectionVersion(
             iteration=len(self.versions) + 1,
             output=copy_of(draft.output),
@@ -280,7 +281,8 @@ class Run:
             strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
             base=attempt.base,
             repeats=repeats,
-            gain=self.peaks.gain(evaluation) if repeats is None else None,
+            gain=gain,
+            margin=margin,
             conversation=draft.conversation,
             memo=draft.memo,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from redraft.types import highest
@@ -23,31 +24,36 @@ def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
 
 
 class Peaks:
-    """The best scores of a run so far, separate for each set of judged criteria."""
+    """The best evaluations of a run so far, separate for each set of judged criteria."""
 
     def __init__(self) -> None:
-        self._scores: dict[tuple[bool | None, frozenset[str]], float] = {}
+        self._best: dict[tuple[bool | None, frozenset[str]], tuple[float, float]] = {}
         self._gates: set[bool | None] = set()
 
-    def gain(self, evaluation: ReflectionEvaluation) -> float | None:
-        """Return by how much an evaluation beats the best before it, and include it from now on.
+    def gain(self, evaluation: ReflectionEvaluation) -> tuple[float | None, float]:
+        """Return by how much an evaluation beats the best before it and the margin of error of that.
 
-        Only versions judged by the same criteria are compared; without an earlier one, the gain is None.
-        Passing the gates for the first time adds 1 to the gain, and failing them again subtracts 1, whatever
-        else was judged, since the judge is not called after a failed gate.
+        It counts among those before from now on. Only versions judged by the same criteria are compared;
+        without an earlier one, the gain is None. Passing the gates for the first time adds 1 to the gain, and
+        failing them again subtracts 1, whatever else was judged, since the judge is not called after a failed
+        gate.
         """
         score, gates, judged = evaluation.overall_score, evaluation.gates_passed, evaluation.judged
         if score is None:
-            return None
-        before = self._scores.get((gates, judged))
-        self._scores[gates, judged] = score if before is None else max(before, score)
+            return None, 0.0
+        now = score, evaluation.spread
+        before = self._best.get((gates, judged))
+        if before is None or score > before[0]:
+            self._best[gates, judged] = now
         first_pass = gates is True and False in self._gates and True not in self._gates
         self._gates.add(gates)
         if first_pass:
-            return score - self._scores.get((False, judged), score) + 1
+            return score - self._best.get((False, judged), now)[0] + 1, 0.0
         if gates is False and True in self._gates:
-            return score - self._scores.get((True, judged), score) - 1
-        return None if before is None else score - before
+            return score - self._best.get((True, judged), now)[0] - 1, 0.0
+        if before is None:
+            return None, 0.0
+        return score - before[0], hypot(evaluation.spread, before[1])
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:

@@ -135,7 +135,7 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
 def plateau(iterations: int) -> Stopper:
     """Stop when `iterations` (>= 1) versions have not beaten the best score.
 
-    A version that repeats an earlier one does not count. A gain within the judge's spread is no gain.
+    A version that repeats an earlier one does not count. A gain within its margin of error is no gain.
     """
     if iterations < 1:
         raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
@@ -145,7 +145,7 @@ def plateau(iterations: int) -> Stopper:
         for version in reversed(versions):
             if version.gain is None:
                 continue
-            if version.gain > version.evaluation.spread:
+            if version.gain > version.margin:
                 return None
             beaten.insert(0, version)
             if len(beaten) == iterations:
@@ -159,8 +159,8 @@ def _plateau(versions: Sequence[ReflectionVersion], beaten: Sequence[ReflectionV
     best = highest(versions[: beaten[0].iteration - 1] or versions)
     scores: list[str] = []
     for version in beaten:
-        spread = version.evaluation.spread
-        within = f", within the judge's spread of {spread:.2f}" if 0 < (version.gain or 0) <= spread else ""
+        margin = version.margin
+        within = f", within the margin of error of {margin:.2f}" if 0 < (version.gain or 0) <= margin else ""
         scores.append(f"{version.iteration} ({scored(version)}{within})")
     detail = (
         f"The best score, {scored(best)} of version {best.iteration}, was not beaten by "
@@ -177,14 +177,17 @@ def _plateau(versions: Sequence[ReflectionVersion], beaten: Sequence[ReflectionV
 
 
 def diminishing(threshold: float) -> Stopper:
-    """Stop when the last version beat the best before it, but by less than `threshold` (0..1)."""
+    """Stop when the last version beat the best before it, but by less than `threshold` (0..1).
+
+    A gain within its margin of error is no gain, and left to the plateau.
+    """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"improvement_threshold must be in 0..1, got {threshold!r}.")
 
     def small_gain(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         last = versions[-1]
         # Scores are decimal fractions: 0.55 - 0.5 must not fall short of 0.05 by the last bit.
-        if last.gain is None or not 0 < last.gain < threshold - 1e-9:
+        if last.gain is None or not last.margin < last.gain < threshold - 1e-9:
             return None
         detail = (
             f"Version {last.iteration} ({scored(last)}) beat the best before it by only "

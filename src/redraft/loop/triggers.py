@@ -348,10 +348,15 @@ async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
 
 
 def _fell_behind(live: LiveRun, versions: Sequence[ReflectionVersion]) -> bool:
-    """Return whether the last version scored below the best before it by the threshold or more."""
-    threshold, gain = live.triggers.quality_drop, versions[-1].gain
+    """Return whether the last version scored below the best before it by the threshold or more.
+
+    A drop within the margin of error is no drop.
+    """
+    threshold, last = live.triggers.quality_drop, versions[-1]
+    if threshold is None or last.gain is None:
+        return False
     # Scores are decimal fractions: 0.8 - 0.7 must not fall short of 0.1 by the last bit.
-    return threshold is not None and gain is not None and -gain >= threshold - 1e-9
+    return -last.gain >= threshold - 1e-9 and -last.gain > last.margin
 
 
 def _advised(run: RunContext, reflection: Reflection | None) -> RunContext:

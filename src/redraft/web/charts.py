@@ -47,7 +47,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A point of a score curve: its number, its score if it was judged, and the judge's spread."""
+    """A point of a score curve: its number, its score if it was judged, and the margin of error."""
 
     number: int
     score: float | None
@@ -121,7 +121,7 @@ def _curve_point(at: int, scored: Sequence[Scored]) -> CurvePoint:
     is_labelled = last < LABELLED or at in (0, last) or point.kind == "best"
     if point.score is None:
         return CurvePoint(point.number, x, None, "?" if is_labelled else "", "unknown")
-    half = point.spread / 2
+    half = point.spread
     return CurvePoint(
         point.number,
         x,
