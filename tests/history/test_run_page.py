@@ -215,7 +215,7 @@ def test_the_parts_of_a_run_are_shown():
         (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),
         (
             kept([version(1, 0.5, spread=0.2), version(2, 0.5, repeats=1)], "plateau"),
-            "the range of the judge's scores",
+            "the margin of error",
         ),
         (kept([version(1, 0.5, {"a": 1}), version(2, 0.9, {"a": 2})], "plateau"), "/a"),
         (kept(history(0.5), "plateau", usage_by_role={"a": TokenUsage(cost_usd=None)}), "not known"),
