@@ -259,7 +259,8 @@ def test_hybrid_never_discards_a_given_text():
     ("output", "judged", "expected"),
     [
         ("short", evaluation("x"), "full_rewrite"),
-        (LONG, ReflectionEvaluation(0.0), "fresh"),
+        ("short", ReflectionEvaluation(0.0), "fresh"),
+        (LONG, ReflectionEvaluation(0.0), "full_rewrite"),
         (LONG, evaluation("x"), "targeted_edit"),
         (LONG, evaluation("a", "b", "c", "d"), "incremental"),
         (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.2, "c": 0.9}), "full_rewrite"),
@@ -331,12 +332,47 @@ def test_apply_edits_changes_nothing_else():
         ([Edit("absent", "x")], "does not occur"),
         ([Edit("a", "x")], "occurs 3 times"),
         ([Edit("", "x")], "searches for nothing"),
+        ([Edit(" \n", "x")], "searches for nothing"),
         ([Edit("b", "x"), Edit("absent", "y")], "does not occur"),
     ],
 )
 def test_apply_edits_names_the_edit_that_failed(edits, message):
     with pytest.raises(OutputError, match=message):
         apply_edits("a b a c a", tuple(edits))
+
+
+CODE = "def f(x):\n    if x:\n\n        return  1\n    return 2\n"
+
+
+@pytest.mark.parametrize(
+    ("search", "replace", "expected"),
+    [
+        ("return 1", "return 3", CODE.replace("return  1", "return 3")),  # the spaces within
+        # The first line lacks its indentation, or all do.
+        (
+            "if x:\n\n        return 1",
+            "if y:\n        return 3",
+            "def f(x):\n    if y:\n        return 3\n    return 2\n",
+        ),
+        (
+            "\nreturn 2\n",
+            "\nif y:\n    x += 1\nreturn x\n",
+            CODE.replace("return 2", "if y:\n        x += 1\n    return x"),
+        ),
+        ("    return 2", "", CODE.replace("    return 2", "")),
+        ("def  f(x):", "def g(x):", CODE.replace("f(x)", "g(x)")),
+    ],
+)
+def test_edits_match_up_to_white_space(search, replace, expected):
+    assert apply_edits(CODE, (Edit(search, replace),)) == expected
+
+
+def test_white_space_is_left_alone_where_the_search_text_occurs_exactly():
+    assert apply_edits("a  b\na b\n", (Edit("a b", "c"),)) == "a  b\nc\n"
+
+
+def test_line_breaks_of_the_text_are_kept():
+    assert apply_edits("one\r\n two\r\n", (Edit("one\ntwo", "1\n2"),)) == "1\n 2\r\n"
 
 
 def test_later_edits_see_earlier_ones():

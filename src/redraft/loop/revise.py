@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from redraft._critique import ASKED, render_critique, render_failure, render_issue
 from redraft._steps import answer
 from redraft._texts import as_text
 from redraft.errors import ModelError, OutputError, UnfinishedError
+from redraft.loop.select import highest, is_better
 from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
 from redraft.types import NOTHING_USED, Draft, prompt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redraft.protocols import ModelRole, RunContext
     from redraft.types import Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
 
-RevisionStrategy: TypeAlias = Literal["full_rewrite", "targeted_edit", "incremental", "hybrid"]
+RevisionStrategy: TypeAlias = Literal[
+    "full_rewrite", "targeted_edit", "incremental", "fresh", "resample", "hybrid"
+]
 
 STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
 
@@ -40,6 +44,9 @@ AFTER_FAILURE = {
 }
 """The strategy to try after one that made things worse."""
 
+FROM_SCRATCH = ("fresh", "resample")
+"""The strategies that hide the failed text: with what went wrong as constraints, and without any feedback."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelGenerator:
@@ -50,14 +57,14 @@ class ModelGenerator:
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return a draft; raises `OutputError` for an empty reply, and what the model raises."""
-        fresh = run.attempt.mode == "fresh"
-        if fresh:
-            prompt = fresh_prompt(prompt, run.attempt.evaluation)
+        evaluation = run.attempt.evaluation
+        strategy = from_scratch(run.versions) if run.attempt.mode == "fresh" else "draft"
+        if strategy == "fresh":
+            prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
         reply = await answer(self.model, request)
         text = _text_of(reply, reply.usage)
-        improvements = () if run.attempt.evaluation is None else improvements_asked(run.attempt.evaluation)
-        strategy = "fresh" if fresh else "draft"
+        improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
         return Draft(text, reply.usage, improvements, strategy, _cut_off(reply))
 
 
@@ -81,15 +88,17 @@ class ModelReviser:
         """
         strategy = run.attempt.strategy
         if strategy == "hybrid":
-            strategy = choose_strategy(output, evaluation)
+            strategy = choose_strategy(output, evaluation, run.versions)
             # Outside of a run there are no versions, and the text is the caller's.
             is_given = not run.versions or run.versions[0].strategy == "given"
-            if strategy == "fresh" and is_given:
+            if strategy in FROM_SCRATCH and is_given:
                 strategy = "full_rewrite"  # the caller's own text is never discarded
         prompt = prompt_of(run.task, run.advice)
-        if strategy == "fresh":
-            turns = opening(self.system_prompt, run.rubric, fresh_prompt(prompt, evaluation))
-            request = _request(turns, run, "revision", FRESH_TEMPERATURE)
+        if strategy in FROM_SCRATCH:
+            prompt = fresh_prompt(prompt, evaluation) if strategy == "fresh" else prompt
+            request = _request(
+                opening(self.system_prompt, run.rubric, prompt), run, "revision", FRESH_TEMPERATURE
+            )
         else:
             turns = (
                 *opening(self.system_prompt, run.rubric, prompt),
@@ -162,25 +171,42 @@ class ModelReviser:
             raise
 
 
-def choose_strategy(output: Output, evaluation: ReflectionEvaluation) -> str:
-    """Choose the strategy of `hybrid` by how much is wrong.
+def choose_strategy(
+    output: Output, evaluation: ReflectionEvaluation, versions: Sequence[ReflectionVersion] = ()
+) -> str:
+    """Choose the strategy of `hybrid` by how long the text is and how much of it is wrong.
 
-    If every check failed, start fresh: nothing is known to be worth keeping, and a model that sees its failed
-    draft tends to repeat it. Otherwise rewrite a text that is short or mostly wrong, edit one with few issues
-    or with places for all of them, and extend the rest.
+    A long text is never thrown away: it is edited if there are few issues or places for all of them,
+    rewritten if it is mostly wrong, and otherwise extended. A short one is rewritten, or started from scratch
+    if all of its checks failed: nothing is known to be worth keeping, and a model that sees its failed draft
+    tends to repeat it.
     """
-    if evaluation.overall_score == 0.0:
-        return "fresh"
     text = as_text(output)
-    if (
-        len(text) <= SHORT_TEXT
-        or _failing_share(evaluation) > MOSTLY_WRONG
-        or _touched_share(text, evaluation) > MOSTLY_WRONG
-    ):
-        return "full_rewrite"
+    if is_short(text):
+        return from_scratch(versions) if evaluation.overall_score == 0.0 else "full_rewrite"
     placed = [issue for issue in evaluation.issues if issue.line is not None or issue.path is not None]
     few = len(evaluation.issues) <= 3  # noqa: PLR2004 (a handful of edits)
+    if _failing_share(evaluation) > MOSTLY_WRONG or _touched_share(text, evaluation) > MOSTLY_WRONG:
+        return "full_rewrite"
     return "targeted_edit" if few or len(placed) == len(evaluation.issues) else "incremental"
+
+
+def is_short(output: Output) -> bool:
+    """Say whether writing an output anew costs no more than editing it."""
+    return len(as_text(output)) <= SHORT_TEXT
+
+
+def from_scratch(versions: Sequence[ReflectionVersion]) -> str:
+    """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
+
+    Whether feedback helps depends on the model: some solve more with it, and small ones more without.
+    """
+    best = {way: [version for version in versions if version.strategy == way] for way in FROM_SCRATCH}
+    for way, tried in best.items():
+        if not tried:
+            return way
+    with_feedback, without = (highest(tried) for tried in best.values())
+    return "resample" if is_better(without, with_feedback) else "fresh"
 
 
 def _failing_share(evaluation: ReflectionEvaluation) -> float:
@@ -240,7 +266,7 @@ def _cut_off(reply: ChatReply) -> tuple[str, ...]:
 SHOWN_VERSIONS = 3
 """How many of the latest versions a prompt shows at most."""
 
-REWRITE = "Write the whole thing anew so that none of these problems remains."
+REWRITE = "Write the whole thing anew so that none of these problems remains. Keep every part that is right."
 
 EXTEND = (
     "Build on your answer: keep every part that is right as it is, fix the parts that are wrong, "
@@ -359,18 +385,66 @@ def read_edits(reply: str) -> tuple[Edit, ...]:
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
-    """Return `text` with all edits applied in order; raises `OutputError` naming the first that can't be."""
+    """Return `text` with all edits applied in order; raises `OutputError` naming the first that can't be.
+
+    Where a search text does not occur exactly, lines that differ from it only in white space are replaced,
+    and the replacement gets their indentation.
+    """
     for edit in edits:
-        if not edit.search:
+        if not edit.search.strip():
             raise OutputError(
                 f"an edit searches for nothing; to insert {_clip(edit.replace)}, name its place"
             )
         found = text.count(edit.search)
-        if found != 1:
-            where = "does not occur in the text" if not found else f"occurs {found} times, not once"
+        if found == 1:
+            text = text.replace(edit.search, edit.replace)
+            continue
+        places = [] if found else _places(text, edit.search)
+        if len(places) != 1:
+            found = found or len(places)
+            where = f"occurs {found} times, not once" if found else "does not occur in the text"
             raise OutputError(f"the search text {_clip(edit.search)} {where}")
-        text = text.replace(edit.search, edit.replace)
+        start, end = places[0]
+        text = f"{text[:start]}{_indented(edit, text[start:end])}{text[end:]}"
     return text
+
+
+def _places(text: str, search: str) -> list[tuple[int, int]]:
+    """Return where whole lines of a text differ from the lines of `search` only in white space."""
+    words = [line.split() for line in search.strip("\r\n").splitlines()]
+    lines = text.splitlines(keepends=True)
+    ends = list(accumulate(map(len, lines), initial=0))
+    found: list[tuple[int, int]] = []
+    for first in range(len(lines) - len(words) + 1):
+        after = first + len(words)
+        if all(line.split() == wanted for line, wanted in zip(lines[first:after], words, strict=True)):
+            last_break = len(lines[after - 1]) - len(lines[after - 1].rstrip("\r\n"))
+            found.append((ends[first], ends[after] - last_break))
+    return found
+
+
+def _indented(edit: Edit, passage: str) -> str:
+    """Return the replacement of an edit, with the indentation of the passage in place of the search text's.
+
+    A search text often lacks the indentation of its first line alone, so that line is on its own.
+    """
+    pairs = [
+        (_indent(searched), _indent(there))
+        for searched, there in zip(edit.search.strip("\r\n").splitlines(), passage.splitlines(), strict=False)
+        if there.strip()
+    ]
+    first, *others = edit.replace.strip("\r\n").splitlines(keepends=True) or [""]
+    indents = dict(pairs[1:]) or dict(pairs)
+    return "".join([_reindented(first, dict(pairs[:1])), *(_reindented(line, indents) for line in others)])
+
+
+def _reindented(line: str, indents: Mapping[str, str]) -> str:
+    known = max((each for each in indents if line.startswith(each)), key=len, default=None)
+    return line if known is None or not line.strip() else indents[known] + line[len(known) :]
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _body(block: str) -> str:

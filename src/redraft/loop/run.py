@@ -25,7 +25,7 @@ from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
-from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
+from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy
 from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
 from redraft.loop.stop import after, stop_of
 from redraft.loop.triggers import LiveRun
@@ -489,7 +489,7 @@ def next_attempt(
     last = versions[-1]
     base = best if is_better(best, last) else last
     worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
-    stuck = is_repeat or (last.strategy == "fresh" and worse)
+    stuck = is_repeat or (last.strategy in FROM_SCRATCH and worse)
     fresh = stuck and options.diversify
     strategy: str = options.revision_strategy
     if worse and not fresh:
@@ -511,7 +511,7 @@ def next_attempt(
 
 def _fresh_temperature(versions: Sequence[ReflectionVersion]) -> float:
     """Return the temperature of the next fresh start, which rises with each."""
-    return min(1.0, FRESH_TEMPERATURE + 0.3 * sum(version.strategy == "fresh" for version in versions))
+    return min(1.0, FRESH_TEMPERATURE + 0.3 * sum(version.strategy in FROM_SCRATCH for version in versions))
 
 
 def _failure_handler(
