@@ -26,6 +26,8 @@ def render_feedback(attempt: Attempt) -> str:
         parts.append(render_failure(attempt.failed))
     if attempt.mode == "fresh":
         parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
+    elif attempt.temperature is not None:
+        parts.append("The last revision changed nothing.")
     return "\n\n".join(part for part in parts if part)
 
 

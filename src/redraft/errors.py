@@ -78,6 +78,11 @@ class ModelError(RedraftError):
         self.retry_after = retry_after
         self.usage = usage
 
+    @property
+    def refuses_temperature(self) -> bool:
+        """Whether the model takes no temperature, so that the same call may succeed without one."""
+        return self.status in (400, 422) and "temperature" in str(self).lower()
+
 
 class OutputError(RedraftError):
     """A reply, a draft or a verdict cannot be used."""

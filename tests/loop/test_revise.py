@@ -25,7 +25,7 @@ from redraft.loop.revise import (
     choose_strategy,
     read_edits,
 )
-from redraft.types import Advice
+from redraft.types import Advice, prompt_of
 from support.versions import version
 
 TASK = Task("Write about tea.", expected_output="One paragraph.", context="For children.")
@@ -244,6 +244,63 @@ def test_hybrid_starts_fresh_if_every_check_failed():
     assert model.requests[0].temperature == 0.7
     assert "OLD" not in str(model.requests[0].messages)
     assert "- wrong" in last_turn(model)
+
+
+@pytest.mark.parametrize(
+    ("tried", "expected"),
+    [
+        ([], "fresh"),
+        ([("fresh", 0.0)], "resample"),
+        ([("resample", 0.4)], "fresh"),
+        ([("fresh", 0.0), ("resample", 0.0)], "fresh"),
+        ([("fresh", 0.1), ("resample", 0.2)], "resample"),
+        ([("fresh", 0.3), ("resample", 0.2), ("fresh", 0.0)], "fresh"),
+    ],
+)
+def test_a_run_finds_out_whether_feedback_helps(tried, expected):
+    drafted = [version(1, 0.0, "OLD", strategy="draft")]
+    tried = [version(number, score, strategy=how) for number, (how, score) in enumerate(tried, 2)]
+    assert choose_strategy("OLD", ReflectionEvaluation(0.0), (*drafted, *tried)) == expected
+
+
+def test_a_resample_asks_the_same_as_the_first_draft_at_a_temperature():
+    model = ScriptedModel(["new", "fresh"])
+    draft = revise(model, "OLD", evaluation("wrong"), strategy="resample")
+    assert (draft.output, draft.strategy, draft.improvements) == ("new", "resample", ())
+    first = ScriptedModel(["OLD"])
+    run_sync(ModelGenerator(first, "You write.")(prompt_of(TASK), RunContext(TASK, "id")))
+    assert model.requests[0].messages == first.requests[0].messages
+    assert model.requests[0].temperature == 0.7
+
+
+def test_a_fresh_start_after_one_with_feedback_is_one_without():
+    model = ScriptedModel(["new"])
+    attempt = Attempt(4, "fresh", "OLD", evaluation("too long"), temperature=1.0)
+    versions = (version(1, 0.5), version(2, 0.4, strategy="fresh"))
+    run = RunContext(TASK, "id", 3, versions, attempt=attempt)
+    draft = run_sync(ModelGenerator(model)("Write about tea.", run))
+    assert (draft.strategy, draft.improvements) == ("resample", ())
+    assert (last_turn(model), model.requests[0].temperature) == ("Write about tea.", 1.0)
+
+
+REFUSAL = ModelError("Unsupported parameter: 'temperature'.", status=400, usage=TokenUsage(3, requests=1))
+
+
+def test_a_model_that_refuses_a_temperature_is_asked_without_one():
+    model = ScriptedModel([REFUSAL, ChatReply("new", usage=TokenUsage(5, 1, requests=1))])
+    draft = revise(model, "old", evaluation("x"), strategy="fresh")
+    assert [request.temperature for request in model.requests] == [0.7, None]
+    assert (draft.output, draft.usage.total_tokens, draft.usage.requests) == ("new", 9, 2)
+
+
+@pytest.mark.parametrize(
+    "error", [ModelError("bad prompt", status=400), ModelError("temperature", status=500)]
+)
+def test_another_error_is_not_taken_for_a_refused_temperature(error):
+    model = ScriptedModel([error, "new"])
+    with pytest.raises(ModelError, match=str(error)):
+        revise(model, "old", evaluation("x"), strategy="fresh")
+    assert len(model.requests) == 1
 
 
 def test_hybrid_never_discards_a_given_text():

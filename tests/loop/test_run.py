@@ -30,8 +30,10 @@ from redraft import (
     reflect,
     reflect_sync,
 )
+from redraft._critique import render_feedback
 from redraft._sync import run_sync
 from redraft.errors import ReflectionDueError
+from redraft.loop.stop import quality_met
 from redraft.types import PlainTask
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
@@ -145,6 +147,18 @@ def test_a_repeated_draft_is_not_judged_again_and_followed_by_a_fresh_start():
     assert (fresh.mode, fresh.temperature) == ("fresh", 0.7)
     assert result.history.versions[2].strategy == "fresh"
     assert result.success
+
+
+def test_a_long_text_is_revised_in_another_way_before_it_is_thrown_away():
+    long = "long " * 400
+    script = Script(0.5, 0.5, 0.5, 0.9, outputs=[long, long, long, "other"])
+    script.run(until=quality_met, revision_strategy="incremental")
+    _, first, second, third = script.attempts
+    assert (first.mode, first.strategy, first.temperature) == ("revise", "incremental", None)
+    assert (second.mode, second.strategy, second.temperature) == ("revise", "targeted_edit", 0.7)
+    assert (second.previous, second.base) == (long, 2)
+    assert "changed nothing" in render_feedback(second)
+    assert third.mode == "fresh"
 
 
 def test_an_evaluator_that_takes_the_run_judges_a_repeated_draft_again():

@@ -36,6 +36,7 @@ from redraft.loop.pattern import (
     starting_draft,
 )
 from redraft.loop.record import Origin, RunRecord
+from redraft.loop.revise import STRATEGIES
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
@@ -124,7 +125,7 @@ def revise(
     ] = 3,
     strategy: Annotated[
         str,
-        typer.Option("--strategy", metavar="S", help="hybrid, full_rewrite, targeted_edit or incremental."),
+        typer.Option("--strategy", metavar="S", help=f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}."),
     ] = "hybrid",
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,

@@ -62,7 +62,7 @@ class ModelGenerator:
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
-        reply = await answer(self.model, request)
+        reply = await _answer(self.model, request)
         text = _text_of(reply, reply.usage)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
         return Draft(text, reply.usage, improvements, strategy, _cut_off(reply))
@@ -142,7 +142,8 @@ class ModelReviser:
             reply = await self._ask(request, usage)
             usage += reply.usage
             revised = _like(output, reply, usage)
-        return Draft(revised, usage, improvements_asked(evaluation), strategy, (*notes, *_cut_off(reply)))
+        improvements = () if strategy == "resample" else improvements_asked(evaluation)
+        return Draft(revised, usage, improvements, strategy, (*notes, *_cut_off(reply)))
 
     async def _edit(self, request: ChatRequest, output: Output, evaluation: ReflectionEvaluation) -> Draft:
         text, usage, notes = as_text(output), NOTHING_USED, ()
@@ -165,7 +166,7 @@ class ModelReviser:
     async def _ask(self, request: ChatRequest, usage: TokenUsage) -> ChatReply:
         """Call the model; an error carries the `usage` so far, too."""
         try:
-            return await answer(self.model, request)
+            return await _answer(self.model, request)
         except (ModelError, UnfinishedError) as error:
             error.usage = usage + (error.usage or NOTHING_USED)
             raise
@@ -233,6 +234,17 @@ def _request(
     if run.attempt.temperature is not None:
         temperature = run.attempt.temperature
     return ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
+
+
+async def _answer(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """Call a model; ask one that refuses a temperature again without."""
+    try:
+        return await answer(model, request)
+    except ModelError as error:
+        if request.temperature is None or not error.refuses_temperature:
+            raise
+        reply = await answer(model, replace(request, temperature=None))
+        return replace(reply, usage=(error.usage or NOTHING_USED) + reply.usage)
 
 
 def _follow_up(request: ChatRequest, reply: ChatReply | None, text: str) -> ChatRequest:

@@ -25,7 +25,7 @@ from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
-from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy
+from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy, is_short
 from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
 from redraft.loop.stop import after, stop_of
 from redraft.loop.triggers import LiveRun
@@ -481,7 +481,8 @@ def next_attempt(
 ) -> tuple[Attempt, ReflectionVersion]:
     """Return the attempt after `before`, and the version it starts from: the best one, or the last.
 
-    `is_repeat` says that the last output had been made before, which calls for a fresh start.
+    `is_repeat` says that the last output had been made before, which calls for a fresh start. A long text is
+    not thrown away at once: it is first revised with another strategy and a temperature.
 
     A version that was not fully judged is set aside like one that made things worse, but prompts don't say
     so.
@@ -490,9 +491,10 @@ def next_attempt(
     base = best if is_better(best, last) else last
     worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
     stuck = is_repeat or (last.strategy in FROM_SCRATCH and worse)
-    fresh = stuck and options.diversify
+    diversified = stuck and options.diversify
+    fresh = diversified and (is_short(base.output) or before.temperature is not None)
     strategy: str = options.revision_strategy
-    if worse and not fresh:
+    if (worse or diversified) and not fresh:
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         strategy = AFTER_FAILURE.get(tried, "full_rewrite")
     attempt = Attempt(
@@ -501,7 +503,7 @@ def next_attempt(
         previous=copy_of(base.output),
         evaluation=base.evaluation,
         strategy=strategy,
-        temperature=_fresh_temperature(versions) if fresh else None,
+        temperature=_fresh_temperature(versions) if diversified else None,
         failed=last if worse and not is_repeat else None,
         max_tokens=tokens_left,
         base=None if fresh else base.iteration,
