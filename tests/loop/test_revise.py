@@ -263,6 +263,12 @@ def test_a_run_finds_out_whether_feedback_helps(tried, expected):
     assert choose_strategy("OLD", ReflectionEvaluation(0.0), (*drafted, *tried)) == expected
 
 
+def test_suggestions_are_always_passed_on():
+    tried = (version(1, 0.0, "OLD"), version(2, 0.0, strategy="fresh"))
+    judged = ReflectionEvaluation(0.0, suggestions=("Be brief.",))
+    assert choose_strategy("OLD", judged, tried) == "fresh"
+
+
 def test_a_resample_asks_the_same_as_the_first_draft_at_a_temperature():
     model = ScriptedModel(["new", "fresh"])
     draft = revise(model, "OLD", evaluation("wrong"), strategy="resample")

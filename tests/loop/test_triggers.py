@@ -388,7 +388,7 @@ def test_a_quality_drop_before_a_fresh_start():
     )  # a repetition is answered by a fresh start, and so is its failure
     chosen = pattern(0.6, 0.3, 0.9, reflection_model=Mentor(), reflection_triggers=["quality_drop"])
     result = Agent(model, pattern=chosen).run_sync("W.")
-    assert [version.strategy for version in result.history.versions][2:] == ["fresh", "resample"]
+    assert [version.strategy for version in result.history.versions][2:] == ["fresh", "fresh"]
     assert [one.iteration for one in result.reflections] == [4]
     assert "advice 1" in model.requests[3].messages[-1].content
 

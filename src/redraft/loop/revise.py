@@ -58,7 +58,7 @@ class ModelGenerator:
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return a draft; raises `OutputError` for an empty reply, and what the model raises."""
         evaluation = run.attempt.evaluation
-        strategy = from_scratch(run.versions) if run.attempt.mode == "fresh" else "draft"
+        strategy = from_scratch(evaluation, run.versions) if run.attempt.mode == "fresh" else "draft"
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
@@ -184,7 +184,7 @@ def choose_strategy(
     """
     text = as_text(output)
     if is_short(text):
-        return from_scratch(versions) if evaluation.overall_score == 0.0 else "full_rewrite"
+        return from_scratch(evaluation, versions) if evaluation.overall_score == 0.0 else "full_rewrite"
     placed = [issue for issue in evaluation.issues if issue.line is not None or issue.path is not None]
     few = len(evaluation.issues) <= 3  # noqa: PLR2004 (a handful of edits)
     if _failing_share(evaluation) > MOSTLY_WRONG or _touched_share(text, evaluation) > MOSTLY_WRONG:
@@ -197,17 +197,20 @@ def is_short(output: Output) -> bool:
     return len(as_text(output)) <= SHORT_TEXT
 
 
-def from_scratch(versions: Sequence[ReflectionVersion]) -> str:
+def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:
     """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
 
     Whether feedback helps depends on the model: some solve more with it, and small ones more without.
+    Suggestions are always passed on: they say what to do, where a failed check only says what came out.
     """
-    best = {way: [version for version in versions if version.strategy == way] for way in FROM_SCRATCH}
-    for way, tried in best.items():
-        if not tried:
-            return way
-    with_feedback, without = (highest(tried) for tried in best.values())
-    return "resample" if is_better(without, with_feedback) else "fresh"
+    with_feedback, without = (
+        [version for version in versions if version.strategy == way] for way in FROM_SCRATCH
+    )
+    if not with_feedback or (evaluation is not None and evaluation.suggestions):
+        return "fresh"
+    if not without or is_better(highest(without), highest(with_feedback)):
+        return "resample"
+    return "fresh"
 
 
 def _failing_share(evaluation: ReflectionEvaluation) -> float:
