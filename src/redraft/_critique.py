@@ -34,10 +34,11 @@ def render_feedback(attempt: Attempt) -> str:
 def render_failure(failed: ReflectionVersion) -> str:
     """Render a change that made things worse and the issues it led to."""
     changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
-    what = "; ".join(changes) or f"the change that made version {failed.iteration}"
     issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
-    text = f"This was tried and made it worse, so do something else: {what}."
-    return f"{text}\nIt led to:\n{issues}" if issues else text
+    text = "An earlier attempt to fix this made it worse, so do something else."
+    if changes:
+        text = f"{text} It {'; '.join(changes)}."
+    return f"{text} It led to:\n{issues}" if issues else text
 
 
 def render_retry(prompt: str, attempt: Attempt) -> str:
@@ -67,10 +68,11 @@ def render_critique(evaluation: ReflectionEvaluation) -> str:
 
 def render_issue(issue: Issue) -> str:
     """Render an issue with its place."""
+    criterion = issue.criterion or ""
+    if issue.startswith(criterion):
+        criterion = ""
     place = ", ".join(
-        part
-        for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))
-        if part
+        part for part in (criterion, f"at {issue.path}" if issue.path else "", _line(issue)) if part
     )
     return f"{issue.message} ({place})" if place else issue.message
 

@@ -116,7 +116,9 @@ class ModelReviser:
         parts = [render_critique(evaluation)]
         if run.attempt.failed is not None:
             parts.append(render_failure(run.attempt.failed))
-        if self.show_reflections and (earlier := _reflections(run.versions, output)):
+        told = 0 if run.attempt.failed is None else run.attempt.failed.iteration
+        others = [version for version in run.versions if version.iteration != told]
+        if self.show_reflections and (earlier := _reflections(others, output)):
             parts.append(f"What was said about earlier versions:\n{earlier}")
         if self.show_versions and (shown := _versions(run.versions, output)):
             parts.append(f"Earlier versions, for reference only:\n\n{shown}")
