@@ -122,11 +122,11 @@ def _encode_mapping(encode: Callable[[Any], Any], mapping: Mapping[Any, Any]) ->
 
 
 def _dump_model(value: Any) -> Any:
-    return value.model_dump(mode="json")
+    return value.model_dump(mode="json", by_alias=True)
 
 
 def _dump_dataclass(kind: type[Any], value: Any) -> Any:
-    return _adapter(kind).dump_python(value, mode="json")
+    return _adapter(kind).dump_python(value, mode="json", by_alias=True)
 
 
 def from_json(kind: type[T], data: object) -> T:
@@ -177,12 +177,17 @@ def _restore(data: object) -> object:
     return from_json(_class_named(name), value)
 
 
+def is_record(kind: type[Any]) -> bool:
+    """Return whether a class is a pydantic model or a data class."""
+    return hasattr(kind, "model_validate") or is_dataclass(kind)
+
+
 def _class_named(name: str) -> type[Any]:
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, type) or not (hasattr(found, "model_validate") or is_dataclass(found)):
+    if not isinstance(found, type) or not is_record(found):
         raise StoreError(f"A record holds a {name!r}, which this program does not have.")
     return found
 

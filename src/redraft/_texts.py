@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import is_dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
-
-from redraft._codec import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,15 +24,28 @@ def as_text(output: Output, indent: int | None = 2) -> str:
     if isinstance(output, str):
         return output
     if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
-        return output.model_dump_json(indent=indent)
+        return output.model_dump_json(indent=indent, by_alias=True)
     try:
-        return json.dumps(output, ensure_ascii=False, indent=indent, default=_jsonable)
+        return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
         return repr(output)
 
 
-def _jsonable(value: object) -> object:
-    return to_json(value) if is_dataclass(value) else str(value)
+def json_data(output: Output) -> Any:
+    """Return an output as JSON data, with its models, data classes and times as they are written.
+
+    Raises `ValueError` for what has no JSON form.
+    """
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 (texts do not need it)
+
+    return to_jsonable_python(output, by_alias=True)
+
+
+def _json_or_text(value: object) -> Any:
+    try:
+        return json_data(value)
+    except ValueError:
+        return str(value)
 
 
 def shortened(text: str, most: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,11 +40,11 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
 def _check_output(value: Any, source: str) -> None:
     if isinstance(value, OUTPUTS):
         return
-    if value is None:
-        raise OutputError(f"{source} returned None; expected a text, a JSON value or a pydantic model.")
-    if isinstance(value, type) or not hasattr(value, "model_dump_json"):
-        got = value if isinstance(value, type) else type(value).__name__
-        raise OutputError(f"{source} returned {got!r}; expected a text, a JSON value or a pydantic model.")
+    if isinstance(value, type) or not (hasattr(value, "model_dump_json") or is_dataclass(value)):
+        got = value if isinstance(value, type | None) else type(value).__name__
+        raise OutputError(
+            f"{source} returned {got!r}; expected a text, a JSON value, a pydantic model or a data class."
+        )
 
 
 def evaluation_of(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
@@ -343,10 +344,19 @@ def test_schema_does_not_coerce():
     assert evaluate(schema(criterion("schema", schema=wants)), {"a": "1"}).overall_score == 0.0
 
 
-@pytest.mark.parametrize("output", [{1: 2}, object(), {"a": object()}, {"a": "\ud800"}])
+@pytest.mark.parametrize("output", [object(), {"a": object()}, {"a": "\ud800"}])
 def test_output_that_is_not_json_fails(output):
     (issue,) = evaluate(schema(criterion("schema", schema={"required": ["b"]})), output).issues
     assert issue.message.startswith("The output is not a JSON value")
+
+
+def test_an_output_is_checked_as_it_is_written_in_json():
+    output = {1: [date(2026, 5, 1), {"x"}]}
+    wants = {
+        "properties": {"1": {"prefixItems": [{"const": "2026-05-01"}, {"const": ["x"]}]}},
+        "required": ["1"],
+    }
+    assert evaluate(schema(criterion("schema", schema=wants)), output).overall_score == 1.0
 
 
 def test_at_most_twenty_short_issues():

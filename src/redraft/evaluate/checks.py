@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import pkgutil
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text
+from redraft._texts import as_text, json_data
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.criteria import (
@@ -57,8 +58,9 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         if raw and isinstance(output, str) and unfenced(output)[1] > 1:
             return failed(Issue("The JSON stands in a Markdown fence; expected nothing but JSON.", name))
         value: Any = output
-        if hasattr(value, "model_dump"):
-            value = value.model_dump(mode="json")
+        if not isinstance(output, str):
+            with suppress(ValueError):  # what has no JSON form is reported below
+                value = json_data(output)
         faults = compiled.faults_of(value, MAX_ISSUES) if isinstance(value, str) else None
         if faults is None:
             # No coercion: an evaluator can't change the output, so it has to be valid as it is.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
+from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
     check_advisor,
     judges_of,
@@ -17,6 +18,7 @@ from redraft.loop.pattern import (
     pattern_or_default,
     starting_draft,
     task_of,
+    typed,
     with_reflections,
 )
 from redraft.loop.record import Origin
@@ -24,9 +26,10 @@ from redraft.loop.stream import RunStream
 from redraft.models.names import model_of
 from redraft.protocols import LearningAdvisor
 from redraft.settings import load_settings
+from redraft.types import OutputT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from pydantic_ai import UsageLimits
     from pydantic_ai.agent import AbstractAgent
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import Tool
 
     from redraft.events import Listener
+    from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
@@ -42,7 +46,10 @@ if TYPE_CHECKING:
     from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 
-class Agent:
+T = TypeVar("T")
+
+
+class Agent(Generic[OutputT]):
     """Answer queries with a model, and revise the answers as a pattern says.
 
     `model` is a `provider:model` or `local:...` name, an alias from the settings, or any `ChatModel`; by
@@ -56,17 +63,23 @@ class Agent:
     `lessons` (or any other advisor) give advice before each run, in addition to the pattern's advisors, and
     learn from its result, with the agent's model if they have none of their own.
 
+    With an `output_type`, the outputs are of that type: a pydantic model, a data class, a TypedDict, a list
+    of these, or a JSON Schema. A reply that is not becomes a version all the same, a text with an issue for
+    each place that is wrong, and is revised; if no version has the type, `best_output` is such a text, and
+    the result is no `success`.
+
     An agent has no state of its runs, so it may serve many at once. Each run is stored under the agent's
     `name` in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
-    Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
-    spent.
+    Raises `ConfigError` for a model, key, tool, trigger, criterion or type that can't work, before anything
+    is spent.
     """
 
     def __init__(
         self,
         model: str | ChatModel | None = None,
         *,
+        output_type: type[OutputT] | Mapping[str, Any] = str,
         pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
         tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
@@ -77,6 +90,7 @@ class Agent:
         check_list("tools", tools)
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"system_prompt must be a text, got {system_prompt!r}.")
+        self._output_type = output_type_of(output_type)
         settings = load_settings()
         check_keep(keep)
         check_name("name", name)
@@ -87,18 +101,20 @@ class Agent:
             model_name = type(model).__name__
         self._origin = Origin("agent", name, model_name or "")
         self._system_prompt = system_prompt
-        self._tool_agent = tool_agent_with(self._model, system_prompt, tools) if tools else None
+        self._tool_agent = (
+            tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
+        )
         self._set_pattern(pattern, lessons)
 
     @staticmethod
     def from_pydantic_ai(
-        agent: AbstractAgent[Any, Any],
+        agent: AbstractAgent[Any, T],
         *,
         pattern: ReflectionPattern | None = None,
         lessons: Advisor | None = None,
         keep: bool | Store = True,
         name: str = "",
-    ) -> WrappedAgent:
+    ) -> WrappedAgent[T]:
         """Wrap a Pydantic AI agent: its output, of whatever type, is judged and revised.
 
         The agent keeps its validators, retries and settings. Its model judges, too, unless the pattern or the
@@ -129,7 +145,7 @@ class Agent:
         draft: Output | Draft | None = None,
         run_id: str | None = None,
         step: Step | None = None,
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[OutputT]:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
         `pattern` replaces the agent's own for this run; `draft` is an existing answer to start from. With a
@@ -145,7 +161,7 @@ class Agent:
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
         run_id: str | None = None,
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[OutputT]:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(query, pattern=pattern, draft=draft, run_id=run_id))
 
@@ -156,7 +172,7 @@ class Agent:
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
         run_id: str | None = None,
-    ) -> RunStream:
+    ) -> RunStream[OutputT]:
         """Answer `query`, and return the run as a stream: iterate over it for the events as they happen.
 
         A run that is resumed by its `run_id` repeats its events from the beginning.
@@ -170,11 +186,11 @@ class Agent:
         draft: Output | Draft | None,
         run_id: str | None,
         tool_agent: ToolAgent | None = None,
-    ) -> RunStream:
+    ) -> RunStream[OutputT]:
         pattern = pattern_or_default(pattern, self._pattern)
         live = self._live(pattern)
 
-        def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
+        def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
             return self._run(
                 query, pattern, draft, run_id, tool_agent=tool_agent, live=live, on_event=listener
             )
@@ -192,7 +208,7 @@ class Agent:
         tool_agent: ToolAgent | None = None,
         live: LiveRun | None = None,
         on_event: Listener | None = None,
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[OutputT]:
         pattern = pattern_or_default(pattern, self._pattern)
         tool_agent = tool_agent or self._tool_agent
         task = task_of(query, pattern)
@@ -203,21 +219,26 @@ class Agent:
             judges = judges_of(pattern, self._model, task.task_type)
         live = live or self._live(pattern)
         if tool_agent is not None:
+            if self._output_type is not None:
+                judges = typed(judges, self._output_type)
             verbs = with_reflections(tool_agent.verbs(judges, live), live)
         elif self._model is None:
             raise AssertionError("an agent without tools has a model")
         else:
-            verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live)
+            verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live, self._output_type)
         if step is None:
             step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
-        options = pattern.options_for(judges)
+        options, start = pattern.options_for(judges), starting_draft(draft)
+        if self._output_type is not None:
+            options = replace(options, output_type=self._output_type)
+            start = start and replace(start, output=self._output_type.take(start.output))
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
             options = replace(options, on_event=on_event)
-        return await run_and_store(task, verbs, options, step, starting_draft(draft), self._origin)
+        return await run_and_store(task, verbs, options, step, start, self._origin)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:
@@ -236,7 +257,7 @@ class Agent:
         return live_run(pattern, self._model)
 
 
-class WrappedAgent(Agent):
+class WrappedAgent(Agent[OutputT]):
     """A Pydantic AI agent whose answers are judged and revised; made by `Agent.from_pydantic_ai`.
 
     An exception in one of its tools ends the agent's run, as it does without Redraft, unless the trigger
@@ -245,7 +266,7 @@ class WrappedAgent(Agent):
 
     def __init__(
         self,
-        agent: AbstractAgent[Any, Any],
+        agent: AbstractAgent[Any, OutputT],
         *,
         pattern: ReflectionPattern | None = None,
         lessons: Advisor | None = None,
@@ -261,6 +282,7 @@ class WrappedAgent(Agent):
         self._wrapped = self._tool_agent = ToolAgent.around(agent)
         self._model = self._wrapped.model
         self._keep = keep
+        self._output_type = None  # the wrapped agent has its own
         self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
         self._system_prompt = ""
         self._set_pattern(pattern, lessons)
@@ -276,7 +298,7 @@ class WrappedAgent(Agent):
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[OutputT]:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
         `deps`, `message_history` and `usage_limits` are passed to each run of the wrapped agent, one for each
@@ -295,7 +317,7 @@ class WrappedAgent(Agent):
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
-    ) -> ReflectionResult:
+    ) -> ReflectionResult[OutputT]:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         run = self.run(
             query,
@@ -318,7 +340,7 @@ class WrappedAgent(Agent):
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
-    ) -> RunStream:
+    ) -> RunStream[OutputT]:
         """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
         tool_agent = self._for_run(deps, message_history, usage_limits)
         return self._stream(query, pattern, draft, run_id, tool_agent)
@@ -330,11 +352,14 @@ class WrappedAgent(Agent):
 
 
 def tool_agent_with(
-    model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
+    model: ChatModel,
+    system_prompt: str,
+    tools: Sequence[Callable[..., Any] | Tool[Any]],
+    output_type: OutputType[Any] | None = None,
 ) -> ToolAgent:
     """Build an agent with tools; raises `MissingExtraError` if Pydantic AI is not installed."""
     try:
         from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
     except ImportError as error:
         raise MissingExtraError("An agent with tools", "providers") from error
-    return ToolAgent.with_tools(model, system_prompt, tools)
+    return ToolAgent.with_tools(model, system_prompt, tools, output_type)

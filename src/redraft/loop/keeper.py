@@ -48,7 +48,11 @@ async def run_and_store(
     if journal is None:
         step = step if step is direct else reject_hidden_journal(step)
         return await Run(task, verbs, options, step).to_end(draft)
-    judges = verbs.judges
+    judges, output_type = verbs.judges, options.output_type
+    given = None if draft is None else draft.output
+    if output_type is not None:
+        step = output_type.recorded(step)
+        given = output_type.dump(given)
     record = RunRecord(
         journal.run_id,
         task,
@@ -57,8 +61,9 @@ async def run_and_store(
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,
-        draft=None if draft is None else draft.output,
+        draft=given,
         advice=options.advice,
+        output_type="" if output_type is None else output_type.identity,
     )
 
     async def work() -> ReflectionResult:
@@ -67,7 +72,7 @@ async def run_and_store(
             return await run.to_end(draft)
         finally:
             if run.result is not None:
-                record.end(run.result)
+                record.end(run.result, options.output_type)
 
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
@@ -235,10 +240,10 @@ def check_keep(keep: Any) -> None:
 
 def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:
     """Return the result of a run that has finished, and emit its events again."""
-    result = record.result()
+    result = record.result(options.output_type)
     emit = emitter(options.on_event)
     emit(RunStarted(record.run_id, record.task))
-    for version in record.versions:
+    for version in result.history.versions:
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
     options.last_run.set(monotonic(), result)
     emit(RunFinished(record.run_id, result))

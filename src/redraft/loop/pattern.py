@@ -73,6 +73,7 @@ from redraft.types import NOTHING_USED, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
     from redraft.execution import CommandRunner
+    from redraft.loop.output_type import OutputType
     from redraft.protocols import Generator, Step
     from redraft.types import (
         Draft,
@@ -410,16 +411,38 @@ def function_verbs(
 
 
 def model_verbs(
-    pattern: ReflectionPattern, model: ChatModel, system_prompt: str, judges: Judges, live: LiveRun
+    pattern: ReflectionPattern,
+    model: ChatModel,
+    system_prompt: str,
+    judges: Judges,
+    live: LiveRun,
+    output_type: OutputType[Any] | None = None,
 ) -> Verbs:
     """Return the verbs of a run that a model drafts and revises."""
-    generate = ModelGenerator(model, system_prompt)
-    return with_reflections(Verbs(generate, judges, _model_reviser(pattern, model, system_prompt)), live)
+    if output_type is not None:
+        system_prompt, judges = output_type.prompt(system_prompt), typed(judges, output_type)
+    generate = ModelGenerator(model, system_prompt, output_type)
+    revise = _model_reviser(pattern, model, system_prompt, output_type)
+    return with_reflections(Verbs(generate, judges, revise), live)
 
 
-def _model_reviser(pattern: ReflectionPattern, model: ChatModel, system_prompt: str = "") -> ModelReviser:
+def typed(judges: Judges, output_type: OutputType[Any]) -> Judges:
+    """Return judges that see only outputs of the type."""
+    return replace(judges, evaluate=output_type.evaluator(judges.evaluate, judges.criteria))
+
+
+def _model_reviser(
+    pattern: ReflectionPattern,
+    model: ChatModel,
+    system_prompt: str = "",
+    output_type: OutputType[Any] | None = None,
+) -> ModelReviser:
     return ModelReviser(
-        model, system_prompt, pattern.include_reflection_history, pattern.include_prior_versions
+        model,
+        system_prompt,
+        pattern.include_reflection_history,
+        pattern.include_prior_versions,
+        output_type,
     )
 
 

@@ -7,12 +7,12 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
 from redraft._texts import short_repr
@@ -33,6 +33,9 @@ from redraft.types import (
     Stop,
     TokenUsage,
 )
+
+if TYPE_CHECKING:
+    from redraft.loop.output_type import OutputType
 
 Surface = Literal["agent", "function", "reflected", "command", "workflow", "task"]
 
@@ -154,7 +157,8 @@ class RunRecord:
     `status` is `running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`; a
     `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are stored,
     `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
-    choices of the pattern that explain why the run stopped. `parent` is the run inside which this one ran,
+    choices of the pattern that explain why the run stopped. `output_type` identifies the type of the outputs,
+    which are stored as JSON data; empty if the agent has none. `parent` is the run inside which this one ran,
     `draft` what it started from. Specification 2.7.
     """
 
@@ -181,6 +185,7 @@ class RunRecord:
     advice: tuple[Advice, ...] = ()
     error: str = ""
     reflections: tuple[Reflection, ...] = ()
+    output_type: str = ""
 
     @property
     def state(self) -> str:
@@ -206,9 +211,13 @@ class RunRecord:
         """Return the version of an iteration, if it is stored."""
         return next((one for one in self.versions if one.iteration == iteration), None)
 
-    def result(self) -> ReflectionResult:
-        """Return the result of a run that finished."""
-        best, final = self.version(self.best), self.version(self.final)
+    def result(self, output_type: OutputType[Any] | None = None) -> ReflectionResult:
+        """Return the result of a run that finished, its outputs read into their type."""
+        versions = self.versions
+        if output_type is not None:
+            versions = tuple(replace(one, output=output_type.take(one.output)) for one in versions)
+        by_iteration = {version.iteration: version for version in versions}
+        best, final = by_iteration.get(self.best or 0), by_iteration.get(self.final or 0)
         if self.stop is None or best is None or final is None:
             raise ValueError(f"The run {self.run_id!r} has no result: it is {self.status}.")
         return ReflectionResult(
@@ -216,7 +225,7 @@ class RunRecord:
             final_output=final.output,
             best_output=best.output,
             final_evaluation=final.evaluation,
-            history=ReflectionHistory(self.versions, best, final, self.stop.reason, self.revisions),
+            history=ReflectionHistory(versions, best, final, self.stop.reason, self.revisions),
             iterations_used=self.revisions,
             convergence_reason=self.stop.reason,
             token_usage=self.usage,
@@ -294,17 +303,24 @@ class RunRecord:
                 f"The run {self.run_id!r} was for another task: {before.task.description!r}. "
                 "Give a new task a new run_id."
             )
+        if before.output_type != self.output_type:
+            raise ChangedRunError(
+                f"The outputs of the run {self.run_id!r} are of type {before.output_type or 'str'!r}, not "
+                f"{self.output_type or 'str'!r}. Give a new output_type a new run_id."
+            )
         if stored.data.get("draft") != to_record(self.draft):
             raise ChangedRunError(
                 f"The run {self.run_id!r} began from {_draft_text(before.draft)}, and is given "
                 f"{_draft_text(self.draft)} now. Give a new draft a new run_id."
             )
 
-    def end(self, result: ReflectionResult) -> None:
+    def end(self, result: ReflectionResult, output_type: OutputType[Any] | None = None) -> None:
         """Fill in how the run ended."""
         history = result.history
         self.status = ENDED.get(result.convergence_reason, "finished")
         self.versions = tuple(history.versions)
+        if output_type is not None:
+            self.versions = tuple(replace(one, output=output_type.dump(one.output)) for one in self.versions)
         self.best = history.best_version.iteration
         self.final = history.final_version.iteration
         self.revisions = history.total_iterations

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, render_critique, render_failure, render_issue
 from redraft._steps import answer
 from redraft._texts import as_text
 from redraft.errors import ModelError, OutputError, UnfinishedError
+from redraft.loop.output_type import OutputType
 from redraft.loop.select import highest, is_better
 from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
@@ -54,18 +56,22 @@ class ModelGenerator:
 
     model: ChatModel
     system_prompt: str = ""
+    output_type: OutputType[Any] | None = None
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return a draft; raises `OutputError` for an empty reply, and what the model raises."""
+        """Return a draft; raises `OutputError` for an empty reply, and what the model raises.
+
+        A reply that is not of the output type is the draft as it is, with a note that says so.
+        """
         evaluation = run.attempt.evaluation
         strategy = from_scratch(evaluation, run.versions) if run.attempt.mode == "fresh" else "draft"
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
-        reply = await _answer(self.model, request)
-        text = _text_of(reply, reply.usage)
+        reply = await _answer(self.model, _asking(request, self.output_type))
+        output, notes = _as_type(self.output_type, _text_of(reply, reply.usage))
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
-        return Draft(text, reply.usage, improvements, strategy, _cut_off(reply))
+        return Draft(output, reply.usage, improvements, strategy, (*notes, *_cut_off(reply)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,14 @@ class ModelReviser:
     """Revise with a model, by the strategy of the attempt.
 
     The prompt shows the issues of earlier versions with `show_reflections`, their texts with `show_versions`.
+    With an `output_type`, the text that is shown and revised is the output's JSON.
     """
 
     model: ChatModel
     system_prompt: str = ""
     show_reflections: bool = True
     show_versions: bool = False
+    output_type: OutputType[Any] | None = None
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a revised draft.
@@ -91,8 +99,10 @@ class ModelReviser:
             strategy = choose_strategy(output, evaluation, run.versions)
             # Outside of a run there are no versions, and the text is the caller's.
             is_given = not run.versions or run.versions[0].strategy == "given"
-            if strategy in FROM_SCRATCH and is_given:
-                strategy = "full_rewrite"  # the caller's own text is never discarded
+            is_misfit = self.output_type is not None and isinstance(output, str)
+            if is_misfit or (strategy in FROM_SCRATCH and is_given):
+                # A reply that is not of the type may need little; the caller's own text is never discarded.
+                strategy = "full_rewrite"
         prompt = prompt_of(run.task, run.advice)
         if strategy in FROM_SCRATCH:
             prompt = fresh_prompt(prompt, evaluation) if strategy == "fresh" else prompt
@@ -135,15 +145,20 @@ class ModelReviser:
     ) -> Draft:
         """Return the reply as the new version; request it again once if it can't be used."""
         usage, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
+        request = _asking(request, self.output_type)
         reply = await self._ask(request, usage)
         usage += reply.usage
         try:
-            revised = _like(output, reply, usage)
+            revised = self._read(output, reply, usage)
         except OutputError as error:
             request = _follow_up(request, reply, f"This can't be used: {error}. {WHOLE}")
             reply = await self._ask(request, usage)
             usage += reply.usage
-            revised = _like(output, reply, usage)
+            if self.output_type is None:
+                revised = _like(output, reply, usage)
+            else:  # a version of another type is still a version
+                revised, misfit = _as_type(self.output_type, _text_of(reply, usage))
+                notes = (*notes, *misfit)
         improvements = () if strategy == "resample" else improvements_asked(evaluation)
         return Draft(revised, usage, improvements, strategy, (*notes, *_cut_off(reply)))
 
@@ -154,7 +169,7 @@ class ModelReviser:
             usage += reply.usage
             try:
                 edits = read_edits(reply.text)
-                edited = _like(output, replace(reply, text=apply_edits(text, edits)), usage)
+                edited = self._read(output, replace(reply, text=apply_edits(text, edits)), usage)
             except OutputError as error:
                 notes = (f"An edit could not be applied: {error}.",)
                 request = _follow_up(request, reply, f"This can't be applied: {error}. Send all edits again.")
@@ -164,6 +179,15 @@ class ModelReviser:
         return await self._rewrite(
             request, output, evaluation, "full_rewrite", Draft(None, usage, notes=notes)
         )
+
+    def _read(self, output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
+        """Read a reply into the output type, or else into the type of the output."""
+        if self.output_type is None:
+            return _like(output, reply, usage)
+        revised, problems = self.output_type.read(_text_of(reply, usage))
+        if problems:
+            raise OutputError("; ".join(map(render_issue, problems)), usage=usage)
+        return revised
 
     async def _ask(self, request: ChatRequest, usage: TokenUsage) -> ChatReply:
         """Call the model; an error carries the `usage` so far, too."""
@@ -257,15 +281,28 @@ def _follow_up(request: ChatRequest, reply: ChatReply | None, text: str) -> Chat
     return replace(request, messages=(*request.messages, *replies, Message("user", text)))
 
 
+def _asking(request: ChatRequest, output_type: OutputType[Any] | None) -> ChatRequest:
+    """Return a request for an output of the type."""
+    return request if output_type is None else replace(request, schema=output_type.reply_schema)
+
+
+def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tuple[str, ...]]:
+    """Return a reply as an output; if it is not of the type, the reply itself, and a note that says so."""
+    if output_type is None:
+        return text, ()
+    output, problems = output_type.read(text)
+    return output, (f"The reply is no {output_type.name}: {render_issue(problems[0])}.",) if problems else ()
+
+
 def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
-    """Convert a reply to the type of the output: text, JSON or a pydantic model."""
+    """Convert a reply to the type of the output: text, JSON, a pydantic model or a data class."""
     text = _text_of(reply, usage)
     if isinstance(output, str):
         return text
     kind: Any = output.__class__
     try:
         value: Output = json_of(text)
-        return kind.model_validate(value) if hasattr(kind, "model_validate") else value
+        return from_json(kind, value) if is_record(kind) else value
     except (OutputError, ValueError) as error:  # pydantic's ValidationError is a ValueError
         raise OutputError(f"the reply is no {kind.__name__}: {error}", usage=usage) from error
 

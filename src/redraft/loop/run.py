@@ -25,6 +25,7 @@ from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
+from redraft.loop.output_type import OutputType
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy, is_short
 from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
 from redraft.loop.stop import after, stop_of
@@ -101,7 +102,8 @@ class RunOptions:
 
     `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
     `advice` is there from the start, before any advisor is asked. `choices` are the caller's options by their
-    public names, for the record of the run. The runs of a pattern share `last_run` and `first_drafts`.
+    public names, for the record of the run. `output_type` is that of an agent with one. The runs of a pattern
+    share `last_run` and `first_drafts`.
     """
 
     until: Stopper
@@ -117,6 +119,7 @@ class RunOptions:
     advisors: tuple[Advisor, ...] = ()
     advice: tuple[Advice, ...] = ()
     on_event: Listener | None = None
+    output_type: OutputType[Any] | None = None
     last_run: LastRun = field(default_factory=LastRun)
     first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
     choices: Mapping[str, Any] = field(default_factory=dict[str, Any])

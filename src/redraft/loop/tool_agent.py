@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import UsageLimits
+from pydantic_ai import StructuredDict, UsageLimits
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import (
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
+    from redraft.loop.output_type import OutputType
     from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, ModelRole, RunContext
     from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
@@ -91,7 +92,11 @@ class ToolAgent:
 
     @classmethod
     def with_tools(
-        cls, model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
+        cls,
+        model: ChatModel,
+        system_prompt: str,
+        tools: Sequence[Callable[..., Any] | Tool[Any]],
+        output_type: OutputType[Any] | None = None,
     ) -> Self:
         """Build an agent from a model and tools; raises `ConfigError` if they can't make one."""
         if not isinstance(model, ProviderModel):
@@ -104,7 +109,8 @@ class ToolAgent:
                 raise ConfigError(f"tools must be functions or Tools of Pydantic AI, got {tool!r}.")
         try:
             toolset = FunctionToolset[Any](list(tools))
-            agent = PydanticAgent[Any, str](toolsets=[toolset])
+            kind = str if output_type is None else _agent_output(output_type)
+            agent = PydanticAgent[Any, Any](output_type=kind, toolsets=[toolset])
         except (UserError, TypeError, ValueError, NameError) as error:
             # Duplicate names, or parameters without a schema.
             raise ConfigError(f"tools: {error}") from error
@@ -197,6 +203,15 @@ class ToolAgent:
             infer_name=False,  # the agent belongs to the caller
             capabilities=[StepCapability(steps)],
         )
+
+
+def _agent_output(output_type: OutputType[Any]) -> Any:
+    """Return an output type as Pydantic AI takes it; raises `ConfigError` for a schema of a list."""
+    if output_type.adapter is not None:
+        return output_type.kind
+    if output_type.is_list:
+        raise ConfigError("output_type: with tools, a JSON Schema must have an object at the top.")
+    return StructuredDict(dict(output_type.schema), name="answer")
 
 
 def _with_usage(error: RedraftError, steps: AgentSteps) -> RedraftError:

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from redraft import (
+    Agent,
+    ChangedRunError,
+    ConfigError,
+    MemoryStore,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Runs,
+    ScriptedModel,
+)
+from redraft.loop.output_type import output_type_of
+from support.tool_agents import Actor, call
+
+
+class Order(BaseModel):
+    item: str
+    quantity: int
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    on: date
+    colour: Colour
+    net: Decimal = Field(alias="netPrice")
+
+
+@dataclass
+class Parcel:
+    orders: list[Order]
+    weight: float = 1.0
+
+
+class Trip(TypedDict):
+    to: str
+    on: date
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node] = []
+
+
+SCHEMA = {
+    "title": "order",
+    "type": "object",
+    "required": ["item"],
+    "properties": {"quantity": {"type": "integer"}},
+}
+GOOD = {"item": "tea", "quantity": 2}
+BAD = {"item": "tea", "quantity": "two"}
+
+ENOUGH = QualityCriterion(
+    "enough", evaluator="function", evaluator_config={"function": lambda order: order.quantity > 1}
+)
+
+
+def pattern_of(*criteria, **options):
+    return ReflectionPattern(quality_criteria=list(criteria) or [ENOUGH], **options)
+
+
+def agent_of(replies, *criteria, output_type=Order, keep=False, **options):
+    model = ScriptedModel(replies)
+    agent = Agent(model, output_type=output_type, pattern=pattern_of(*criteria, **options), keep=keep)
+    return agent, model
+
+
+ANY = QualityCriterion("any", evaluator="function", evaluator_config={"function": lambda output: True})
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply", "value"),
+    [
+        (Order, GOOD, Order(item="tea", quantity=2)),
+        (Order, '```json\n{"item": "tea", "quantity": "2"}\n```', Order(item="tea", quantity=2)),
+        (Parcel, {"orders": [GOOD]}, Parcel([Order(item="tea", quantity=2)])),
+        (Trip, {"to": "Rome", "on": "2026-05-01"}, {"to": "Rome", "on": date(2026, 5, 1)}),
+        (list[Order], {"items": [GOOD]}, [Order(item="tea", quantity=2)]),
+        (list[Order], [GOOD], [Order(item="tea", quantity=2)]),
+        (list[Parcel], [], []),
+        (dict[str, int], {"items": 3}, {"items": 3}),
+        (
+            Strict,
+            {"on": "2026-05-01", "colour": "red", "netPrice": "1.10"},
+            Strict(on=date(2026, 5, 1), colour=Colour.RED, netPrice=Decimal("1.10")),
+        ),
+        (Node, {"name": "a", "children": [{"name": "b"}]}, Node(name="a", children=[Node(name="b")])),
+        (SCHEMA, GOOD, GOOD),
+        ({"type": "array", "items": SCHEMA}, {"items": [GOOD]}, [GOOD]),
+    ],
+)
+def test_an_output_has_the_type(kind, reply, value):
+    agent, model = agent_of([reply], ANY, output_type=kind)
+    result = agent.run_sync("Take the order.")
+    assert result.success
+    assert result.best_output == value
+    assert type(result.best_output) is type(value)
+    schema = model.requests[0].schema
+    assert schema["type"] == "object"
+    assert json.dumps(schema) in model.requests[0].messages[0].content
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Order | Trip, "a choice between types"),
+        (Order | None, "a choice between types"),
+        (int, "int is neither an object nor a list"),
+        (Literal["a", "b"], "neither an object nor a list"),
+        (Any, "Any is neither an object nor a list"),
+        (object, "object is neither"),
+        (Agent, "Agent can't be read from JSON"),
+        (list[Agent], "list[Agent] can't be read from JSON"),
+        ("Order", "got 'Order'"),
+        (Order(item="tea", quantity=1), "got Order("),
+        (None, "got None"),
+        (type(None), "NoneType is neither"),
+        ({"type": "objekt"}, "the schema is not valid"),
+        ({"type": "string"}, "neither an object nor a list"),
+        ({"anyOf": [SCHEMA, SCHEMA]}, "a choice between types"),
+    ],
+)
+def test_a_type_that_cannot_work_is_refused_at_once(kind, words):
+    with pytest.raises(ConfigError, match="output_type") as caught:
+        Agent(ScriptedModel([]), output_type=kind, keep=False)
+    assert words in str(caught.value)
+
+
+def test_a_draft_that_is_not_of_the_type_is_a_version_with_an_issue_for_each_place():
+    agent, model = agent_of([BAD, GOOD])
+    result = agent.run_sync("Take the order.")
+    first, second = result.history.versions
+    assert json.loads(first.output) == BAD
+    assert [(issue.criterion, issue.path) for issue in first.evaluation.issues] == [
+        ("output_type", "/quantity")
+    ]
+    assert "got 'two'" in first.evaluation.issues[0]
+    assert first.evaluation.criteria_scores == {"output_type": 0.0, "enough": None}
+    assert second.output == result.best_output == Order(item="tea", quantity=2)
+    assert "Version 1: The reply is no Order" in result.diagnostics["draft_notes"]
+    shown, asked = (message.content for message in model.requests[1].messages[-2:])
+    assert json.loads(shown) == BAD
+    assert "at /quantity" in asked
+    assert model.requests[1].schema == model.requests[0].schema
+
+
+def test_a_model_that_ignores_the_type_loses_nothing():
+    agent, _ = agent_of(lambda request: "I would rather talk about the sea.", max_iterations=1)
+    result = agent.run_sync("Take the order.")
+    assert not result.success
+    assert result.best_output == "I would rather talk about the sea."
+    assert len(result.history.versions) == 2
+    assert result.history.best_version.evaluation.unjudged == ("enough",)
+    assert result.token_usage.requests == 3, "a draft, and a revision that was asked for once more"
+    assert "The reply is no Order" in result.diagnostics["draft_notes"]
+
+
+def test_a_judge_is_asked_only_about_outputs_of_the_type_and_sees_their_json():
+    verdict = {
+        "criteria": {"polite": {"reason": "", "score": 1.0}},
+        "issues": [],
+        "suggestions": [],
+        "confidence": 1,
+    }
+    agent, model = agent_of(["no JSON", GOOD, verdict], QualityCriterion("polite", "Is polite."))
+    result = agent.run_sync("Take the order.")
+    assert [request.role for request in model.requests] == ["generation", "revision", "evaluation"]
+    assert json.dumps(GOOD, indent=2) in model.requests[2].messages[-1].content
+    assert result.success
+
+
+def test_a_revision_shows_json_and_keeps_the_type():
+    agent, model = agent_of([{"item": "tea", "quantity": 1}, GOOD], revision_strategy="full_rewrite")
+    result = agent.run_sync("Take the order.")
+    assert result.best_output == Order(item="tea", quantity=2)
+    assert json.loads(model.requests[1].messages[-2].content) == {"item": "tea", "quantity": 1}
+
+
+EDIT = '<<<<<<< SEARCH\n  "quantity": 1\n=======\n  "quantity": {}\n>>>>>>> REPLACE'
+
+
+def test_edits_apply_to_the_json():
+    agent, model = agent_of(
+        [{"item": "tea", "quantity": 1}, EDIT.format('"some"'), EDIT.format(2)],
+        revision_strategy="targeted_edit",
+    )
+    result = agent.run_sync("Take the order.")
+    assert result.best_output == Order(item="tea", quantity=2)
+    assert model.requests[1].schema is None, "a reply that holds edits is no Order"
+    assert "/quantity" in model.requests[2].messages[-1].content
+    assert result.history.versions[1].strategy == "targeted_edit"
+
+
+def test_what_is_given_to_start_from_is_read_into_the_type():
+    for draft in (Order(item="tea", quantity=2), GOOD, json.dumps(GOOD)):
+        agent, _ = agent_of([])
+        assert agent.run_sync("Take the order.", draft=draft).best_output == Order(item="tea", quantity=2)
+    agent, _ = agent_of([GOOD])
+    result = agent.run_sync("Take the order.", draft=BAD)
+    assert json.loads(result.history.versions[0].output) == BAD
+    assert result.best_output == Order(item="tea", quantity=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        (Order, {"item": "tea", "quantity": 1}, GOOD),
+        (Trip, {"to": "Rome", "on": "2026-05-01"}, {"to": "Rome", "on": "2026-05-02"}),
+        (list[Order], [GOOD], [GOOD, GOOD]),
+    ],
+)
+def test_a_run_is_stored_as_json_and_resumed_into_the_type(kind, first, second):
+    """A run that failed at its second version goes on from the first, which is validated anew."""
+    store, seen = MemoryStore(), []
+
+    def judged(output):
+        seen.append(output)
+        return len(seen) > 2, "not yet"
+
+    criterion = QualityCriterion("c", evaluator="function", evaluator_config={"function": judged})
+    agent, _ = agent_of([first, ModelError("down")], criterion, output_type=kind, keep=store)
+    failed = agent.run_sync("Go.", run_id="r")
+    assert failed.error is not None
+    agent, model = agent_of([second], criterion, output_type=kind, keep=store)
+    seen.append(None)
+    result = agent.run_sync("Go.", run_id="r")
+    expected = output_type_of(kind)
+    assert result.best_output == expected.take(second)
+    assert result.history.versions[0].output == failed.best_output == expected.take(first)
+    assert len(model.requests) == 1
+    agent, model = agent_of([], criterion, output_type=kind, keep=store)
+    again = agent.run_sync("Go.", run_id="r")
+    assert again.best_output == result.best_output
+    assert not model.requests
+    stored = asyncio.run(Runs(store).get("r"))
+    assert [version.output for version in stored.versions] == [first, second]
+
+
+def test_the_type_is_part_of_a_runs_identity():
+    store = MemoryStore()
+    agent, _ = agent_of([GOOD], keep=store)
+    agent.run_sync("Take the order.", run_id="r")
+    for other in (SCHEMA, str):
+        agent, _ = agent_of([], ANY, output_type=other, keep=store)
+        with pytest.raises(ChangedRunError, match="output_type"):
+            agent.run_sync("Take the order.", run_id="r")
+
+
+def test_a_class_inside_a_function_is_stored_too():
+    @dataclass
+    class Local:
+        quantity: int
+
+    store = MemoryStore()
+    agent, _ = agent_of([GOOD], output_type=Local, keep=store)
+    assert agent.run_sync("Take the order.", run_id="r").best_output == Local(2)
+    assert agent.run_sync("Take the order.", run_id="r").best_output == Local(2)
+
+
+def test_aliases_are_shown_as_the_model_writes_them():
+    reply = {"on": "2026-05-01", "colour": "red", "netPrice": "1.10"}
+    verdict = {
+        "criteria": {"cheap": {"reason": "", "score": 1.0}},
+        "issues": [],
+        "suggestions": [],
+        "confidence": 1,
+    }
+    store = MemoryStore()
+    agent, model = agent_of(
+        [reply, verdict], QualityCriterion("cheap", "Is cheap."), output_type=Strict, keep=store
+    )
+    result = agent.run_sync("Price it.", run_id="r")
+    assert json.dumps(reply, indent=2) in model.requests[1].messages[-1].content
+    assert agent.run_sync("Price it.", run_id="r").best_output == result.best_output
+
+
+def test_the_judge_sees_canonical_json_of_a_data_class_in_a_list():
+    verdict = {
+        "criteria": {"light": {"reason": "", "score": 1.0}},
+        "issues": [],
+        "suggestions": [],
+        "confidence": 1,
+    }
+    reply = {"items": [{"orders": [GOOD], "weight": 2.0}]}
+    agent, model = agent_of(
+        [reply, verdict], QualityCriterion("light", "Is light."), output_type=list[Parcel]
+    )
+    agent.run_sync("Pack.")
+    assert json.dumps(reply["items"], indent=2) in model.requests[1].messages[-1].content
+
+
+def test_a_schema_criterion_checks_an_output_of_any_type():
+    heavy = {"type": "object", "properties": {"weight": {"minimum": 1.5}}}
+    criterion = QualityCriterion("heavy", evaluator="schema", evaluator_config={"schema": heavy})
+    light = {"orders": [], "weight": 1.0}
+    agent, _ = agent_of([light, {**light, "weight": 2.0}], criterion, output_type=Parcel)
+    result = agent.run_sync("Pack.")
+    assert result.history.versions[0].evaluation.issues[0].path == "/weight"
+    assert result.best_output == Parcel([], 2.0)
+
+
+def final(**answer):
+    """The call with which Pydantic AI has a model answer in a type."""
+    return call("final_result", **answer)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(Order, Order(item="tea", quantity=2)), (SCHEMA, GOOD)])
+def test_an_agent_with_tools_answers_in_the_type(kind, value):
+    actor = Actor([call("stock", item="tea"), final(item="tea", quantity=1), final(**GOOD)])
+    enough = QualityCriterion(
+        "enough",
+        evaluator="schema",
+        evaluator_config={"schema": {"properties": {"quantity": {"minimum": 2}}}},
+    )
+
+    def stock(item: str) -> int:
+        return 7
+
+    agent = Agent(
+        actor.provider, output_type=kind, tools=[stock], pattern=pattern_of(enough), keep=MemoryStore()
+    )
+    result = agent.run_sync("Order tea.", run_id="r")
+    assert result.best_output == value
+    assert len(result.history.versions) == 2
+    assert agent.run_sync("Order tea.", run_id="r").best_output == value
