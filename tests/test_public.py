@@ -19,6 +19,7 @@ NAMES = [
     "ChatReply",
     "ChatRequest",
     "ConfigError",
+    "Choice",
     "ConvergenceReason",
     "CycleAgent",
     "CycleResult",

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from redraft.stores.postgres import PostgresStore as PostgresStore
     from redraft.stores.sqlite import SqliteStore as SqliteStore
     from redraft.types import Advice as Advice
+    from redraft.types import Choice as Choice
     from redraft.types import ConvergenceReason as ConvergenceReason
     from redraft.types import Draft as Draft
     from redraft.types import Issue as Issue
@@ -216,6 +217,7 @@ _PLACES = {
     "stores.sqlite": ("SqliteStore",),
     "types": (
         "Advice",
+        "Choice",
         "ConvergenceReason",
         "Draft",
         "Issue",

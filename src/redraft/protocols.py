@@ -41,6 +41,12 @@ class Evaluator(Protocol):
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation: ...
 
 
+class Preference(Protocol):
+    """Compare an output with another: 1.0 if it is better, 0.0 if it is worse, 0.5 if neither, else None."""
+
+    async def __call__(self, output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation: ...
+
+
 class Reviser(Protocol):
     """Write a better draft from an output and its evaluation."""
 
@@ -150,8 +156,8 @@ class Allowance(Protocol):
         """Return a context in which to make a model call of about `input_tokens` tokens."""
         ...
 
-    async def in_time(self, check: Awaitable[R], /) -> R:
-        """Await a free check, and cancel it when the time for such checks is spent."""
+    async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
+        """Await a free check, or one of several drafts, and cancel it when the time is spent."""
         ...
 
 
@@ -201,7 +207,8 @@ class Attempt:
     and `previous`, if shown at all, is only an example of what not to repeat). `strategy` is the revision
     strategy to use, `base` the iteration that `previous` comes from. `failed` is the last version that made
     things worse; its changes should not be tried again. `temperature` is a request that a model may ignore.
-    `max_tokens` limits what this attempt may generate.
+    `max_tokens` limits what this attempt may generate. `candidate` is its 1-based number among the attempts
+    at the same version, which are made at once.
     """
 
     number: int = 1
@@ -213,6 +220,7 @@ class Attempt:
     failed: ReflectionVersion | None = None
     max_tokens: int | None = None
     base: int | None = None
+    candidate: int = 1
 
 
 FIRST_ATTEMPT = Attempt()

@@ -512,7 +512,9 @@ class Draft(Generic[OutputT]):
     A function may return the plain output instead; one that knows what its model calls used returns
     `Draft(text, usage=...)`. `improvements` lists what was changed, `notes` what a reader should know about
     how it was made (such as an edit that did not apply). `conversation` is how an agent that uses tools
-    arrived at it. `memo` is JSON data that the generator or reviser wants to find again in the version.
+    arrived at it. `memo` is JSON data that the generator or reviser wants to find again in the version. If it
+    was chosen from several candidates, `choice` says why, and `evaluation` is its judgement if choosing took
+    one.
     """
 
     output: OutputT
@@ -522,6 +524,28 @@ class Draft(Generic[OutputT]):
     notes: tuple[str, ...] = ()
     conversation: Conversation | None = None
     memo: Any = None
+    evaluation: ReflectionEvaluation | None = None
+    choice: Choice | None = None
+
+    def usage_by_role(self, role: str) -> Mapping[str, TokenUsage]:
+        """Return its usage as that of `role`, with what the choice and the other candidates used."""
+        used = {} if self.choice is None else dict(self.choice.usage)
+        return used | {role: used.get(role, NOTHING_USED) + self.usage}
+
+
+@dataclass(slots=True)
+class Choice:
+    """Why a draft was chosen from several candidates, and the others.
+
+    `detail` explains the choice, and `numbers` maps names such as `chosen` or `scores` to JSON data.
+    `rejected` are the candidates that were not chosen, judged as far as choosing took. `usage` is what they
+    and the choice used, by role; that of the chosen draft is its own.
+    """
+
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rejected: tuple[ReflectionVersion, ...] = ()
+    usage: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
 
 
 @dataclass(slots=True)
@@ -533,8 +557,9 @@ class ReflectionVersion(Generic[OutputT]):
     from. `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is
     by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
     counts as 1, one that was lost as -1); None if there is no such version, and for a repeat. `margin` is the
-    margin of error of the gain: a gain within it may be the judge's noise. `accepted` is
-    True if a callback accepted it. `conversation` and `memo` are those of its `Draft`. Specification 2.7.1.
+    margin of error of the gain: a gain within it may be the judge's noise. `accepted` is True if a callback
+    accepted it. `conversation`, `memo` and `choice` are those of its `Draft`. A rejected candidate has a
+    1-based number of its own, `candidate`, and the iteration of the one that was chosen. Specification 2.7.1.
     """
 
     iteration: int
@@ -551,10 +576,24 @@ class ReflectionVersion(Generic[OutputT]):
     accepted: bool = False
     conversation: Conversation | None = None
     memo: Any = None
+    choice: Choice | None = None
+    candidate: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its iteration, and for a rejected candidate its number after a dot: `1.2`."""
+        return str(self.iteration) if self.candidate is None else f"{self.iteration}.{self.candidate}"
+
+    @property
+    def rejected(self) -> tuple[ReflectionVersion, ...]:
+        """The candidates that were not chosen in its place."""
+        return () if self.choice is None else self.choice.rejected
 
     def for_writer(self) -> ReflectionVersion:
         """Return what the writer may know of this version."""
-        return replace(self, evaluation=self.evaluation.for_writer()) if self.evaluation.shown else self
+        if not self.evaluation.shown:
+            return self
+        return replace(self, evaluation=self.evaluation.for_writer(), choice=None)
 
 
 def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
@@ -643,7 +682,12 @@ class ReflectionResult(Generic[OutputT]):
     def summary(self) -> str:
         """Summarize the run in a few lines: versions with scores, what failed, why it stopped, the cost."""
         history = self.history
-        lines = [_version_line(version, version is history.best_version) for version in history.versions]
+        lines: list[str] = []
+        for version in history.versions:
+            lines.append(_version_line(version, version is history.best_version))
+            lines += [_version_line(other, is_best=False) for other in version.rejected]
+            if version.choice is not None:
+                lines.append(f"    {version.choice.detail}")
         reason = self.convergence_reason.value
         lines.append(f"Stopped: {REASONS[reason]} ({reason}).")
         met = "satisfactory" if self.success else "not satisfactory"
@@ -681,7 +725,8 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     blind = f", not judged: {', '.join(missing)}" if missing else ""
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation)
-    return f"{mark} version {version.iteration}  {score}  {version.strategy}{same}{blind}{failed}"
+    how = "not chosen" if version.candidate else version.strategy
+    return f"{mark} version {version.name}  {score}  {how}{same}{blind}{failed}"
 
 
 def failures(evaluation: ReflectionEvaluation, limit: int = 3) -> str:

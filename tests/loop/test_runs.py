@@ -49,7 +49,11 @@ def test_a_version_has_many_names(name, number):
     ("scores", "name", "message"),
     [
         ((0.1, 0.2), "7", "has no version '7'; it has 1, 2."),
-        ((0.1,), "bset", "A version is a number such as 2 or v2, 'first', 'best' or 'last'; got 'bset'."),
+        (
+            (0.1,),
+            "bset",
+            "A version is a number such as 2, v2 or 1.3, 'first', 'best' or 'last'; got 'bset'.",
+        ),
         ((0.1,), "²", "got '²'"),
         ((), "best", "has no version yet: it is running."),
     ],

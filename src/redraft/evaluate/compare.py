@@ -22,14 +22,14 @@ from redraft.evaluate.judge import task_text
 from redraft.protocols import Message
 from redraft.text.diff import similarity
 from redraft.text.replies import fenced, verdict_json_of
-from redraft.types import Issue, ReflectionEvaluation, highest
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.evaluate.ask import Answer
-    from redraft.protocols import ChatModel, ChatReply, Evaluator, RunContext
-    from redraft.types import Output, QualityCriterion, ReflectionVersion
+    from redraft.protocols import ChatModel, ChatReply, Evaluator, Preference, RunContext
+    from redraft.types import Output, ReflectionVersion
 
     Verdict = tuple[Literal["A", "B", "tie"] | None, str]
 
@@ -84,6 +84,22 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
         return SKIPPED if run.free_only else await _pairwise(criterion, model, (mine, theirs), name, run)
 
     return evaluate
+
+
+def preference(criteria: Sequence[QualityCriterion], model: ChatModel) -> Preference:
+    """Return a function that lets a model compare an output with another by criteria, in both orders.
+
+    The score is 1.0 if the first one wins both times, 0.0 if it loses both times, else 0.5; None if a reply
+    can't be used.
+    """
+    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"] or criteria
+    by = "; ".join(f"{one.name}: {one.description}".removesuffix(": ") for one in judged)
+    criterion = QualityCriterion("preference", by or "how well it does what the task asks for")
+
+    async def prefer(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
+        return await _pairwise(criterion, model, (as_text(output), as_text(other)), "the other answer", run)
+
+    return prefer
 
 
 def _earlier(versions: Sequence[ReflectionVersion], which: str) -> ReflectionVersion:

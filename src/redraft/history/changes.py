@@ -47,14 +47,14 @@ async def diff(request: PageRequest) -> DiffView:
         raise NotFoundError(str(error)) from error
     stored = StoredRun(record)
     try:
-        older = stored.version(request.query.get("a") or "first").iteration
-        newer = stored.version(request.query.get("b") or "best").iteration
+        older = stored.version(request.query.get("a") or "first")
+        newer = stored.version(request.query.get("b") or "best")
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     record = await request.project.redacted(
-        strip_versions(record, {older, newer}), full=request.full, spared=(Process,)
+        strip_versions(record, {older.iteration, newer.iteration}), full=request.full, spared=(Process,)
     )
-    return await asyncio.to_thread(_compared, record, older, newer, view)
+    return await asyncio.to_thread(_compared, record, older.name, newer.name, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class DiffView:
         ]
 
 
-def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
+def _compared(record: RunRecord, older: str, newer: str, view: str) -> DiffView:
     """Compare two versions. Runs in a thread, since long texts take a while."""
-    before, after = StoredRun(record).version(str(older)), StoredRun(record).version(str(newer))
+    before, after = StoredRun(record).version(older), StoredRun(record).version(newer)
     change = comparison(before, after)
     rows: tuple[list[Pair] | int, ...] = ()
     if view == "side" and change.hunks:
@@ -228,7 +228,7 @@ def strip_versions(record: RunRecord, keep: Collection[int]) -> RunRecord:
     What is not shown need not be searched for secrets, which takes long for megabytes.
     """
     versions = tuple(
-        one if one.iteration in keep else replace(one, output="", conversation=None)
+        one if one.iteration in keep else replace(one, output="", conversation=None, choice=None)
         for one in record.versions
     )
     return replace(record, versions=versions, draft=None)

@@ -53,7 +53,7 @@ from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
 from redraft.text.diff import ABSENT
-from redraft.types import ConvergenceReason, render_score, render_usage, render_usd
+from redraft.types import ConvergenceReason, failures, render_score, render_usage, render_usd
 from redraft.workflow.cli import (
     check_workflow_options,
     ending_text,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-VERSION = "2 or v2, first, best, last."
+VERSION = "2 or v2, 1.3 for a candidate, first, best, last."
 WIDE = 110
 """The terminal width from which a table of runs has room for all its columns."""
 LONGEST_CURVE = 8
@@ -265,7 +265,9 @@ def show(
     ] = False,
     version: Annotated[
         str | None,
-        typer.Option("--version", metavar="V", help="Print the output of a version: 2, first, best or last."),
+        typer.Option(
+            "--version", metavar="V", help="Print the output of a version: 2, 1.3, first, best or last."
+        ),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -309,6 +311,7 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
         parts += ["", *score_tables(run, width)]
+    parts += _candidates(run)
     parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
     return Group(*parts)
 
@@ -414,6 +417,19 @@ def _how(version: ReflectionVersion) -> str:
     return version.strategy.replace("_", "\n", 1)
 
 
+def _candidates(run: StoredRun) -> list[RenderableType]:
+    """Render what the versions that were chosen from several candidates were chosen from, and why."""
+    parts: list[RenderableType] = []
+    for version in run.record.versions:
+        if version.choice is not None:
+            parts.append(Text(f"version {version.iteration}: {visible(version.choice.detail)}"))
+        for other in version.rejected:
+            line = Text(f"{other.name}  {render_score(other.evaluation.overall_score)}", QUIET)
+            line.append(visible(failures(other.evaluation)), QUIET)
+            parts.append(Padding(line, INDENT))
+    return ["", Text("Candidates", "bold"), *parts] if parts else []
+
+
 def _failed(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for version in run.record.versions:
@@ -510,6 +526,11 @@ def _why_view(run: StoredRun) -> RenderableType:
         Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
         Padding(Text(visible(reason.detail)), INDENT),
     ]
+    parts += [
+        Padding(Text(f"Version {one.iteration}: {visible(one.choice.detail)}"), INDENT)
+        for one in record.versions
+        if one.choice is not None
+    ]
     if best is not None:
         parts += ["", _returned(run)]
         parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in reason.short_of]
@@ -560,10 +581,10 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
     base = "" if newer.base is None else f", from version {newer.base}"
     parts: list[RenderableType] = [
         Text(
-            f"version {older.iteration} ({scored(older)}) > version {newer.iteration} ({scored(newer)})",
+            f"version {older.name} ({scored(older)}) > version {newer.name} ({scored(newer)})",
             "bold",
         ),
-        Text(f"version {newer.iteration}: {newer.strategy.replace('_', ' ')}{base}", QUIET),
+        Text(f"version {newer.name}: {newer.strategy.replace('_', ' ')}{base}", QUIET),
         "",
     ]
     if older is newer:
@@ -593,13 +614,13 @@ def _field(change: FieldChange, *, coloured: bool) -> Text:
 def _points(diff: VersionDiff) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if diff.critique.points:
-        parts += ["", Text(f"Critique of version {diff.older.iteration}")]
+        parts += ["", Text(f"Critique of version {diff.older.name}")]
         for point in diff.critique.points:
             mark, style = MARKS[point.addressed]
             line = Text.assemble((mark, style), "  ", issue_line(point.issue))
             parts.append(Padding(line, INDENT))
     if diff.critique.new:
-        parts += ["", Text(f"What only version {diff.newer.iteration} has")]
+        parts += ["", Text(f"What only version {diff.newer.name} has")]
         parts += [Padding(issue_line(issue), INDENT) for issue in diff.critique.new]
     return parts
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from redraft.loop.runs import StoredStep
-    from redraft.types import ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
@@ -182,6 +182,19 @@ class VersionView:
     is_in_full: bool
     base: int | None
     change: Comparison | None
+    choice: str = ""
+    rejected: tuple[RejectedView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedView:
+    """A candidate that was not chosen: its name, such as `1.3`, its score, its issues and its output."""
+
+    name: str
+    score: str
+    issues: tuple[str, ...]
+    output: str
+    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,17 +282,34 @@ def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int
     change = comparison(base, version) if base is not None and differs and both_in_full else None
     return VersionView(
         version.iteration,
-        "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
+        _score(evaluation),
         _how(version),
         version is best,
         output,
         is_cut(output),
-        tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
+        _issues(evaluation),
         evaluation.suggestions,
         version.iteration in in_full,
         base.iteration if base is not None and differs and change is None else None,
         change,
+        "" if version.choice is None else version.choice.detail,
+        tuple(map(_rejected, version.rejected)),
     )
+
+
+def _rejected(version: ReflectionVersion) -> RejectedView:
+    output = as_text(version.output)
+    return RejectedView(
+        version.name, _score(version.evaluation), _issues(version.evaluation), output, is_cut(output)
+    )
+
+
+def _score(evaluation: ReflectionEvaluation) -> str:
+    return "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}"
+
+
+def _issues(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
+    return tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues)
 
 
 def _how(version: ReflectionVersion) -> str:

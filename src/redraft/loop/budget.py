@@ -85,7 +85,7 @@ class Tally:
     def __post_init__(self) -> None:
         self.started = self.clock()
 
-    def add(self, role: ModelRole, usage: TokenUsage) -> None:
+    def add(self, role: str, usage: TokenUsage) -> None:
         """Add the usage of a step."""
         used = self.by_role.get(role)
         if used is None:
@@ -293,19 +293,19 @@ class StepBudget:
         """Return a context in which to make a model call."""
         return BudgetedCall(self, role, input_tokens, max_tokens)
 
-    async def in_time(self, check: Awaitable[R], /) -> R:
-        """Await a free check; raises `UnfinishedError` when the time for such checks is spent."""
+    async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
+        """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
         if (until := self._checks_until) is None:
-            return await check
+            return await effect
         self.leave_time_after(until)
         bound = asyncio.timeout_at(until)
         try:
             async with bound:
-                return await check
+                return await effect
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            raise self.out_of_time("a check was under way") from error
+            raise self.out_of_time(f"{what} was under way") from error
 
     def leave_time_after(self, moment: float) -> None:
         """Give the step time to return after something inside it is cancelled at `moment`."""

@@ -42,6 +42,7 @@ def reflected(
     max_iterations: int | None = None,
     quality_threshold: float | None = None,
     budget_usd: float | None = None,
+    candidates: int | None = None,
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
 ) -> Callable[[Callable[P, Awaitable[R] | R]], ReflectedFunction[P, R]]:
@@ -64,6 +65,7 @@ def reflected(
         max_iterations=base.max_iterations if max_iterations is None else max_iterations,
         quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
         budget_usd=base.budget_usd if budget_usd is None else budget_usd,
+        candidates=base.candidates if candidates is None else candidates,
     )
 
     def decorate(fn: Callable[P, Awaitable[R] | R]) -> ReflectedFunction[P, R]:

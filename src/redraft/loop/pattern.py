@@ -21,6 +21,7 @@ from redraft._validation import (
 )
 from redraft._verdicts import draft_of
 from redraft.errors import ConfigError, OutputError, SandboxError
+from redraft.evaluate.compare import preference
 from redraft.evaluate.criteria import (
     check_comparable,
     check_task_type,
@@ -33,6 +34,7 @@ from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
+from redraft.loop.candidates import WAYS_TO_CHOOSE, Candidates, Choose
 from redraft.loop.diagnose import Signals
 from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
@@ -74,7 +76,7 @@ from redraft.types import NOTHING_USED, PlainTask, QualityCriterion
 if TYPE_CHECKING:
     from redraft.execution import CommandRunner
     from redraft.loop.output_type import OutputType
-    from redraft.protocols import Generator, Step
+    from redraft.protocols import Generator, Preference, Step
     from redraft.types import (
         Draft,
         Output,
@@ -92,9 +94,9 @@ class ReflectionPattern(AgentPattern):
 
     `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `diversify` follows
     a revision that changed nothing with a fresh start. `preserve_all_versions=False` keeps the first, the
-    best and the last version. `on_failure` says whether an error that ends a run is returned in the result,
-    or raised with the history. `advisors` give advice before the run and learn from its result. `on_event`
-    gets all events.
+    best and the last version, without rejected candidates. `on_failure` says whether an error that ends a run
+    is returned in the result, or raised with the history. `advisors` give advice before the run and learn
+    from its result. `on_event` gets all events.
 
     Judging: `quality_criteria` are criteria or plain sentences; None means the default criteria of
     `task_type` (`code_generation`, `writing`, `analysis`, `reasoning`, or empty for general ones).
@@ -113,6 +115,11 @@ class ReflectionPattern(AgentPattern):
     under way, so a run exceeds its budget by at most one reply. When the seconds are spent, what is under way
     is cancelled.
 
+    Searching: `candidates=n` makes n first drafts at once, of which the best goes on to revision. The free
+    checks judge all of them. Those that no check tells apart are judged by the model (`choose="checks"`), or
+    compared by it, two at a time and in both orders (`choose="pairwise"`). With `checks`, a draft that is
+    satisfactory without a judge ends the drafting, and the drafts still under way are cancelled.
+
     Reflecting: every version is reflected on (`completion`). `reflection_triggers` adds up to
     `max_reflections` short messages to the conversation in the middle of a run. A trigger is also switched on
     by its own option:
@@ -126,7 +133,7 @@ class ReflectionPattern(AgentPattern):
     - `manual`: when `reflect_now()` is called on the stream of `Agent.stream`.
 
     Raises `ConfigError` for a value out of range, an unknown choice, and, when a run is assembled, a trigger
-    that needs an agent's steps if there are none.
+    that needs an agent's steps if there are none, and a pairwise choice without a model.
     """
 
     max_iterations: int = 3
@@ -152,6 +159,8 @@ class ReflectionPattern(AgentPattern):
     include_reflection_history: bool = True
     max_revision_tokens: int | None = None
     diversify: bool = True
+    candidates: int = 1
+    choose: Choose = "checks"
     plateau_iterations: int = 2
     improvement_threshold: float = 0.05
     detect_oscillation: bool = True
@@ -174,6 +183,8 @@ class ReflectionPattern(AgentPattern):
         check_count("max_iterations", self.max_iterations, 0)
         check_count("judge_samples", self.judge_samples, 1)
         check_count("plateau_iterations", self.plateau_iterations, 1)
+        check_count("candidates", self.candidates, 1)
+        check_choice("choose", self.choose, WAYS_TO_CHOOSE)
         check_share("quality_threshold", self.quality_threshold)
         check_share("improvement_threshold", self.improvement_threshold)
         check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
@@ -200,6 +211,11 @@ class ReflectionPattern(AgentPattern):
             max_reflections=self.max_reflections,
         )
         object.__setattr__(self, "triggers", triggers)
+        if self.candidates > 1 and (during := [name for name in triggers.names() if name in IN_A_DRAFT]):
+            raise ConfigError(
+                f"candidates={self.candidates} can't be combined with the trigger {during[0]!r}: drafts that "
+                "are made at once are not reflected on halfway."
+            )
         # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
         if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
@@ -231,6 +247,7 @@ class ReflectionPattern(AgentPattern):
             on_failure=self.on_failure,
             callbacks=self.callbacks,
             advisors=tuple(self.advisors),
+            candidates=Candidates(self.candidates, self.choose) if self.candidates > 1 else None,
             on_event=self.on_event,
             choices={name: getattr(self, name) for name in RECORDED},
         )
@@ -401,7 +418,8 @@ def function_verbs(
         reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
-        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate))
+        prefer = _preference(pattern, model, (), hint)
+        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), prefer=prefer)
     else:
         judges = judges_of(pattern, model, task_type, hint)
     verbs = Verbs(generator, judges, reviser)
@@ -477,13 +495,33 @@ def judges_of(
     `ConfigError` with the `hint` if criteria need a model and there is none.
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
+    prefer = _preference(pattern, model, panel.criteria, hint)
     if not panel.judged:
-        return Judges(panel, criteria=panel.criteria, output_alone=panel.output_alone, rubric=panel.rubric)
+        return Judges(
+            panel,
+            criteria=panel.criteria,
+            output_alone=panel.output_alone,
+            rubric=panel.rubric,
+            prefer=prefer,
+        )
     judge = pattern.reflection_model or load_settings().reflection_model
     name = judge if isinstance(judge, str) else repr(judge or model)
     self_judged = model is not None and judge is None and not panel.checks
     signals = Signals(name, frozenset(panel.judged), self_judged)
-    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric)
+    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer)
+
+
+def _preference(
+    pattern: ReflectionPattern,
+    model: ChatModel | None,
+    criteria: Sequence[QualityCriterion],
+    hint: JudgeHint = BY_PATTERN,
+) -> Preference | None:
+    """Return what compares candidates, if the pattern asks for it; raises `ConfigError` without a model."""
+    if pattern.candidates == 1 or pattern.choose != "pairwise":
+        return None
+    missing = f"There is no model to compare candidates (choose='pairwise'): pass {hint.model}"
+    return preference(criteria, _judge_model(pattern, model, missing))
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
@@ -594,6 +632,8 @@ def starting_draft(draft: Output | Draft | None) -> Draft | None:
     return replace(start, strategy="given", usage=start.usage if start is draft else NOTHING_USED)
 
 
+IN_A_DRAFT = ("step_interval", "error", "tool_result")
+"""The triggers that fire while an agent works on a draft."""
 FLAGS = (
     "structured_reflection",
     "include_prior_versions",

@@ -207,6 +207,11 @@ class RunRecord:
         """The usage of all roles together."""
         return sum(self.usage_by_role.values(), NOTHING_USED)
 
+    @property
+    def all_versions(self) -> tuple[ReflectionVersion, ...]:
+        """The versions, each followed by the candidates that were rejected for it."""
+        return tuple(one for version in self.versions for one in (version, *version.rejected))
+
     def version(self, iteration: int | None) -> ReflectionVersion | None:
         """Return the version of an iteration, if it is stored."""
         return next((one for one in self.versions if one.iteration == iteration), None)

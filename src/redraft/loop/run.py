@@ -22,6 +22,7 @@ from redraft.errors import (
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
+from redraft.loop.candidates import Candidates, best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
@@ -36,6 +37,7 @@ from redraft.protocols import (
     Evaluator,
     FailureObserver,
     Generator,
+    Preference,
     ReflectionCallbacks,
     ReflectionDecision,
     Reviser,
@@ -72,7 +74,8 @@ class Judges:
 
     `signals` say where the scores come from; `criteria` are the criteria, where they are known, and `rubric`
     is what the writer is told of them. If a judgement depends on the output alone (`output_alone`), an
-    identical output is not judged again.
+    identical output is not judged again. `prefer` compares two outputs, if
+    candidates are to be chosen so.
     """
 
     evaluate: Evaluator
@@ -80,6 +83,7 @@ class Judges:
     criteria: tuple[QualityCriterion, ...] = ()
     output_alone: bool = True
     rubric: str = ""
+    prefer: Preference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,9 @@ class RunOptions:
     """The options of a run; a `ReflectionPattern` makes them once its own have been checked.
 
     `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
-    `advice` is there from the start, before any advisor is asked. `choices` are the caller's options by their
-    public names, for the record of the run. `output_type` is that of an agent with one. The runs of a pattern
-    share `last_run` and `first_drafts`.
+    `advice` is there from the start, before any advisor is asked. `candidates` asks for several first drafts.
+    `choices` are the caller's options by their public names, for the record of the run. `output_type` is that
+    of an agent with one. The runs of a pattern share `last_run` and `first_drafts`.
     """
 
     until: Stopper
@@ -118,6 +122,7 @@ class RunOptions:
     callbacks: ReflectionCallbacks | None = None
     advisors: tuple[Advisor, ...] = ()
     advice: tuple[Advice, ...] = ()
+    candidates: Candidates | None = None
     on_event: Listener | None = None
     output_type: OutputType[Any] | None = None
     last_run: LastRun = field(default_factory=LastRun)
@@ -130,6 +135,8 @@ class Run:
 
     def __init__(self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
         clock = find_in_step(step, TimedStep)
+        if options.candidates is not None:
+            verbs = _with_candidates(verbs, options.candidates, options.retry)
         self.task = task
         self.verbs = verbs
         self.options = options
@@ -239,6 +246,11 @@ class Run:
         number = self.context.attempt.number
         self.pending = draft
         self.tally.add("generation" if number == 1 else "revision", draft.usage)
+        if draft.choice is not None:
+            for role, usage in draft.choice.usage.items():
+                self.tally.add(role, usage)
+            if not self.options.preserve_all_versions:
+                draft.choice.rejected = ()
         if draft.conversation is not None and self.verbs.live is not None:
             self.verbs.live.keep(draft.conversation.reflections)
         if self.options.callbacks is not None:
@@ -258,9 +270,9 @@ class Run:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
-        evaluation = await self.step(
-            "evaluate", ReflectionEvaluation, judges.evaluate, copy_of(output), context
-        )
+        # Choosing among candidates may have taken a judgement.
+        evaluate = judges.evaluate if draft.evaluation is None else _known(draft.evaluation)
+        evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
         if evaluation.is_conclusive:
             self.judged[key] = version
@@ -288,6 +300,7 @@ class Run:
             margin=margin,
             conversation=draft.conversation,
             memo=draft.memo,
+            choice=draft.choice,
         )
         self.pending = None
         self.versions = (*self.versions, version)
@@ -471,6 +484,24 @@ class Run:
     def _note(self, name: str, text: str) -> None:
         """Add a sentence to the diagnostics."""
         self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
+
+
+def _with_candidates(verbs: Verbs, candidates: Candidates, retry: Retry) -> Verbs:
+    """Return verbs whose first draft is the best of several candidates."""
+    if verbs.generate is None:
+        return verbs
+    judges, live = verbs.judges, verbs.live or LiveRun(retry=retry)
+    generate = best_of(candidates, verbs.generate, judges.evaluate, judges.prefer, live)
+    return replace(verbs, generate=generate, live=live)
+
+
+def _known(evaluation: ReflectionEvaluation) -> Evaluator:
+    """Return an evaluator that returns a judgement which was made before."""
+
+    async def evaluate(_output: object, _run: RunContext, /) -> ReflectionEvaluation:
+        return evaluation
+
+    return evaluate
 
 
 def next_attempt(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
@@ -83,7 +84,8 @@ GROUPED_BY: Mapping[str, Column] = {
 }
 """What runs can be grouped by, and the column for it."""
 GROUPINGS = (*GROUPED_BY, "run")
-NAMES = "a number such as 2 or v2, 'first', 'best' or 'last'"
+NAMES = "a number such as 2, v2 or 1.3, 'first', 'best' or 'last'"
+_VERSION = re.compile(r"\d+(\.\d+)?", re.ASCII)
 STATE_HEADLINES = {
     "running": "it is still running",
     "killed": "its process ended before the run did",
@@ -328,25 +330,24 @@ class StoredRun:
     def version(self, name: str) -> ReflectionVersion:
         """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
+        A candidate that was not chosen is named by its version and its own number: `1.3`.
+
         Raises `ConfigError` if there is no such version.
         """
         record, versions = self.record, self.record.versions
         if not versions:
             raise ConfigError(f"The run {record.run_id!r} has no version yet: it is {record.state}.")
-        numbers = {
-            "first": versions[0].iteration,
-            "best": record.best,
-            "last": versions[-1].iteration,
-            "final": versions[-1].iteration,
-        }
-        digits = name.removeprefix("v")
-        number = int(digits) if digits.isascii() and digits.isdigit() else numbers.get(name)
-        if number is None:
+        first, last = versions[0].name, versions[-1].name
+        names = {"first": first, "best": str(record.best), "last": last, "final": last}
+        wanted = names.get(name, name.removeprefix("v"))
+        found = {version.name: version for version in record.all_versions}
+        if not _VERSION.fullmatch(wanted):
             raise ConfigError(f"A version is {NAMES}; got {name!r}.")
-        if (found := record.version(number)) is None:
-            stored = ", ".join(str(version.iteration) for version in versions)
-            raise ConfigError(f"The run {record.run_id!r} has no version {name!r}; it has {stored}.")
-        return found
+        if wanted not in found:
+            raise ConfigError(
+                f"The run {record.run_id!r} has no version {name!r}; it has {', '.join(found)}."
+            )
+        return found[wanted]
 
     def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
         """Compare two versions by their names; raises `ConfigError` as `version` does."""
@@ -432,7 +433,7 @@ class StoredRun:
         """The steps of the loop in the order they ended, each with its inner steps and its version."""
         within: defaultdict[str, list[StoredStep]] = defaultdict(list)
         for step in self.steps:
-            if step.is_inner:
+            if step.is_inner and step.given:  # without arguments it only encloses others
                 within[step.place.partition("/")[0]].append(step)
         ends = sorted((one.timestamp, one.iteration) for one in self.record.versions)
         times = [at for at, _ in ends]
@@ -508,6 +509,8 @@ class StoredStep:
     def exchange(self) -> Exchange:
         """The request and reply of an inner step, in whatever form they were recorded."""
         name = self.name.partition(" ")[0] if self.name.startswith("model ") else self.name
+        outer = (part.rpartition("#")[0] for part in self.place.split("/")[1:-1])
+        name = ", ".join((*outer, name))
         request, result = tuple(_turns(self.given, "user")), cast("object", self.result)
         if self.error is not None:
             failure = Turn("error", f"{self.error.get('type')}: {self.error.get('message')}")
@@ -655,13 +658,15 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
                     draft.usage + evaluation.usage,
                     draft.strategy,
                     conversation=draft.conversation,
+                    choice=draft.choice,
                 )
             )
-            used = evaluation.usage
+            used = {role: evaluation.usage}
         else:
             draft = from_json(Draft, step.result)
-            used = draft.usage
-        usage[role] = usage.get(role, NOTHING_USED) + used
+            used = draft.usage_by_role(role)
+        for one, part in used.items():
+            usage[one] = usage.get(one, NOTHING_USED) + part
     run.versions, run.usage_by_role = tuple(versions), usage
     run.reflections = tuple(
         reflection for one in versions if one.conversation for reflection in one.conversation.reflections
@@ -700,7 +705,7 @@ def _usage_of(step: StoredStep) -> TokenUsage:
         return failed if used is None else failed + from_json(TokenUsage, used)
     if step.name == "evaluate":
         return from_json(ReflectionEvaluation, step.result).usage
-    return from_json(Draft, step.result).usage
+    return sum(from_json(Draft, step.result).usage_by_role(step.name).values(), NOTHING_USED)
 
 
 def _turns(value: Any, role: str) -> list[Turn]:

@@ -103,12 +103,17 @@ def diff_document(diff: VersionDiff) -> dict[str, Any]:
         else {"fields": [_field_document(change) for change in diff.fields]}
     )
     return {
-        "from": {"version": diff.older.iteration, "score": diff.older.evaluation.overall_score},
-        "to": {"version": diff.newer.iteration, "score": diff.newer.evaluation.overall_score},
+        "from": {"version": _number(diff.older), "score": diff.older.evaluation.overall_score},
+        "to": {"version": _number(diff.newer), "score": diff.newer.evaluation.overall_score},
         **changes,
         "points": diff.critique.points,
         "new_issues": diff.critique.new,
     }
+
+
+def _number(version: ReflectionVersion) -> int | str:
+    """Return the number of a version; that of a rejected candidate is a text."""
+    return version.iteration if version.candidate is None else version.name
 
 
 def _field_document(change: FieldChange) -> dict[str, Any]:

@@ -50,7 +50,7 @@ async def workflow(request: PageRequest) -> WorkflowHistory:
 
 def _without_texts(run: RunRecord) -> RunRecord:
     """Remove the texts of a run's versions: searching megabytes for secrets would take long."""
-    versions = tuple(replace(version, output="", conversation=None) for version in run.versions)
+    versions = tuple(replace(version, output="", conversation=None, choice=None) for version in run.versions)
     return replace(run, versions=versions, draft=None)
 
 

@@ -1,0 +1,358 @@
+"""Candidates: several drafts of one version, made at once, of which the best goes on to revision."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+
+from redraft._steps import allowance
+from redraft._texts import as_text, copy_of, listed
+from redraft.errors import ChangedRunError, ModelError, RedraftError
+from redraft.evaluate.ask import add_usage
+from redraft.loop.revise import FRESH_TEMPERATURE
+from redraft.types import (
+    NOTHING_USED,
+    Choice,
+    Draft,
+    Issue,
+    ReflectionEvaluation,
+    ReflectionVersion,
+    TokenUsage,
+    render_score,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redraft.loop.triggers import LiveRun
+    from redraft.protocols import Evaluator, Generator, ModelRole, Preference, RunContext
+
+R = TypeVar("R")
+
+Choose: TypeAlias = Literal["checks", "pairwise"]
+WAYS_TO_CHOOSE: tuple[str, ...] = get_args(Choose)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """How many first drafts to make at once, and how to choose among those that the checks find equal."""
+
+    count: int
+    choose: Choose = "checks"
+
+
+def best_of(
+    candidates: Candidates,
+    generate: Generator,
+    evaluate: Evaluator,
+    prefer: Preference | None,
+    live: LiveRun,
+) -> Generator:
+    """Wrap a generator to return the best of several first drafts.
+
+    The first candidate is the draft that there would be without the others, which are made at a higher
+    temperature. A function can tell them apart by `attempt.candidate`.
+    """
+
+    async def generate_best(prompt: str, run: RunContext, /) -> Draft:
+        first = run.attempt
+        if first.mode != "draft":
+            return await generate(prompt, run)
+        others = [
+            replace(first, candidate=number, temperature=FRESH_TEMPERATURE)
+            for number in range(2, candidates.count + 1)
+        ]
+        makers = [partial(generate, prompt, replace(run, attempt=one)) for one in (first, *others)]
+        return await best_draft(makers, evaluate, prefer, run, live)
+
+    return generate_best
+
+
+async def best_draft(
+    makers: Sequence[Callable[[], Awaitable[Draft]]],
+    evaluate: Evaluator,
+    prefer: Preference | None,
+    run: RunContext,
+    live: LiveRun,
+) -> Draft:
+    """Make drafts of one version at once, and return the best with its `Choice`.
+
+    Free checks judge every draft. Among those that no check tells apart `prefer` decides, which compares two
+    at a time, or without it the score of `evaluate`; then the earlier draft. Unless drafts are compared, one
+    that is satisfactory without a judge ends the drafting, and the others are cancelled.
+
+    Every draft and every judgement is a step of its own, so a run that was killed repeats none that finished.
+    A draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
+    """
+    contest = Contest(evaluate, prefer, run, live)
+    await contest.draft(makers)
+    return await contest.decide()
+
+
+@dataclass(slots=True)
+class Contender:
+    """One of several drafts of a version, with its judgement so far."""
+
+    number: int
+    draft: Draft
+    evaluation: ReflectionEvaluation = field(default_factory=partial(ReflectionEvaluation, None))
+
+
+class Contest:
+    """The candidates for one version: made, judged and compared until one is chosen."""
+
+    def __init__(
+        self, evaluate: Evaluator, prefer: Preference | None, run: RunContext, live: LiveRun
+    ) -> None:
+        self.evaluate = evaluate
+        self.prefer = prefer
+        self.run = run
+        self.live = live
+        self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
+        self.count = 0
+        self.candidates: list[Contender] = []
+        self.repeats: list[Contender] = []
+        self.same: dict[int, int] = {}
+        self.failed: dict[int, Exception] = {}
+        self.cancelled: list[int] = []
+        self.matches: list[str] = []
+        self.usage: dict[str, TokenUsage] = {}
+        self._numbers: dict[object, int] = {}
+
+    async def draft(self, makers: Sequence[Callable[[], Awaitable[Draft]]]) -> None:
+        """Make and check all drafts at once; raises the first one's error if none can be made."""
+        self.count = len(makers)
+        tasks = [asyncio.ensure_future(self._make(number, make)) for number, make in enumerate(makers, 1)]
+        try:
+            for finished in asyncio.as_completed(tasks):
+                if await finished:
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.candidates.sort(key=_number)
+        known = {one.number for one in self.candidates} | self.same.keys() | self.failed.keys()
+        self.cancelled = [number for number in range(1, self.count + 1) if number not in known]
+        if not self.candidates:
+            errors = [self.failed[number] for number in sorted(self.failed)]
+            used = sum(map(_usage_of_failure, errors[1:]), self.usage.get(self.role, NOTHING_USED))
+            if isinstance(errors[0], ModelError):
+                errors[0].retryable = False  # each draft has been retried by itself
+            raise add_usage(errors[0], used)
+
+    async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> bool:
+        """Make and check one draft; return whether it makes the others needless."""
+        try:
+            draft = await self._step(f"draft {number}", Draft, make, self.role)
+        except ChangedRunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the others go on; if all fail, the first error is raised)
+            self.failed[number] = error
+            return False
+        key = draft.output.__class__, as_text(draft.output, indent=None)
+        if (same := self._numbers.setdefault(key, number)) != number:
+            self.same[number] = same
+            self.repeats.append(Contender(number, draft))
+            return False
+        candidate = Contender(number, draft)
+        self.candidates.append(candidate)
+        await self._judge(candidate, free_only=True)
+        return self.prefer is None and candidate.evaluation.satisfactory
+
+    async def _judge(self, candidate: Contender, *, free_only: bool) -> None:
+        """Judge a candidate by the checks, or by all; a judgement that fails leaves the one before."""
+        run, output = replace(self.run, free_only=free_only), candidate.draft.output
+        name = f"{'check' if free_only else 'judge'} {candidate.number}"
+        evaluate = partial(self.evaluate, copy_of(output), run)
+        try:
+            evaluation = await self._step(name, ReflectionEvaluation, evaluate, "evaluation")
+        except ChangedRunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (an output that can't be judged is an unknown; the loop asks again)
+            self._count("evaluation", _usage_of_failure(error))
+            if free_only:
+                issue = Issue(f"Not judged: {_named(error)}")
+                candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
+            return
+        self._count("evaluation", candidate.evaluation.usage)
+        candidate.evaluation = evaluation
+
+    async def decide(self) -> Draft:
+        """Return the draft of the best candidate, with the choice."""
+        leaders = [
+            one
+            for one in self.candidates
+            if not any(other.evaluation.outranks(one.evaluation) for other in self.candidates)
+        ]
+        winner, scores = leaders[0], _scores(self.candidates)
+        equal = f"{listed([str(one.number) for one in leaders])}, which no check tells apart"
+        if len(leaders) == 1:
+            by, why = "checks", "the best by the checks"
+            if len(self.candidates) == 1:
+                why = "the first to pass all checks" if self.cancelled else "the only one"
+        elif self.prefer is not None:
+            winner = await self._tournament(leaders, self.prefer)
+            by, why = "pairwise", f"the best by comparison of {equal}: {listed(self.matches)}"
+        elif all(one.evaluation.is_conclusive for one in leaders):
+            by, why = "order", f"the first of {equal}"
+        else:
+            waiting = (one for one in leaders if not one.evaluation.is_conclusive)
+            await asyncio.gather(*(self._judge(one, free_only=False) for one in waiting))
+            winner = _highest(leaders)
+            by, why = "judge", f"the judge's choice of {equal}"
+            scores = _scores(leaders)
+        return self._chosen(winner, by, why, scores)
+
+    async def _tournament(self, leaders: Sequence[Contender], prefer: Preference) -> Contender:
+        """Compare two candidates at a time; the winners meet until one is left."""
+        while len(leaders) > 1:
+            pairs = zip(leaders[::2], leaders[1::2], strict=False)
+            winners = await asyncio.gather(*(self._match(one, other, prefer) for one, other in pairs))
+            leaders = [*winners, *leaders[2 * len(winners) :]]
+        return leaders[0]
+
+    async def _match(self, earlier: Contender, later: Contender, prefer: Preference) -> Contender:
+        """Return the better of two candidates: the later one only if it is certainly better."""
+        name = f"compare {earlier.number} with {later.number}"
+        compare = partial(prefer, later.draft.output, earlier.draft.output, self.run)
+        try:
+            verdict = await self._step(name, ReflectionEvaluation, compare, "evaluation")
+        except ChangedRunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (what can't be compared is equal, and the earlier one stays)
+            self._count("evaluation", _usage_of_failure(error))
+            self.matches.append(
+                f"{earlier.number} and {later.number} could not be compared ({_named(error)})"
+            )
+            return earlier
+        self._count("evaluation", verdict.usage)
+        winner, loser = (later, earlier) if verdict.overall_score == 1.0 else (earlier, later)
+        if verdict.overall_score in (0.0, 1.0):
+            self.matches.append(f"{winner.number} beat {loser.number}")
+        else:
+            self.matches.append(f"{earlier.number} and {later.number} came out even")
+        return winner
+
+    def _chosen(self, winner: Contender, by: str, why: str, scores: dict[str, float | None]) -> Draft:
+        """Return the winner's draft with the choice."""
+        # The loop judges the winner again unless all of it has been judged.
+        judged = winner.evaluation if winner.evaluation.is_conclusive else None
+        if judged is None:
+            self._count("evaluation", winner.evaluation.usage)
+        rejected = sorted((one for one in self._all() if one.number != winner.number), key=_number)
+        self._count_rejected(rejected)
+        detail = [f"Candidate {winner.number} of {self.count} is {why}{_rendered(scores)}."]
+        detail += [f"{number} is the same as {same}." for number, same in sorted(self.same.items())]
+        if self.cancelled:
+            numbers = listed([str(number) for number in self.cancelled])
+            detail.append(f"{numbers} {'was' if len(self.cancelled) == 1 else 'were'} cancelled.")
+        failed = {str(number): _named(error) for number, error in sorted(self.failed.items())}
+        numbers = {"candidates": self.count, "chosen": winner.number, "by": by, "scores": scores}
+        same = {str(number): same for number, same in sorted(self.same.items())}
+        found = {"same": same, "cancelled": self.cancelled, "failed": failed}
+        numbers |= {name: value for name, value in found.items() if value}
+        notes = tuple(f"Candidate {number} failed: {error}." for number, error in failed.items())
+        choice = Choice(" ".join(detail), numbers, tuple(map(self._version, rejected)), self.usage)
+        return replace(winner.draft, notes=(*winner.draft.notes, *notes), evaluation=judged, choice=choice)
+
+    def _all(self) -> list[Contender]:
+        """Return the candidates and those that repeat them, with their judgement."""
+        judged = {one.number: one.evaluation for one in self.candidates}
+        return self.candidates + [
+            replace(one, evaluation=replace(judged[self.same[one.number]], usage=NOTHING_USED))
+            for one in self.repeats
+        ]
+
+    def _count_rejected(self, rejected: Sequence[Contender]) -> None:
+        """Count what the other drafts have used, finished or not."""
+        for one in rejected:
+            self._count(self.role, one.draft.usage)
+            self._count("evaluation", one.evaluation.usage)
+        for error in self.failed.values():
+            self._count(self.role, _usage_of_failure(error))
+        if self.cancelled:
+            finished = [one.draft.usage for one in self.candidates]
+            self._count(self.role, _usage_of_cancelled(len(self.cancelled), finished))
+
+    def _version(self, candidate: Contender) -> ReflectionVersion:
+        """Return a rejected candidate as a version."""
+        draft, attempt = candidate.draft, self.run.attempt
+        return ReflectionVersion(
+            iteration=attempt.number,
+            output=copy_of(draft.output),
+            evaluation=candidate.evaluation,
+            improvements_applied=draft.improvements,
+            token_usage=draft.usage + candidate.evaluation.usage,
+            strategy=draft.strategy,
+            base=attempt.base,
+            conversation=draft.conversation,
+            memo=draft.memo,
+            candidate=candidate.number,
+        )
+
+    async def _step(
+        self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
+    ) -> R:
+        """Carry out a part of the step under way as a step of its own: recorded, retried, and in time."""
+        within = allowance.get()
+
+        def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
+            wait = self.live.wait_before(name, error, wait)
+            if wait is not None:
+                self._count(role, _usage_of_failure(error))
+            return wait
+
+        async def in_time() -> R:
+            return await (effect() if within is None else within.in_time(effect(), name))
+
+        return await self.live.step(on_failure)(name, returns, in_time)
+
+    def _count(self, role: ModelRole, usage: TokenUsage) -> None:
+        """Add usage that is not the chosen draft's own."""
+        if usage is not NOTHING_USED:
+            self.usage[role] = self.usage.get(role, NOTHING_USED) + usage
+
+
+def _number(candidate: Contender) -> int:
+    return candidate.number
+
+
+def _highest(candidates: Sequence[Contender]) -> Contender:
+    """Return the candidate that outranks the others; the first of equals."""
+    best = candidates[0]
+    for one in candidates:
+        if one.evaluation.outranks(best.evaluation):
+            best = one
+    return best
+
+
+def _scores(candidates: Sequence[Contender]) -> dict[str, float | None]:
+    return {str(one.number): one.evaluation.overall_score for one in candidates}
+
+
+def _rendered(scores: dict[str, float | None]) -> str:
+    """Render scores by candidate, such as ` (1: 0.50, 2: 1.00)`; nothing if none is known."""
+    if all(score is None for score in scores.values()):
+        return ""
+    return f" ({', '.join(f'{number}: {render_score(score).strip()}' for number, score in scores.items())})"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _usage_of_failure(error: Exception) -> TokenUsage:
+    """Return what a failed step has used, with the failed request itself."""
+    failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
+    used = error.usage if isinstance(error, RedraftError) else None
+    return failed + (used or NOTHING_USED)
+
+
+def _usage_of_cancelled(count: int, finished: Sequence[TokenUsage]) -> TokenUsage:
+    """Return the usage of drafts that were cancelled: not known, but free if the finished ones were."""
+    is_free = all(usage.cost_usd == 0 for usage in finished)
+    asked = any(usage.requests for usage in finished)
+    return TokenUsage(failed_requests=count if asked else 0, cost_usd=0.0 if is_free else None)
