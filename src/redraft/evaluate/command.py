@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import ast
-import math
+import json
 import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, shortened
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
-from redraft.evaluate import python_steps as steps
-from redraft.evaluate.checks import check_keys, invalid, is_raw
-from redraft.evaluate.criteria import PASSED, failed, unknown
-from redraft.evaluate.python_steps import plain
+from redraft.evaluate import pytest_report, python_steps
+from redraft.evaluate.criteria import PASSED, check_keys, failed, invalid, is_raw, unknown
+from redraft.evaluate.python_checks import (
+    MESSAGE,
+    SHOWN,
+    PythonCheck,
+    files_of_tests,
+    needs_pytest,
+    parse,
+    read_calls,
+    read_tests,
+    tests_of,
+)
 from redraft.execution import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
 from redraft.text.replies import python_block, unfenced
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
@@ -28,9 +36,10 @@ if TYPE_CHECKING:
     from redraft.types import Output
 
 FORMS = ("command", "calls", "tests")
-MAX_ISSUES = 20
-SHOWN, MESSAGE, TAIL = 200, 500, 2000
-"""The most characters of a value in an issue, of a message, and of what a program printed last."""
+MAX_ISSUES, MAX_FAILURES = 20, 5
+"""How many issues of a program, and how many failures of tests, are shown."""
+TAIL = 2000
+"""The most characters of what a program printed last."""
 TIMEOUT, LONGEST = 10.0, 3600.0
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -50,19 +59,24 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     `readable` (paths that may be read) and `timeout` (seconds, default 10):
 
     - `command`: a program and its arguments. The draft is in `file` (default `draft.py`), whose name replaces
-      `{file}`. Exit code 0 scores 1.0, any other 0.0, with the end of the program's output as issues.
+      `{file}`. Exit code 0 scores 1.0, any other 0.0, with the end of the program's output as issues; of
+      `pytest`, the tests that failed.
     - `calls`: expressions and their expected values, `{"call": "f(3)", "expect": 6}` or pairs. The draft,
       which is Python, is executed, then `setup`, then each expression; the score is the share of expected
       values. These never enter the jail, so a draft can neither look them up nor claim them. Prefer this.
-    - `tests`: Python statements that run after the draft and `setup`, each a check of its own; the score is
-      the share that passed. `assert f(3) == 6` is treated as a call. Any other statement runs in the draft's
-      own process, where a draft that wants to cheat could read it and make it pass. A failed assertion in it,
-      also inside a function, is reported with the values on both sides.
+    - `tests`: Python source, functions, paths of test files, or a list of these, which run after the draft
+    and
+      `setup`; the score is the share of the tests that passed. In source, each statement is a test, and
+      `assert f(3) == 6` is treated as a call. The parameters of a function are names that the draft defines.
+      A file imports the draft, as `file` says (default `draft.py`); one that needs pytest is run by it. All
+      but such calls runs in the draft's own process, where a draft that wants to cheat could read it and make
+      it pass. A failed assertion, also inside a function, is reported with the values on both sides.
 
     Unless `raw` is True, a draft that is one fenced block is taken without its Markdown fence, and only the
     code of a Python draft with prose around it. A draft that does not parse, or that a limit stops, scores
-    0.0. Raises `ConfigError` for a configuration that can't work, including a program that is not installed,
-    and, when judging, `SandboxForbiddenError` on a machine without a jail.
+    0.0; tests that can't run leave the criterion unknown. Raises `ConfigError` for a configuration that can't
+    work, including a program that is not installed, and, when judging, `SandboxForbiddenError` on a machine
+    without a jail.
     """
     config = criterion.evaluator_config
     forms = [form for form in FORMS if form in config]
@@ -71,14 +85,20 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
         hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
         raise invalid(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
+    judge: _ProgramJudge | _PytestJudge | _PythonJudge
     if forms == ["command"]:
         check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
-        judge = _ProgramJudge(criterion, run_command, base, _argv(criterion), _file(criterion), raw)
+        argv, file = _argv(criterion), _file(criterion)
+        program = _ProgramJudge(criterion, run_command, base, argv, file, raw)
+        arguments = _pytest_arguments(argv)
+        judge = program if arguments is None else _PytestJudge(program, arguments)
+    elif forms == ["tests"]:
+        check_keys(criterion, "tests", "file", "setup", "files", "readable", "timeout", "raw")
+        judge = _tests_judge(criterion, run_command, base, raw)
     else:
-        check_keys(criterion, *forms, "setup", "files", "readable", "timeout", "raw")
-        read = _checks_of_calls if forms == ["calls"] else _checks_of_tests
-        checks = read(criterion, config[forms[0]])
-        judge = _PythonJudge(criterion, run_command, base, tuple(checks), _setup(criterion), raw)
+        check_keys(criterion, "calls", "setup", "files", "readable", "timeout", "raw")
+        checks = tuple(read_calls(criterion, config["calls"]))
+        judge = _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw)
 
     async def evaluate(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         try:
@@ -91,6 +111,59 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     return evaluate
 
 
+def runs_program(criterion: QualityCriterion) -> bool:
+    """Return whether a `command` criterion starts a program in the jail, rather than run Python source."""
+    if "tests" not in criterion.evaluator_config:
+        return "command" in criterion.evaluator_config
+    return bool(_files_for_pytest(criterion)[1])
+
+
+def _tests_judge(
+    criterion: QualityCriterion, run_command: CommandRunner, base: Command, raw: bool
+) -> _PytestJudge | _PythonJudge:
+    files, for_pytest = _files_for_pytest(criterion)
+    base = replace(base, files={**files, **base.files})
+    if not for_pytest:
+        checks = tuple(read_tests(criterion, tests_of(criterion, criterion.evaluator_config["tests"])))
+        return _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw, _module(criterion))
+    argv = ("pytest", *for_pytest)
+    if find_program("pytest") is None:
+        raise invalid(
+            criterion,
+            f"the test file {for_pytest[0]!r} needs pytest, which is not installed: pip install pytest.",
+        )
+    program = _ProgramJudge(criterion, run_command, base, argv, _file(criterion), raw)
+    return _PytestJudge(program, _pytest_arguments(argv) or argv, shares=True)
+
+
+def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list[str]]:
+    """Return the files that tests consist of, and the names of test files if pytest has to run them."""
+    tests = tests_of(criterion, criterion.evaluator_config["tests"])
+    paths = [test for test in tests if isinstance(test, Path)]
+    if not paths:
+        return {}, []
+    module = _module(criterion)
+    files = files_of_tests(criterion, paths, module)
+    beside = [*files, *criterion.evaluator_config.get("files", {})]
+    if not any(needs_pytest(criterion, files[path.name], beside, module) for path in paths):
+        return files, []
+    if len(paths) < len(tests) or "setup" in criterion.evaluator_config:
+        raise invalid(
+            criterion, "pytest has to run the test files: give neither other tests with them, nor setup."
+        )
+    return files, [path.name for path in paths]
+
+
+def _module(criterion: QualityCriterion) -> str:
+    """Return the module that the draft is for its tests."""
+    module, dot, suffix = _file(criterion).rpartition(".")
+    if not (module.isidentifier() and dot and suffix == "py"):
+        raise invalid(
+            criterion, f"file must be the name of a module, such as 'median.py', got {_file(criterion)!r}."
+        )
+    return module
+
+
 @dataclass(frozen=True, slots=True)
 class _ProgramJudge:
     criterion: QualityCriterion
@@ -101,22 +174,41 @@ class _ProgramJudge:
     raw: bool
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
+        outcome, skipped = await self.run(text, self.argv)
+        return outcome if isinstance(outcome, ReflectionEvaluation) else self.verdict(outcome, skipped)
+
+    async def run(
+        self, text: str, argv: tuple[str, ...]
+    ) -> tuple[CommandOutcome | ReflectionEvaluation, int]:
+        """Run a program on a draft; the verdict, if it could not run to its end.
+
+        Returns how many lines of the draft precede its code, too.
+        """
         source, first_line = self._code_in(text)
         files = {**self.base.files, self.file: source}
-        name, shown = self.criterion.name, " ".join(self.argv)[:TAIL]
         if problem := problem_of_files(files):  # with the draft, since the other files were checked before
-            return failed(Issue(problem, name))
-        outcome = await self.run_command(replace(self.base, argv=self.argv, files=files))
+            return failed(Issue(problem, self.criterion.name)), 0
+        outcome = await self.run_command(replace(self.base, argv=argv, files=files))
         if outcome.stopped:
-            return failed(Issue(f"{shown} {_limit(outcome, self.base)}", name))
+            return failed(Issue(f"{self.shown} {_limit(outcome, self.base)}", self.criterion.name)), 0
+        return outcome, first_line - 1
+
+    @property
+    def shown(self) -> str:
+        """The command as issues name it."""
+        return " ".join(self.argv)[:TAIL]
+
+    def verdict(self, outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
+        """Judge by the exit code and what was printed."""
         if outcome.exit_code == 0:
             return PASSED
         printed = _ESCAPES.sub("", f"{outcome.stdout}\n{outcome.stderr}").strip()
         if outcome.exit_code in _NOT_RUN:
-            return unknown(self.criterion, f"{shown} could not be run: {printed[-TAIL:]}")
-        if issues := self._issues_in(printed, first_line - 1):
+            return unknown(self.criterion, f"{self.shown} could not be run: {printed[-TAIL:]}")
+        if issues := self._issues_in(printed, skipped):
             return failed(*issues)
-        return failed(Issue(f"{shown} {_ending(outcome)}: {printed[-TAIL:]}".rstrip(": "), name))
+        message = f"{self.shown} {_ending(outcome)}: {printed[-TAIL:]}".rstrip(": ")
+        return failed(Issue(message, self.criterion.name))
 
     def _code_in(self, text: str) -> tuple[str, int]:
         if self.raw:
@@ -146,6 +238,112 @@ def _ending(outcome: CommandOutcome) -> str:
     return f"was ended by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
+def _pytest_arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return how to run pytest so that it reports on each test; None for a command that is not pytest.
+
+    It is started by the interpreter beside it, which has the packages that it has.
+    """
+    program = Path(find_program(argv[0]) or argv[0])
+    if program.name in ("pytest", "py.test"):
+        python, arguments = str(program.with_name("python3")), argv[1:]
+    elif program.name.startswith("python") and argv[1:3] == ("-m", "pytest"):
+        python, arguments = argv[0], argv[3:]
+    else:
+        return None
+    if find_program(python) is None:
+        return None
+    source = Path(pytest_report.__file__).read_text("utf-8")
+    return (python, "-c", f"{source}\n\nmain()\n", "{file}", *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _PytestJudge:
+    """Judge by the tests that pytest ran: 1.0 if all passed, else 0.0, or with `shares` their share."""
+
+    program: _ProgramJudge
+    arguments: tuple[str, ...]
+    shares: bool = False
+
+    async def __call__(self, text: str) -> ReflectionEvaluation:
+        criterion = self.program.criterion
+        argv = tuple(self.program.file if word == "{file}" else word for word in self.arguments)
+        outcome, skipped = await self.program.run(text, argv)
+        if isinstance(outcome, ReflectionEvaluation):
+            return outcome
+        report = _report_in(outcome.stdout)
+        if report is None:
+            message = f"The draft ended {self.program.shown} before its tests were through"
+            return failed(Issue(message, criterion.name))
+        if "missing" in report:
+            where = "Give the folder in which it is installed as 'readable'"
+            return unknown(criterion, f"pytest can't be imported in the jail: {report['missing']}. {where}.")
+        tests = _failures(report, "failures"), _failures(report, "broken")
+        issues = [Issue(_failure(test), criterion.name, line=_line(test, skipped)) for test in tests[0]]
+        issues = _first(issues, max(len(issues), _count(report, "failed")), "tests", criterion.name)
+        if tests[1]:
+            why = "; ".join(_failure(test) for test in tests[1][:MAX_FAILURES])
+            return _with_issues(unknown(criterion, f"tests could not run: {why}"), issues)
+        passed, count = _count(report, "passed"), _count(report, "passed") + _count(report, "failed")
+        if not count:
+            why = _ESCAPES.sub("", f"{report.get('printed', '')}\n{outcome.stderr}").strip()
+            return unknown(
+                criterion, f"{self.program.shown} ran no test: {shortened(why[-MESSAGE:], MESSAGE)}"
+            )
+        if report.get("exit") == 0 and not issues:
+            return PASSED
+        score = passed / count if self.shares else 0.0
+        return ReflectionEvaluation(
+            score, satisfactory=self.shares and score >= criterion.threshold, issues=tuple(issues)
+        )
+
+
+def _report_in(printed: str) -> dict[str, Any] | None:
+    """Return the report of pytest; the draft ran in its process, so take nothing for granted."""
+    _, mark, line = printed.rpartition(f"\n{pytest_report.MARK}")
+    try:
+        report = json.loads(line) if mark else None
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", report) if isinstance(report, dict) else None
+
+
+def _failures(report: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    found = report.get(key)
+    listed = cast("list[Any]", found) if isinstance(found, list) else []
+    return [cast("dict[str, Any]", item) for item in listed if isinstance(item, dict)]
+
+
+def _count(report: dict[str, Any], key: str) -> int:
+    count = report.get(key)
+    return count if isinstance(count, int) and count > 0 else 0
+
+
+def _failure(test: dict[str, Any]) -> str:
+    """Say how a test of pytest failed."""
+    name, raised = (shortened(str(test.get(key) or ""), SHOWN) for key in ("name", "raised"))
+    message = re.sub(r"\n\s*\+\s+", ", ", str(test.get("message") or ""))  # pytest's "+  where 6 = f(3)"
+    message, place = shortened(message, MESSAGE), shortened(str(test.get("at") or ""), MESSAGE)
+    place = f"; in {place}" if place and not message.startswith("assert ") else ""
+    if raised == "SyntaxError":
+        return f"{name} does not parse: {message}"
+    if raised in ("AssertionError", "Failed"):
+        return f"{name} failed: {message}{place}" if message else f"{name} failed{place}"
+    return f"{name} raised {raised}: {message}{place}"
+
+
+def _first(issues: list[Issue], count: int, things: str, name: str) -> list[Issue]:
+    """Return the first few issues, and how many more there are."""
+    more = count - MAX_FAILURES
+    if more <= 0:
+        return issues
+    verb = f"more {things} failed" if more > 1 else f"more {things.removesuffix('s')} failed"
+    return [*issues[:MAX_FAILURES], Issue(f"{more} {verb}", name)]
+
+
+def _with_issues(evaluation: ReflectionEvaluation, issues: list[Issue]) -> ReflectionEvaluation:
+    return replace(evaluation, issues=(*evaluation.issues, *issues))
+
+
 @dataclass(frozen=True, slots=True)
 class _PythonJudge:
     criterion: QualityCriterion
@@ -154,6 +352,7 @@ class _PythonJudge:
     checks: tuple[PythonCheck, ...]
     setup: str
     raw: bool
+    module: str = "draft"
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
         source, first_line = (text, 1) if self.raw else python_block(text)
@@ -161,6 +360,8 @@ class _PythonJudge:
             "draft": source,
             "setup": self.setup,
             "steps": [[check.how, check.source] for check in self.checks],
+            "module": self.module,
+            "folder": "." if self.base.files else "",
         }
         outcome = await self.run_command(replace(self.base, python=_harness(), inputs=inputs))
         if outcome.stopped:
@@ -172,10 +373,12 @@ class _PythonJudge:
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
         """Judge what the jail returned; the draft ran in the same process, so take nothing for granted."""
         report = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+        if "missing" in report:
+            return self._cannot_import(report)
         if "raised" in report:
             what = "does not parse" if report["raised"] == "SyntaxError" else f"raised {report['raised']}"
             part = "The draft" if report.get("part") == "draft" else "The setup after the draft"
-            message = _shown(f"{part} {what}: {report.get('message')}")
+            message = shortened(f"{part} {what}: {report.get('message')}", SHOWN)
             return self._failed(message, _line(report, skipped))
         outcomes = _outcomes(report, len(self.checks))
         if outcomes is None:
@@ -183,17 +386,25 @@ class _PythonJudge:
         issues: list[Issue] = []
         passed = counted = 0
         for check, outcome in zip(self.checks, outcomes, strict=True):
+            if "missing" in outcome:
+                return self._cannot_import(outcome)
             problem = check.problem(outcome)
             counted += check.counts
             passed += check.counts and problem is None
             if problem:
                 issues.append(Issue(problem, self.criterion.name, line=_line(outcome, skipped)))
-        if len(issues) > MAX_ISSUES:
-            more = Issue(f"{len(issues) - MAX_ISSUES} more checks failed", self.criterion.name)
-            issues[MAX_ISSUES:] = [more]
+        issues = _first(issues, len(issues), "checks", self.criterion.name)
         score = passed / counted
         return ReflectionEvaluation(
             score, satisfactory=score >= self.criterion.threshold, issues=tuple(issues)
+        )
+
+    def _cannot_import(self, outcome: dict[str, Any]) -> ReflectionEvaluation:
+        missing = shortened(str(outcome["missing"]), SHOWN)
+        return unknown(
+            self.criterion,
+            f"the tests can't import {missing!r}; without pytest, they have the standard library and "
+            "'files' only",
         )
 
     def _failed(self, message: str, line: int | None = None) -> ReflectionEvaluation:
@@ -203,7 +414,7 @@ class _PythonJudge:
 @cache
 def _harness() -> str:
     """Return the source of `python_steps`, with the line that starts it."""
-    return f"{Path(steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
+    return f"{Path(python_steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
 
 
 def _outcomes(report: dict[str, Any], count: int) -> list[dict[str, Any]] | None:
@@ -218,150 +429,6 @@ def _outcomes(report: dict[str, Any], count: int) -> list[dict[str, Any]] | None
 def _line(report: dict[str, Any], skipped: int) -> int | None:
     line = report.get("line")
     return line + skipped if isinstance(line, int) and line > 0 else None
-
-
-_NOTHING = object()
-_STATEMENTS_THAT_CHECK = (
-    ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PythonCheck:
-    """One step in the jail: an expression (`eval`) or a statement (`exec`).
-
-    The value of an expression is compared with `expected` outside the jail. A step with `counts=False` only
-    prepares for others.
-    """
-
-    how: Literal["eval", "exec"]
-    source: str
-    expected: Any = _NOTHING
-    counts: bool = True
-
-    def problem(self, outcome: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the outcome of this step; None if nothing is."""
-        shown = _shown(self.source)
-        if raised := outcome.get("raised"):
-            message = shortened(f": {outcome['message']}", MESSAGE) if outcome.get("message") else ""
-            if self.how == "exec" and raised == "AssertionError":
-                return f"{shown} failed{message}"
-            expected = "" if self.expected is _NOTHING else f"; expected {_shown(repr(self.expected))}"
-            return f"{shown} raised {_shown(raised)}{message}{expected}"
-        if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):
-            return None
-        return f"{shown} returned {_shown(outcome.get('shown'))}, expected {_shown(repr(self.expected))}"
-
-
-def _shown(value: Any) -> str:
-    return shortened(str(value), SHOWN)
-
-
-def _checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
-    """Read `calls`, a list of `{"call": ..., "expect": ...}` or pairs; raises `ConfigError`."""
-    if not isinstance(calls, list | tuple) or not calls:
-        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
-    return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
-
-
-def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
-    if isinstance(item, Mapping):
-        fields = cast("Mapping[str, Any]", item)
-        for key in fields.keys() - {"call", "expect"}:
-            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
-        call, expected = fields.get("call"), fields.get("expect", _NOTHING)
-    elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
-        call, expected = cast("list[Any]", item)
-    else:
-        call, expected = None, _NOTHING
-    if not isinstance(call, str) or expected is _NOTHING:
-        raise invalid(
-            criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
-        )
-    _parse(criterion, call, "eval")
-    if "__other__" in str(plain(expected)):
-        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
-    return PythonCheck("eval", call, expected)
-
-
-def _checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCheck]:
-    """Read `tests`, Python source in which each top-level statement is a check; raises `ConfigError`.
-
-    `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
-    run inside; imports, assignments and definitions only prepare, and a function `test_...()` is called.
-    """
-    if not isinstance(tests, str):
-        raise invalid(criterion, f"tests must be Python source, got {tests!r}.")
-    checks: list[PythonCheck] = []
-    for statement in _parse(criterion, tests, "exec").body:
-        checks += _checks_of_statement(cast("ast.stmt", statement))
-    if not any(check.counts for check in checks):
-        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
-    return checks
-
-
-def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
-    if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
-        return [call]
-    source = ast.unparse(statement)
-    check = PythonCheck("exec", source, counts=isinstance(statement, _STATEMENTS_THAT_CHECK))
-    if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
-        takes = statement.args
-        if not (takes.args or takes.posonlyargs or takes.kwonlyargs):
-            return [check, PythonCheck("exec", f"{statement.name}()")]
-    return [check]
-
-
-def _call_of(test: ast.expr) -> PythonCheck | None:
-    """Return the call in `<expression> == <literal>`, either way round; None for anything else."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
-        return None
-    for call, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-        try:
-            return PythonCheck("eval", ast.unparse(call), ast.literal_eval(literal))
-        except (ValueError, TypeError):  # not a literal
-            continue
-    return None
-
-
-def _parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"]) -> Any:
-    """Parse Python source of the configuration; raises `ConfigError` if it is not Python."""
-    try:
-        return ast.parse(source, mode=mode)
-    except (SyntaxError, ValueError) as error:
-        raise invalid(criterion, f"{source!r} is not Python: {error}.") from error
-
-
-RELATIVE = 1e-9
-ABSOLUTE = 1e-12
-"""Tolerance near zero, so that 0.1 + 0.2 - 0.3 counts as 0."""
-
-
-def _agree(returned: Any, expected: Any) -> bool:
-    """Return whether the JSON that `plain` made in the jail stands for the value `expected`.
-
-    Equality is Python's, except that floats need only be close, and tuples equal lists.
-    """
-    try:
-        return _equal(returned, plain(expected))
-    except RecursionError:
-        return False
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        if isinstance(one, int) and isinstance(other, int):
-            return one == other
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    if isinstance(one, list) and isinstance(other, list):
-        items, others = cast("list[Any]", one), cast("list[Any]", other)
-        return len(items) == len(others) and all(map(_equal, items, others))
-    if isinstance(one, dict) and isinstance(other, dict):
-        fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        if fields.keys() != wanted.keys() or "__other__" in fields:
-            return False
-        return all(_equal(fields[key], wanted[key]) for key in wanted)
-    return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
 
 
 # The configuration.
@@ -416,5 +483,5 @@ def _setup(criterion: QualityCriterion) -> str:
     setup = criterion.evaluator_config.get("setup", "")
     if not isinstance(setup, str):
         raise invalid(criterion, f"setup must be Python source, got {setup!r}.")
-    _parse(criterion, setup, "exec")
+    parse(criterion, setup)
     return setup

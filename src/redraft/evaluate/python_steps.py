@@ -3,60 +3,112 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import math
 import sys
+from importlib.machinery import FileFinder, SourceFileLoader
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+    from types import CodeType, FrameType
     from typing import Any
 
 DRAFT = "<draft>"
 _SHOWN, _VALUE, _MESSAGE = 200, 100, 500  # characters of a value, of one in an assertion, of a message
+_VALUES = 5  # of variables and calls that a failed assertion names
 _DIGITS = 2000  # bits of a number that is still written in decimal
 
 
 def run_steps(inputs: dict[str, Any]) -> dict[str, Any]:
     """Execute `draft`, then `setup`, then take the `steps`: (how, source) each, in one namespace.
 
-    Returns `{"outcomes": [...]}`, one for each step: `{"value": ..., "shown": ...}` for an expression
-    (`eval`) or a statement that went through (`exec`), else `{"raised": ..., "line": ...}`, where `line` is
-    that of the draft. Where the draft or the setup itself raises, returns that alone, with `part`.
+    That namespace is the module `module`; with `folder`, modules can be imported from there, too. Returns
+    `{"outcomes": [...]}`, one for each step: `{"value": ..., "shown": ...}` for an expression (`eval`) or a
+    statement that went through (`exec`), else what `_raised` says of the error. Where the draft or the setup
+    itself raises, returns that alone, with `part`.
 
-    A failed assertion of the setup or the steps has a message that says which one it is, with its values.
+    A failed assertion of the setup, the steps or the folder has a message that says which one it is, with its
+    values.
     """
-    module = ModuleType("draft")
-    sys.modules["draft"] = module
+    module = ModuleType(inputs["module"])
+    module.__file__ = f"{module.__name__}.py"
+    sys.modules[module.__name__] = module
     names = vars(module)
-    names[_EXPLAIN] = _explain
+    setattr(builtins, _EXPLAIN, _explain)
+    if folder := inputs["folder"]:
+        sys.path.insert(0, folder)
+        sys.path_importer_cache[folder] = FileFinder(folder, (_Loader, [".py"]))
     for part in ("draft", "setup"):
         outcome = _take("exec", inputs[part], names, f"<{part}>")
         if "raised" in outcome:
             return {**outcome, "part": part}
-    return {"outcomes": [_take(how, source, names, "<check>") for how, source in inputs["steps"]]}
+    steps = enumerate(inputs["steps"])
+    return {"outcomes": [_take(how, source, names, f"<check {at}>") for at, (how, source) in steps]}
 
 
 def _take(how: str, source: str, names: dict[str, Any], file: str) -> dict[str, Any]:
     try:
-        tree = source if file == DRAFT else _ExplainAsserts().visit(ast.parse(source, file, how))
-        code = compile(tree, file, how)
+        code = compile(source, file, how) if file == DRAFT else _explaining(source, file, how)
         value = eval(code, names)  # noqa: S307 (this is what the jail is for; of a module's code it gives None)
         return {"value": plain(value), "shown": _shown(value)}
     except BaseException as error:  # noqa: BLE001 (whatever the draft raises is an outcome)
-        return {"raised": type(error).__name__, "message": _message(error), "line": _line(error)}
+        return _raised(error, names["__name__"])
 
 
-def _line(error: BaseException) -> int | None:
-    """Give the last line of the draft that the error came through."""
+_lines: dict[str, list[str]] = {}
+"""The source of what was compiled other than the draft, by the name of its file."""
+
+
+def _explaining(source: str, file: str, how: str = "exec") -> CodeType:
+    """Compile source so that its failed assertions explain themselves."""
+    _lines[file] = source.splitlines()
+    return compile(_ExplainAsserts().visit(ast.parse(source, file, how)), file, how, dont_inherit=True)
+
+
+class _Loader(SourceFileLoader):
+    def source_to_code(self, data: Any, path: Any, **_options: Any) -> CodeType:
+        return _explaining(bytes(data).decode(), path)
+
+
+def _raised(error: BaseException, module: str) -> dict[str, Any]:
+    """Say what was raised: the error's type as `raised`, its `message`, and where it came through.
+
+    That is a `line` of the draft, and the statements of the check that led there, as `at`. `missing` is a
+    module that a check could not import; what the draft can't import, or does not define, is its own fault.
+    """
+    statements: list[str] = []
+    line, file, frame = None, "", error.__traceback__
     if isinstance(error, SyntaxError) and error.filename == DRAFT:
-        return error.lineno
-    line, frame = None, error.__traceback__
+        line = error.lineno
     while frame is not None:
-        if frame.tb_frame.f_code.co_filename == DRAFT:
+        file = frame.tb_frame.f_code.co_filename
+        if file == DRAFT:
             line = frame.tb_lineno
+        elif file in _lines and frame.tb_lineno <= len(_lines[file]):
+            if statements or len(_lines[file]) > 1:  # a check of one line needs no saying
+                statements.append(_statement(_lines[file][frame.tb_lineno - 1].strip(), frame.tb_frame))
+            else:
+                statements.append("")
         frame = frame.tb_next
-    return line
+    if isinstance(error, AssertionError) and file in _lines and statements:
+        del statements[-1]  # the message says it
+    found = {"raised": type(error).__name__, "message": _message(error), "line": line}
+    if inner := [statement for statement in statements if statement]:
+        found["at"] = ": ".join(dict.fromkeys((inner[0], inner[-1])))
+    if isinstance(error, ImportError) and line is None and error.name != module:
+        found["missing"] = _clip(str(error.name), _VALUE)
+    return found
+
+
+def _statement(line: str, frame: FrameType) -> str:
+    try:
+        return f"{_clip(line, _VALUE)}{_known(ast.parse(line), frame, frozenset(), {})}"
+    except SyntaxError:  # the head of a block
+        return _clip(line, _VALUE)
 
 
 def _message(error: BaseException) -> str:
@@ -82,60 +134,150 @@ def _clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+# Assertions that explain themselves.
+
 _EXPLAIN, _LEFT, _RIGHT = "__explain__", "__left__", "__right__"
 
 
 class _ExplainAsserts(ast.NodeTransformer):
-    """Give each assert a message with the values that it compared, each of which is still evaluated once.
+    """Give each assert a message with its values, each of which is still evaluated once.
 
-    `assert f(n) == 2, m` becomes `assert (__left__ := f(n)) == (__right__ := 2), __explain__(...)`.
+    `assert f(g(n)) == 2, m` becomes `assert (__left__ := f((__0__ := g(n)))) == (__right__ := 2),
+    __explain__("f(g(n)) == 2", [__left__, __right__], {"g(n)": __0__}, m)`. What `and` joins, and the pairs
+    of `0 < n < 9`, become asserts of their own, so that the message is about the one that failed.
     """
 
-    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        test, message = node.test, node.msg or ast.Constant("")
-        source = ast.Constant(ast.unparse(test))
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            stored, names = ast.Compare(_stored(_LEFT, test.left), test.ops, []), [_LEFT, _RIGHT]
-            stored.comparators.append(_stored(_RIGHT, test.comparators[0]))
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        made = [_explained(node, *part) for test in _joined(node.test) for part in _parts(test)]
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in made]
+
+
+def _joined(test: ast.expr) -> list[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [part for value in test.values for part in _joined(value)]
+    return [test]
+
+
+def _parts(test: ast.expr) -> list[tuple[str, ast.expr, list[str], dict[str, str]]]:
+    """Return each part of a test: its source, how to evaluate it, and the names of its values and calls."""
+    calls = _InnerCalls()
+    if not isinstance(test, ast.Compare):
+        source = ast.unparse(test)
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            kept = ast.UnaryOp(test.op, _kept(_LEFT, calls.inside(test.operand)))
         else:
-            stored, names = _stored(_LEFT, test), [_LEFT]
-        values = ast.List([ast.Name(name, ast.Load()) for name in names], ast.Load())
-        explained = ast.Call(ast.Name(_EXPLAIN, ast.Load()), [source, values, message], [])
-        return ast.fix_missing_locations(ast.copy_location(ast.Assert(stored, explained), node))
+            kept = _kept(_LEFT, calls.inside(test))
+        return [(source, kept, [_LEFT], calls.names)]
+    pairs = list(zip((test.left, *test.comparators), test.ops, test.comparators, strict=False))
+    sources = [ast.unparse(ast.Compare(left, [op], [right])) for left, op, right in pairs]
+    parts: list[tuple[str, ast.expr, list[str], dict[str, str]]] = []
+    left = calls.inside(test.left)
+    for source, (_, op, right) in zip(sources, pairs, strict=True):
+        kept = ast.Compare(_kept(_LEFT, left), [op], [_kept(_RIGHT, calls.inside(right))])
+        parts.append((source, kept, [_LEFT, _RIGHT], dict(calls.names)))
+        left = ast.Name(_RIGHT, ast.Load())  # evaluated once, for the pair on either side of it
+    return parts
 
 
-def _stored(name: str, value: ast.expr) -> ast.expr:
+class _InnerCalls(ast.NodeTransformer):
+    """Keep what the calls inside an expression return, under `names`: source to name.
+
+    Only calls that are evaluated whenever the expression is, and not those of builtins.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def visit(self, node: ast.AST) -> Any:
+        """Leave out what may be evaluated several times, or not at all."""
+        return node if isinstance(node, _NOT_ALWAYS_ONCE) else super().visit(node)
+
+    def inside(self, side: ast.expr) -> ast.expr:
+        """Keep the calls inside a side of an assertion, whose own value is kept anyway."""
+        if isinstance(side, ast.Await | ast.Call):
+            self.generic_visit(side.value if isinstance(side, ast.Await) else side)
+            return side
+        return self.visit(side)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        source = ast.unparse(node)
+        self.generic_visit(node)
+        is_builtin = isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id)
+        if is_builtin or source in self.names or len(self.names) == _VALUES:
+            return node
+        self.names[source] = f"__{len(self.names)}__"
+        return _kept(self.names[source], node)
+
+    def visit_Await(self, node: ast.Await) -> ast.Await:
+        self.generic_visit(node.value)
+        return node
+
+
+_NOT_ALWAYS_ONCE = (
+    ast.BoolOp, ast.IfExp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
+def _explained(
+    node: ast.Assert, source: str, test: ast.expr, values: list[str], calls: dict[str, str]
+) -> ast.Assert:
+    listed = ast.List([ast.Name(name, ast.Load()) for name in values], ast.Load())
+    called = ast.Dict(
+        [ast.Constant(call) for call in calls], [ast.Name(name, ast.Load()) for name in calls.values()]
+    )
+    given: list[ast.expr] = [ast.Constant(source), listed, called, node.msg or ast.Constant("")]
+    return ast.Assert(test, ast.Call(ast.Name(_EXPLAIN, ast.Load()), given, []))
+
+
+def _kept(name: str, value: ast.expr) -> ast.expr:
     return ast.NamedExpr(ast.Name(name, ast.Store()), value)
 
 
-def _explain(source: str, values: list[Any], message: Any) -> str:
-    """Say what a failed assertion compared and what came of it, with the variables that it read."""
+def _explain(source: str, values: list[Any], calls: dict[str, Any], message: Any) -> str:
+    """Say what a failed assertion compared and what came of it, with the variables and calls in it."""
     test = ast.parse(source, mode="eval").body
-    if isinstance(test, ast.Compare) and len(values) > 1:
-        sides = [(test.left, values[0]), (test.comparators[0], values[1])]
+    results = [(test, values[0])]
+    told = results
+    if isinstance(test, ast.Compare):
+        results = list(zip((test.left, test.comparators[0]), values, strict=True))
         if _is_literal(test.left):
-            sides.reverse()
-        if isinstance(test.ops[0], ast.Eq):
-            text = f"{_result(*sides[0])}, expected {_shown(sides[1][1], _VALUE)}"
+            results.reverse()
+        if isinstance(test.ops[0], ast.Eq | ast.Is):
+            told, wanted = results[:1], _shown(results[1][1], _VALUE)
         else:
-            results = [_result(*side) for side in sides if not _is_literal(side[0])]
-            text = f"{_clip(source, _VALUE)} is false: {', '.join(results)}"
+            told, wanted = [side for side in results if not _is_literal(side[0])], None
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        told, wanted = [(test.operand, values[0])], "False" if values[0] is True else "something false"
     else:
-        text = _result(test, values[0])
+        wanted = "True" if values[0] is False else "something true"
+    text = ", ".join(_result(*side) for side in told)
+    text = f"{_clip(source, _VALUE)} is false: {text}" if wanted is None else f"{text}, expected {wanted}"
+    names = _names_in(test)
+    shown = {side.id for side, _ in told if isinstance(side, ast.Name)}
+    shown |= {side.id for side, _ in results if isinstance(side, ast.Name) and names.count(side.id) == 1}
     caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (where the assert is)
-    scope = {**caller.f_globals, **caller.f_locals}
-    names = dict.fromkeys(node.id for node in ast.walk(test) if isinstance(node, ast.Name))
-    known = [
-        f"{name} = {_shown(scope[name], _VALUE)}" for name in names if name in scope and _is_data(scope[name])
-    ]
-    where = f" (with {', '.join(known)})" if known else ""
     said = "" if isinstance(message, str) and not message else f"; {_text(message)}"
-    return f"{text}{where}{said}"
+    return f"{text}{_known(test, caller, shown, calls)}{said}"
 
 
 def _result(side: ast.expr, value: Any) -> str:
-    verb = "returned" if isinstance(side, ast.Call) else "is"
+    verb = "returned" if isinstance(side, ast.Await | ast.Call) else "is"
     return f"{_clip(ast.unparse(side), _VALUE)} {verb} {_shown(value, _VALUE)}"
+
+
+def _known(node: ast.AST, frame: FrameType, shown: AbstractSet[str], calls: Mapping[str, Any]) -> str:
+    """Return the variables in a piece of source, other than those already `shown`, and its calls."""
+    scope = {**frame.f_globals, **frame.f_locals}
+    names = [name for name in _names_in(node) if name in scope and name not in shown]
+    known = {name: scope[name] for name in names if _is_data(scope[name])}
+    known |= {_clip(call, _VALUE): value for call, value in calls.items()}
+    listed = [f"{name} = {_shown(value, _VALUE)}" for name, value in list(known.items())[:_VALUES]]
+    return f" (with {', '.join(listed)})" if listed else ""
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return [part.id for part in sorted(names, key=lambda part: (part.lineno, part.col_offset))]
 
 
 def _is_literal(side: ast.expr) -> bool:

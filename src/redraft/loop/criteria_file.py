@@ -54,15 +54,16 @@ def read_criteria(path: Path) -> CriteriaFile:
 
     A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
     `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
-    function is named `module:name`; the module may be next to the file. Without `criteria`, the defaults of
-    the `task_type` apply. Raises `ConfigError` with the file, the line and the key.
+    function is named `module:name`; the module may be next to the file, and so are test files. Without
+    `criteria`, the defaults of the `task_type` apply. Raises `ConfigError` with the file, the line and the
+    key.
     """
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
     with modules_in(path.parent):
-        return _Reader(str(path), text).read()
+        return _Reader(path, text).read()
 
 
 @contextmanager
@@ -83,8 +84,9 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 class _Reader:
     """Read one file; errors give the line."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
+    def __init__(self, path: Path, text: str) -> None:
+        self.name = str(path)
+        self.folder = path.parent
         self.text = text
 
     def read(self) -> CriteriaFile:
@@ -123,12 +125,22 @@ class _Reader:
             self.fail((*way, "config"), "'config' and 'evaluator_config' are the same; give one")
         if "config" in fields:
             fields["evaluator_config"] = fields.pop("config")
+        if (tests := fields.get("evaluator_config", {}).get("tests")) is not None:
+            fields["evaluator_config"] = {**fields["evaluator_config"], "tests": self._located(tests)}
         try:
             criterion = QualityCriterion(**fields)
             try_out(criterion)
         except ConfigError as error:
             self.fail(way, str(error))
         return criterion
+
+    def _located(self, tests: Any) -> Any:
+        """Look for test files beside this file."""
+        from redraft.evaluate.python_checks import is_test_file
+
+        if isinstance(tests, list):
+            return [self._located(test) for test in cast("list[Any]", tests)]
+        return self.folder / tests if is_test_file(tests) else tests
 
     def _checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
         """Check keys and types, and return the entries; empty ones are left out."""

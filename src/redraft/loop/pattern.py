@@ -570,11 +570,12 @@ def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
     if not commands:
         return None
-    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (needed by commands alone)
+    from redraft.evaluate.command import runs_program  # noqa: PLC0415 (needed by commands alone)
+    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (likewise)
 
     for criterion in commands:
         try:
-            check_jail(programs="command" in criterion.evaluator_config)
+            check_jail(programs=runs_program(criterion))
         except SandboxError as error:
             raise ConfigError(f"Criterion {criterion.name!r}: {error}") from error
     return ProcessJail()

@@ -1,0 +1,132 @@
+"""Run pytest inside the jail and report on its tests, in one line of JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import linecache
+import os
+import re
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+MARK = "redraft-report:"
+_REPORTED, _MESSAGE = 20, 1000  # how many failures, and the most characters of each
+_VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most characters of each
+
+
+def run_pytest(arguments: list[str], draft: str) -> dict[str, Any]:
+    """Run pytest; `draft` is the file that it tests.
+
+    Returns its `exit` code, how many tests `passed` and `failed`, the `failures`, the `broken` tests, which
+    could not run for a reason other than the draft, and the end of what was `printed`. Without pytest,
+    returns why, as `missing`.
+    """
+    try:
+        import pytest  # noqa: PLC0415 (only a jail may have it)
+    except ImportError as error:
+        return {"missing": str(error)}
+    report, printed = _Report(draft), io.StringIO()
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (without pathlib, as all that runs in the jail)
+    with redirect_stdout(printed):
+        code = pytest.main(arguments, plugins=[report])
+    return {**report.found, "exit": int(code), "printed": printed.getvalue()[-_MESSAGE:]}
+
+
+class _Report:
+    """A plugin of pytest that keeps how each test ended."""
+
+    def __init__(self, draft: str) -> None:
+        self.draft = os.path.realpath(draft)
+        self.module = os.path.splitext(os.path.basename(draft))[0]  # noqa: PTH119, PTH122 (likewise)
+        self.folder = f"{os.getcwd()}{os.sep}"  # noqa: PTH109 (likewise)
+        self.found: dict[str, Any] = {"passed": 0, "failed": 0, "failures": [], "broken": []}
+        self.errors: dict[str, BaseException] = {}
+
+    def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
+        """Keep what a file raised when its tests were collected."""
+        if report.when == "collect":
+            self.errors[node.nodeid] = call.excinfo.value.__cause__ or call.excinfo.value
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Count a file that could not be collected."""
+        if report.failed:
+            self._add(report, by_draft=False)
+
+    def pytest_internalerror(self, excinfo: Any) -> None:
+        """Keep what ended pytest itself, such as a draft that exits when it is imported."""
+        self._failure("pytest", excinfo.value, by_draft=False)
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        """Keep what a test raised."""
+        if call.excinfo is not None:
+            self.errors[item.nodeid] = call.excinfo.value
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count a test that passed or failed; one whose fixtures failed is broken, unless by the draft."""
+        if report.failed:
+            self._add(report, by_draft=report.when == "call")
+        elif report.passed and report.when == "call":
+            self.found["passed"] += 1
+
+    def _add(self, report: Any, *, by_draft: bool) -> None:
+        error = self.errors.pop(report.nodeid, None) or AssertionError(str(report.longrepr))
+        self._failure(report.nodeid, error, by_draft=by_draft)
+
+    def _failure(self, name: str, error: BaseException, *, by_draft: bool) -> None:
+        """Keep a failure: of the draft, if it raised the error, or lacks what others import of it."""
+        line, place, frame = None, "", error.__traceback__
+        if isinstance(error, SyntaxError) and os.path.realpath(error.filename or "") == self.draft:
+            line = error.lineno
+        while frame is not None:
+            file = os.path.realpath(frame.tb_frame.f_code.co_filename)
+            if file == self.draft:
+                line = frame.tb_lineno
+            elif file.startswith(self.folder):
+                place = _statement(linecache.getline(file, frame.tb_lineno).strip(), frame.tb_frame)
+            frame = frame.tb_next
+        if not by_draft and line is not None:
+            name, place = "The draft", ""
+        by_draft = (
+            by_draft or line is not None or (isinstance(error, ImportError) and error.name == self.module)
+        )
+        self.found["failed"] += by_draft
+        kept = self.found["failures" if by_draft else "broken"]
+        if len(kept) < _REPORTED:
+            message = self._message(error).replace(self.folder, "")[:_MESSAGE]
+            found = {"name": name, "raised": type(error).__name__, "message": message}
+            kept.append({**found, "line": line, "at": place})
+
+    def _message(self, error: BaseException) -> str:
+        if isinstance(error, SyntaxError):
+            return error.msg
+        if fixture := getattr(error, "argname", ""):  # which has no text of its own
+            return f"the fixture {fixture!r} does not exist"
+        return str(error).replace("Use -v to get more diff", "")
+
+
+def _statement(line: str, frame: FrameType) -> str:
+    """Return a line of source with its variables."""
+    names = dict.fromkeys(re.findall(r"\w+", line))
+    known = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+    shown = [f"{name} = {_shown(value)}" for name, value in known.items() if not callable(value)]
+    return f"{line[:_VALUE]} (with {', '.join(shown[:_VALUES])})" if shown else line[:_VALUE]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:_VALUE]
+    except BaseException as error:  # noqa: BLE001 (the draft's own __repr__)
+        return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+
+
+def main() -> None:
+    """Run what the arguments say: the draft, then the arguments of pytest."""
+    found = run_pytest(sys.argv[2:], sys.argv[1])
+    os.write(1, f"\n{MARK}{json.dumps(found)}\n".encode())
+    raise SystemExit(found.get("exit", 1))

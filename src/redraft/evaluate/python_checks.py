@@ -1,0 +1,422 @@
+"""Checks of a Python draft: calls and what they should return, and tests as source, functions or files."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from redraft._texts import short_repr, shortened
+from redraft._validation import nearest
+from redraft.evaluate.criteria import invalid
+from redraft.evaluate.python_steps import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from redraft.types import QualityCriterion
+
+SHOWN, MESSAGE = 200, 500
+"""The most characters of a value in an issue, and of a message."""
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCheck:
+    """One step in the jail: an expression (`eval`) or a statement (`exec`).
+
+    The value of an expression is compared with `expected` outside the jail. A step with `counts=False` only
+    prepares for others. Issues call it by its `name`, or else its source.
+    """
+
+    how: Literal["eval", "exec"]
+    source: str
+    expected: Any = _NOTHING
+    counts: bool = True
+    name: str = ""
+
+    def problem(self, outcome: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with the outcome of this step; None if nothing is."""
+        shown = _shown(self.name or self.source)
+        if raised := outcome.get("raised"):
+            return self._error(shown, str(raised), outcome)
+        if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):
+            return None
+        verb = "returned" if isinstance(ast.parse(self.source, mode="eval").body, ast.Call) else "is"
+        return f"{shown} {verb} {_shown(outcome.get('shown'))}, expected {_shown(repr(self.expected))}"
+
+    def _error(self, shown: str, raised: str, outcome: Mapping[str, Any]) -> str:
+        message = shortened(str(outcome.get("message") or ""), MESSAGE)
+        place = shortened(str(outcome.get("at") or ""), MESSAGE)
+        if self.how == "exec" and raised == "AssertionError" and outcome.get("line") is None:
+            if message and self.source.startswith("assert"):
+                return message
+            what = f"{shown} failed: {message}" if message else f"{shown} failed"
+        else:
+            what = f"{shown} raised {_shown(raised)}{f': {message}' if message else ''}"
+        if self.expected is not _NOTHING:
+            return f"{what}; expected {_shown(repr(self.expected))}"
+        return f"{what}; in {place}" if place else what
+
+
+def _shown(value: Any) -> str:
+    return shortened(str(value), SHOWN)
+
+
+def read_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
+    """Read `calls`, a list of `{"call": ..., "expect": ...}` or pairs; raises `ConfigError`."""
+    if not isinstance(calls, list | tuple) or not calls:
+        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
+    return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
+
+
+def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
+    if isinstance(item, Mapping):
+        fields = cast("Mapping[str, Any]", item)
+        for key in fields.keys() - {"call", "expect"}:
+            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
+        call, expected = fields.get("call"), fields.get("expect", _NOTHING)
+    elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
+        call, expected = cast("list[Any]", item)
+    else:
+        call, expected = None, _NOTHING
+    if not isinstance(call, str) or expected is _NOTHING:
+        raise invalid(
+            criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
+        )
+    parse(criterion, call, "eval")
+    if "__other__" in str(plain(expected)):
+        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
+    return PythonCheck("eval", call, expected)
+
+
+def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"] = "exec") -> Any:
+    """Parse Python source of the configuration; raises `ConfigError` if it is not Python."""
+    try:
+        return ast.parse(source, mode=mode)
+    except (SyntaxError, ValueError) as error:
+        raise invalid(criterion, f"{short_repr(source, SHOWN)} is not Python: {error}.") from error
+
+
+# Tests.
+
+Test: TypeAlias = "str | Path | FunctionType"
+"""Source text, the path of a file, or a function."""
+
+WAYS = "Python source, functions, paths of test files, or a list of these"
+
+
+def tests_of(criterion: QualityCriterion, tests: object) -> list[Test]:
+    """Return `tests` as a list, in which a text that is the name of a Python file is a path."""
+    items: list[Any] = list(cast("list[Any]", tests)) if isinstance(tests, list | tuple) else [tests]
+    if not items:
+        raise invalid(criterion, f"tests is empty: give {WAYS}.")
+    for at, item in enumerate(items):
+        if is_test_file(item):
+            items[at] = Path(item)
+        elif not isinstance(item, str | Path | FunctionType):
+            raise invalid(criterion, f"tests must be {WAYS}, got {item!r}.")
+    return items
+
+
+def is_test_file(test: object) -> bool:
+    """Return whether a test is the path of a file, rather than source."""
+    return isinstance(test, Path) or (isinstance(test, str) and test.endswith(".py") and "\n" not in test)
+
+
+def read_tests(criterion: QualityCriterion, tests: Iterable[Test]) -> list[PythonCheck]:
+    """Read tests as the checks that they make; raises `ConfigError`.
+
+    `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
+    run inside; imports, assignments and definitions only prepare. What pytest would call is called:
+    functions `test_...()`, and methods of that name in classes `Test...` and `unittest.TestCase`.
+    """
+    checks: list[PythonCheck] = []
+    for test in tests:
+        if isinstance(test, FunctionType):
+            checks += _checks_of_function(criterion, test)
+        else:
+            source = read_file(criterion, test) if isinstance(test, Path) else test
+            tree = parse(criterion, source)
+            if needless := next(_functions_without_arguments(tree), None):
+                raise invalid(
+                    criterion,
+                    f"nothing gives {needless!r} its arguments: call it, or let pytest run it, with "
+                    'command: ["pytest"].',
+                )
+            for statement in tree.body:
+                checks += _checks_of_statement(statement)
+    if not any(check.counts for check in checks):
+        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
+    return checks
+
+
+_STATEMENTS_THAT_CHECK = (
+    ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match,
+)  # fmt: skip
+
+
+def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
+    if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
+        return [call]
+    source = ast.unparse(statement)
+    can_fail = isinstance(statement, _STATEMENTS_THAT_CHECK) and not source.startswith("if __name__ ==")
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    check = PythonCheck("exec", source, counts=can_fail and not is_text)
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        if statement.name.startswith("test") and not _required(statement):
+            return [check, _call_to(statement)]
+    elif isinstance(statement, ast.ClassDef):
+        return [check, *_checks_of_class(statement)]
+    return [check]
+
+
+def _call_of(test: ast.expr) -> PythonCheck | None:
+    """Return the call in `<expression> == <literal>`, either way round; None for anything else."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return None
+    for call, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+        try:
+            return PythonCheck("eval", ast.unparse(call), ast.literal_eval(literal))
+        except (ValueError, TypeError):  # not a literal
+            continue
+    return None
+
+
+def _required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of the parameters that have no default."""
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    named = [arg for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
+    return [arg.arg for arg in positional[: len(positional) - len(given.defaults)] + named]
+
+
+def _call_to(function: ast.FunctionDef | ast.AsyncFunctionDef, arguments: Sequence[str] = ()) -> PythonCheck:
+    """Call a test function; an async one in an event loop of its own."""
+    call = f"{function.name}({', '.join(arguments)})"
+    if isinstance(function, ast.AsyncFunctionDef):
+        return PythonCheck("exec", f"__import__('asyncio').run({call})", name=call)
+    return PythonCheck("exec", call)
+
+
+def _checks_of_class(definition: ast.ClassDef) -> Iterator[PythonCheck]:
+    is_case = any(ast.unparse(base).split(".")[-1] == "TestCase" for base in definition.bases)
+    if not is_case and not definition.name.startswith("Test"):
+        return
+    for method in definition.body:
+        if isinstance(method, ast.FunctionDef) and method.name.startswith("test"):
+            new = f"{definition.name}({method.name!r})" if is_case else f"{definition.name}()"
+            source = f"{new}.debug()" if is_case else f"{new}.{method.name}()"
+            yield PythonCheck("exec", source, name=f"{definition.name}.{method.name}()")
+
+
+def _functions_without_arguments(tree: ast.Module) -> Iterator[str]:
+    """Yield the test functions that need arguments and are mentioned nowhere else."""
+    mentioned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name in mentioned:
+            continue
+        if node.name.startswith("test") and _required(node):
+            yield node.name
+
+
+# Test functions.
+
+
+def _checks_of_function(criterion: QualityCriterion, function: FunctionType) -> list[PythonCheck]:
+    """Read a test function with what it uses; its parameters are names that the draft defines."""
+    definition = _definition(criterion, function)
+    before = [
+        PythonCheck("exec", source, counts=False) for source in _uses(criterion, function, definition, set())
+    ]
+    return [
+        *before,
+        PythonCheck("exec", ast.unparse(definition), counts=False),
+        _call_to(definition, _required(definition)),
+    ]
+
+
+def _definition(
+    criterion: QualityCriterion, function: FunctionType
+) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """Return the source of a function as a syntax tree, without annotations; raises `ConfigError`."""
+    name = function.__qualname__
+    try:
+        tree = ast.parse(dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise invalid(
+            criterion, f"the source of the function {name!r} can't be read ({error}): put it in a file."
+        ) from error
+    [definition] = tree.body
+    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise invalid(criterion, f"{name!r} must be a function defined by def.")
+    if definition.decorator_list:
+        raise invalid(criterion, f"the function {name!r} has a decorator: put it in a test file for pytest.")
+    for node in ast.walk(definition):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+    return definition
+
+
+def _uses(
+    criterion: QualityCriterion,
+    function: FunctionType,
+    definition: ast.FunctionDef | ast.AsyncFunctionDef,
+    seen: set[str],
+) -> Iterator[str]:
+    """Yield the source of what a function uses from around it: imports, constants, functions beside it.
+
+    A name that is defined nowhere is left to the draft. Raises `ConfigError` for what can't enter the jail.
+    """
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    around = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    nodes = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
+    local = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)}
+    local |= {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
+    for name in dict.fromkeys(node.id for node in nodes):
+        if name in local or name in seen or name not in around:
+            continue
+        seen.add(name)
+        value = around[name]
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
+            inner = _definition(criterion, value)
+            yield from _uses(criterion, value, inner, seen)
+            inner.name = name
+            yield ast.unparse(inner)
+        elif source := _import_of(name, value) or _literal(name, value):
+            yield source
+        else:
+            raise invalid(
+                criterion,
+                f"the function {function.__qualname__!r} uses {name!r}, which can't be taken into the jail: "
+                "import it in the function, or, if the draft defines it, make it a parameter.",
+            )
+
+
+def _import_of(name: str, value: Any) -> str:
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}" if _is_standard(value.__name__) else ""
+    module, inner = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if not module or not _is_standard(module) or getattr(sys.modules[module], inner, None) is not value:
+        return ""
+    return f"from {module} import {inner} as {name}"
+
+
+def _literal(name: str, value: Any) -> str:
+    try:
+        return f"{name} = {value!r}" if ast.literal_eval(repr(value)) == value else ""
+    except (ValueError, SyntaxError, TypeError, RecursionError):
+        return ""
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+# Test files.
+
+
+def read_file(criterion: QualityCriterion, path: Path) -> str:
+    """Return the text of a test file; raises `ConfigError` if there is none."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(criterion, f"the test file {str(path)!r} can't be read: {error}.") from error
+
+
+def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: str) -> dict[str, str]:
+    """Return test files and the modules beside them that they import, by name.
+
+    Raises `ConfigError` for a test file that does not import `draft`, the module of the draft: it would test
+    something else.
+    """
+    files: dict[str, str] = {}
+    for path in paths:
+        if path.name in files:
+            raise invalid(criterion, f"two test files have the name {path.name!r}: rename one of them.")
+        files[path.name] = read_file(criterion, path)
+        if draft not in _imported(parse(criterion, files[path.name])):
+            raise invalid(
+                criterion,
+                f"the test file {str(path)!r} doesn't import {draft!r}, the module of the draft: name the "
+                "module that it tests as 'file', such as \"median.py\".",
+            )
+        files |= _modules_beside(criterion, path, files[path.name], {draft})
+    return files
+
+
+def _modules_beside(criterion: QualityCriterion, path: Path, source: str, known: set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for module in _imported(parse(criterion, source)) - known:
+        beside = path.with_name(f"{module}.py")
+        if beside.is_file():
+            known.add(module)
+            found[beside.name] = read_file(criterion, beside)
+            found |= _modules_beside(criterion, beside, found[beside.name], known)
+    return found
+
+
+def needs_pytest(criterion: QualityCriterion, source: str, files: Iterable[str], draft: str) -> bool:
+    """Return whether a test file needs pytest: for fixtures, or for what is not in the standard library."""
+    tree = parse(criterion, source)
+    known = {draft, *(name.partition("/")[0].removesuffix(".py") for name in files)}
+    needed = {module for module in _imported(tree) if module not in known and not _is_standard(module)}
+    hooks = {"setup_method", "teardown_method", "setup_class", "teardown_class"}
+    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    takes = any(node.name.startswith("test") and set(_required(node)) - {"self", "cls"} for node in defined)
+    return bool(needed) or takes or any(node.name in hooks for node in defined)
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """Return the top-level modules that are imported anywhere in a source."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+# What is equal.
+
+RELATIVE = 1e-9
+ABSOLUTE = 1e-12
+"""Tolerance near zero, so that 0.1 + 0.2 - 0.3 counts as 0."""
+
+
+def _agree(returned: Any, expected: Any) -> bool:
+    """Return whether the JSON that `plain` made in the jail stands for the value `expected`.
+
+    Equality is Python's, except that floats need only be close, and tuples equal lists.
+    """
+    try:
+        return _equal(returned, plain(expected))
+    except RecursionError:
+        return False
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        if isinstance(one, int) and isinstance(other, int):
+            return one == other
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(items) == len(others) and all(map(_equal, items, others))
+    if isinstance(one, dict) and isinstance(other, dict):
+        fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        if fields.keys() != wanted.keys() or "__other__" in fields:
+            return False
+        return all(_equal(fields[key], wanted[key]) for key in wanted)
+    return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
