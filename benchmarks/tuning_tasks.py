@@ -176,7 +176,8 @@ def query(name: str, question: str, setup: str, expected: list[tuple[object, ...
 
     shown = "\n".join(map(str, expected))
     prompt = (
-        f"Write one SQLite query for this database:\n\n```sql\n{setup}\n```\n\n{question}\n\n"
+        "Write one SQLite query, as bare SQL without Python, for this database:\n\n"
+        f"```sql\n{setup}\n```\n\n{question}\n\n"
         f"Here it should return:\n{shown}"
     )
     criterion = QualityCriterion(

@@ -324,6 +324,12 @@ def test_hybrid_never_discards_a_given_text():
         ("short", evaluation("x"), "full_rewrite"),
         ("short", ReflectionEvaluation(0.0), "fresh"),
         (LONG, ReflectionEvaluation(0.0), "full_rewrite"),
+        (LONG, ReflectionEvaluation(0.0, issues=(Issue("x"),), criteria_scores={"a": 0.0}), "full_rewrite"),
+        (
+            LONG,
+            ReflectionEvaluation(0.0, issues=(Issue("x", path="/a"),), criteria_scores={"a": 0.0}),
+            "targeted_edit",
+        ),
         (LONG, evaluation("x"), "targeted_edit"),
         (LONG, evaluation("a", "b", "c", "d"), "incremental"),
         (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.2, "c": 0.9}), "full_rewrite"),

@@ -203,19 +203,22 @@ def choose_strategy(
 ) -> str:
     """Choose the strategy of `hybrid` by how long the text is and how much of it is wrong.
 
-    A long text is never thrown away: it is edited if there are few issues or places for all of them,
+    A long text is never thrown away: it is edited if there are places for all issues or few of them,
     rewritten if it is mostly wrong, and otherwise extended. A short one is rewritten, or started from scratch
     if all of its checks failed: nothing is known to be worth keeping, and a model that sees its failed draft
     tends to repeat it.
     """
-    text = as_text(output)
+    text, issues = as_text(output), evaluation.issues
     if is_short(text):
         return from_scratch(evaluation, versions) if evaluation.overall_score == 0.0 else "full_rewrite"
-    placed = [issue for issue in evaluation.issues if issue.line is not None or issue.path is not None]
-    few = len(evaluation.issues) <= 3  # noqa: PLR2004 (a handful of edits)
-    if _failing_share(evaluation) > MOSTLY_WRONG or _touched_share(text, evaluation) > MOSTLY_WRONG:
+    if _touched_share(text, evaluation) > MOSTLY_WRONG:
         return "full_rewrite"
-    return "targeted_edit" if few or len(placed) == len(evaluation.issues) else "incremental"
+    # A check that passes or fails says nothing about how much is wrong, so places come first.
+    if issues and all(issue.line is not None or issue.path is not None for issue in issues):
+        return "targeted_edit"
+    if _failing_share(evaluation) > MOSTLY_WRONG:
+        return "full_rewrite"
+    return "targeted_edit" if len(issues) <= 3 else "incremental"  # noqa: PLR2004 (a handful of edits)
 
 
 def is_short(output: Output) -> bool:
