@@ -103,6 +103,7 @@ NAMES = [
     "TaskReflection",
     "TaskResult",
     "TaskStarted",
+    "TokenEvent",
     "TokenUsage",
     "Trial",
     "UnfinishedError",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from redraft.events import StepFailed as StepFailed
     from redraft.events import StepFinished as StepFinished
     from redraft.events import StepStarted as StepStarted
+    from redraft.events import TokenEvent as TokenEvent
     from redraft.events import VersionEvaluated as VersionEvaluated
     from redraft.lessons.lesson import Decision as Decision
     from redraft.lessons.lesson import Failure as Failure
@@ -155,6 +156,7 @@ _PLACES = {
         "StepFailed",
         "StepFinished",
         "StepStarted",
+        "TokenEvent",
         "VersionEvaluated",
     ),
     "lessons.lesson": ("Decision", "Failure", "Lesson", "Partial", "Procedure"),

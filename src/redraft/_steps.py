@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redraft._codec import to_json
 from redraft._texts import estimate_tokens, short_repr
+from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.events import StepFailed, StepFinished, StepStarted
@@ -24,6 +25,7 @@ from redraft.protocols import ChatReply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from redraft._tokens import ReplyText
     from redraft.events import Event
     from redraft.protocols import Allowance, ChatModel, ChatRequest, Step
 
@@ -211,28 +213,38 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
     Raises `ConfigError` if the model is not async or does not return a `ChatReply`. The step's name is a hash
     of the request, so that each of several concurrent calls finds its own reply again on replay.
     """
-    step, within = inner_step.get(), allowance.get()
+    step, within, text = inner_step.get(), allowance.get(), reply_text(request)
     if step is direct:
-        return await answer_within_budget(model, request)
-    if within is None:
-        return await step(_name_of(request), ChatReply, partial(_reply, model=model), request)
-    with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
-        # Check the budget inside the journal's step: a recorded reply has already been paid for.
-        async def carried_out(request: ChatRequest) -> ChatReply:
-            return await call.carry_out(_reply, request, model)
+        reply = await answer_within_budget(model, request, text)
+    elif within is None:
+        reply = await step(_name_of(request), ChatReply, partial(_reply, model=model, text=text), request)
+    else:
+        with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
+            if text is not None:
+                text.pay = call.used
 
-        reply = await step(_name_of(request), ChatReply, carried_out, request)
-        call.used(reply.usage)
+            # Check the budget inside the journal's step: a recorded reply has already been paid for.
+            async def carried_out(request: ChatRequest) -> ChatReply:
+                return await call.carry_out(_reply, request, model, text)
+
+            reply = await step(_name_of(request), ChatReply, carried_out, request)
+            call.used(reply.usage)
+    if text is not None:
+        text.finish(reply)
     return reply
 
 
-async def answer_within_budget(model: ChatModel, request: ChatRequest) -> ChatReply:
+async def answer_within_budget(
+    model: ChatModel, request: ChatRequest, text: ReplyText | None = None
+) -> ChatReply:
     """Call a model within the budget of the current step, if any, but not as a step."""
     within = allowance.get()
     if within is None:
-        return await _reply(request, model)
+        return await _reply(request, model, text)
     with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
-        reply = await call.carry_out(_reply, request, model)
+        if text is not None:
+            text.pay = call.used
+        reply = await call.carry_out(_reply, request, model, text)
         call.used(reply.usage)
     return reply
 
@@ -247,8 +259,8 @@ def _input_tokens(request: ChatRequest) -> int:
     return tokens + (estimate_tokens(json.dumps(request.schema)) if request.schema else 0)
 
 
-async def _reply(request: ChatRequest, model: ChatModel) -> ChatReply:
-    returned: Any = model(request)
+async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
+    returned: Any = text.reply(model, request) if text is not None and text.streams(model) else model(request)
     reply = await returned if isawaitable(returned) else returned
     if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from redraft.types import PlainTask, ReflectionResult, ReflectionVersion
 
@@ -70,6 +70,26 @@ class Reflected:
     trigger: str
     text: str
     step: int
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """A model wrote the next piece of a version's text, a token or more.
+
+    `version` is the 1-based number that the version will have. `attempt` counts the model calls made for it,
+    from 1: after a failure, or if a reply could not be used, the text begins anew under the next number. The
+    texts of one attempt, joined, are the model's raw reply, which is JSON for a typed output, and edits for a
+    revision by edits.
+
+    Only a stream has these events; they are neither sent to `on_event` nor stored.
+    """
+
+    run_id: str
+    text: str
+    version: int
+    role: Literal["draft", "revision"]
+    attempt: int = 1
     schema_version: int = 1
 
 

@@ -94,6 +94,24 @@ class ChatModel(Protocol):
     async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
 
 
+class TextListener(Protocol):
+    """Take the next piece of a reply; `usage` is what the call has used so far, if the provider says it."""
+
+    def __call__(self, text: str, usage: TokenUsage | None = None, /) -> None: ...
+
+
+@runtime_checkable
+class StreamingModel(ChatModel, Protocol):
+    """A chat model that can pass on its reply while it is written."""
+
+    async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
+        """Answer one request as a call does; before, call `on_text` with each piece of the text.
+
+        `on_text` returns at once. It is called in the thread of the event loop.
+        """
+        ...
+
+
 class Embedder(Protocol):
     """Embed texts as vectors of unit length, one row for each text; similar meanings give near vectors.
 

@@ -87,6 +87,19 @@ def test_request_and_reply(fake):
     assert body["response_format"]["json_schema"]["schema"] == schema
 
 
+def test_a_stream_passes_on_each_token_in_the_thread_of_the_loop(fake):
+    model, _ = fake(lambda _: ["Hel", "", "lo"])
+    heard = []
+
+    async def main():
+        reply = await model.stream(asked(), lambda text, _=None: heard.append((text, threading.get_ident())))
+        return reply, threading.get_ident()
+
+    reply, thread = asyncio.run(main())
+    assert heard == [("Hel", thread), ("lo", thread)]
+    assert reply == run_sync(model(asked()))
+
+
 @pytest.mark.parametrize(("options", "bound"), [({}, 1024), ({"max_tokens": 50}, 50)])
 def test_default_max_tokens(fake, options, bound):
     model, server = fake(lambda _: ["hi"], **options)
@@ -253,6 +266,14 @@ def test_real_weights_follow_a_schema_deterministically(real, capfd):
     assert first.usage.input_tokens > 10
     assert second.usage.cached_tokens > 10
     assert capfd.readouterr() == ("", "")  # the runtime is quiet
+
+
+def test_real_weights_stream_their_reply(real):
+    pieces = []
+    request = asked("Count from 1 to 5.", max_tokens=20)
+    reply = run_sync(real.stream(request, lambda text, _=None: pieces.append(text)))
+    assert "".join(pieces) == reply.text
+    assert len(pieces) > 3
 
 
 def test_real_weights_return_logprobs(real):

@@ -3,20 +3,30 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import CompletedStreamedResponse
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
 
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatRequest, Message
-from support.openai_server import completion, serving
+from support.openai_server import Stream, completion, serving
 
 SCHEMA = {
     "type": "object",
@@ -341,3 +351,139 @@ def test_model_is_shared_by_calls_and_event_loops(server):
     for _ in range(3):
         server.answers = [(200, {}, completion())] * 3
         assert asyncio.run(many()) == ["hello"] * 3
+
+
+# Streams, from a server on loopback.
+
+
+def stream_of(*answers, monkeypatch, name="openai-chat:gpt-4o-mini", **more):
+    """Ask a model for a stream; return the reply or the error, the pieces, and what was asked."""
+    pieces, said = [], []
+
+    def on_text(text, usage=None):
+        pieces.append(text)
+        said.append(usage)
+
+    with serving(monkeypatch) as server:
+        server.answers += [(200, {}, each) if isinstance(each, Stream) else each for each in answers]
+        try:
+            reply = run_sync(ProviderModel(name).stream(asked(**more), on_text))
+        except ModelError as error:
+            reply = error
+        return reply, pieces, [body for _, body in server.asked]
+
+
+def test_a_stream_has_the_reply_and_the_usage_of_a_call(monkeypatch):
+    reply, pieces, sent = stream_of(Stream(["hel", "", "lo"]), monkeypatch=monkeypatch)
+    assert "".join(pieces) == "hello"
+    assert len(pieces) == 2
+    with serving(monkeypatch) as server:
+        server.answers.append((200, {}, completion("hello")))
+        assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked())) == reply
+        assert server.asked[0][1] == {
+            key: value for key, value in sent[0].items() if key != "stream_options"
+        } | {"stream": False}
+    assert reply.usage.cost_usd
+
+
+def test_a_stream_of_json(monkeypatch):
+    reply, pieces, _ = stream_of(Stream(['{"a"', ": 1}"]), monkeypatch=monkeypatch, schema=SCHEMA)
+    assert pieces == ['{"a"', ": 1}"]
+    assert reply.parsed == {"a": 1}
+
+
+def test_a_surrogate_pair_cut_in_two_is_one_character(monkeypatch):
+    reply, pieces, _ = stream_of(Stream(["a\ud83d", "\ude00b", "\ud83d"]), monkeypatch=monkeypatch)
+    assert reply.text == "a😀b\ufffd"
+    assert reply.text.startswith("".join(pieces))
+    assert "".join(pieces) == "a😀b"
+
+
+def test_a_stream_without_usage_is_a_reply_with_an_unknown_cost(monkeypatch):
+    reply, _, _ = stream_of(Stream(["hello"], "silent"), monkeypatch=monkeypatch)
+    assert (reply.text, reply.usage.requests, reply.usage.cost_usd) == ("hello", 1, None)
+
+
+@pytest.mark.parametrize("ending", ["cut", "drops", "garbage", "error"])
+def test_a_stream_that_breaks_off_is_a_retryable_error(ending, monkeypatch):
+    error, pieces, sent = stream_of(Stream(["hel", "lo"], ending), monkeypatch=monkeypatch)
+    assert isinstance(error, ModelError)
+    assert error.retryable
+    assert "openai-chat:gpt-4o-mini" in str(error)
+    assert "".join(pieces) == "hello"
+    assert len(sent) == 1
+
+
+def test_a_page_instead_of_a_stream_is_an_error(monkeypatch):
+    page = (200, {"Content-Type": "text/html"}, "<html>Sign in</html>")
+    error, pieces, _ = stream_of(page, monkeypatch=monkeypatch)
+    assert isinstance(error, ModelError)
+    assert pieces == []
+
+
+def test_an_account_without_streams_is_asked_without(monkeypatch):
+    refusal = {"message": "Your organization must be verified to stream this model.", "param": "stream"}
+    refused = 400, {}, {"error": refusal}
+    with serving(monkeypatch) as server:
+        model = ProviderModel("openai-chat:gpt-5")
+        server.answers += [refused, (200, {}, completion("one")), (200, {}, completion("two"))]
+
+        async def ask():
+            return [(await model.stream(asked(), lambda *_: None)).text for _ in range(2)]
+
+        assert run_sync(ask()) == ["one", "two"]
+        assert [body["stream"] for _, body in server.asked] == [True, False, False]
+
+
+def test_another_refusal_is_not_asked_again(monkeypatch):
+    refused = 400, {}, {"error": {"message": "The prompt is too long."}}
+    error, _, sent = stream_of(refused, monkeypatch=monkeypatch)
+    assert (error.status, error.retryable, len(sent)) == (400, False, 1)
+
+
+def test_a_model_without_streams_is_asked_without():
+    model, told = function_model("fine")
+    pieces = []
+    assert run_sync(model.stream(asked(), pieces.append)).text == "fine"
+    assert (len(told), pieces) == (1, [])
+
+
+def test_text_around_something_else_is_streamed_as_it_is_joined():
+    parts = [TextPart("one"), TextPart(" two"), ThinkingPart("hm"), TextPart("three"), TextPart("")]
+    response = ModelResponse(parts)
+
+    class Whole(WrapperModel):
+        @asynccontextmanager
+        async def request_stream(self, messages, settings, parameters, run_context=None):
+            yield CompletedStreamedResponse(response, model_request_parameters=parameters, replay_events=True)
+
+    pieces = []
+    model = ProviderModel(Whole(FunctionModel(stream_function=lambda *_: None)))
+    reply = run_sync(model.stream(asked(), lambda text, usage=None: pieces.append(text)))
+    assert "".join(pieces) == reply.text == response.text == "one two\n\nthree"
+
+
+def test_a_cancelled_stream_says_what_it_used_so_far(monkeypatch):
+    async def main():
+        said, begun = [], asyncio.Event()
+
+        def on_text(text, usage=None):
+            said.append((text, usage))
+            begun.set()
+
+        task = asyncio.create_task(
+            ProviderModel(FunctionModel(stream_function=write)).stream(asked(), on_text)
+        )
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return said
+
+    async def write(_messages, _info):
+        yield "one two"
+        await asyncio.sleep(60)
+
+    (text, _), (rest, usage) = asyncio.run(main())
+    assert (text, rest) == ("one two", "")
+    assert usage.requests == 0
+    assert usage.output_tokens

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
 
 
 class Server(ThreadingHTTPServer):
-    """Answer each request with the next of `answers`: status, headers, body (a text, or data for JSON)."""
+    """Answer each request with the next of `answers`: status, headers, and a text, JSON or a `Stream`."""
 
     daemon_threads = True
 
@@ -44,6 +47,9 @@ class Handler(BaseHTTPRequestHandler):
             self.server.released.wait(60)
             self.close_connection = True
             return
+        if isinstance(answer, Stream):
+            self.send_stream(answer)
+            return
         data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         self.send_response(status)
         for name, value in {
@@ -55,8 +61,56 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def send_stream(self, answer):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in answer.events():
+            line = f"data: {event}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            answer.sent.append(monotonic())
+        if answer.ending == "hangs":
+            self.server.released.wait(60)
+        self.close_connection = True
+        if answer.ending not in ("hangs", "drops"):
+            self.wfile.write(b"0\r\n\r\n")
+
     def log_message(self, *_):
         pass
+
+
+@dataclass
+class Stream:
+    """A reply in pieces, and how it ends.
+
+    `done` ends as it should; `silent` without usage; `cut` without a reason and usage; `drops` the
+    connection; `hangs`; `garbage` and `error` come instead of the end. `sent` are the times of the pieces.
+    """
+
+    pieces: Sequence[str]
+    ending: str = "done"
+    sent: list[float] = field(default_factory=list)
+
+    def events(self):
+        for text in self.pieces:
+            yield chunk({"delta": {"role": "assistant", "content": text}, "finish_reason": None})
+        if self.ending in ("done", "silent"):
+            yield chunk({"delta": {}, "finish_reason": "stop"})
+        if self.ending == "done":
+            yield chunk(usage=completion()["usage"])
+        if self.ending in ("done", "silent"):
+            yield "[DONE]"
+        if self.ending == "garbage":
+            yield "{not JSON"
+        if self.ending == "error":
+            yield json.dumps({"error": {"message": "overloaded", "type": "server_error", "code": 503}})
+
+
+def chunk(choice=None, **more):
+    choices = [] if choice is None else [{"index": 0, **choice}]
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o-mini-2024-07-18"}
+    return json.dumps({**head, "choices": choices, **more})
 
 
 def completion(text="hello", **choice):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.tools import Tool
 
-    from redraft.events import Listener
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
     from redraft.protocols import Advisor, ChatModel, Step
@@ -175,7 +175,9 @@ class Agent(Generic[OutputT]):
     ) -> RunStream[OutputT]:
         """Answer `query`, and return the run as a stream: iterate over it for the events as they happen.
 
-        A run that is resumed by its `run_id` repeats its events from the beginning.
+        Models that can stream do: each piece of a draft or a revision is a `TokenEvent`. A run that is
+        resumed by its `run_id` repeats its events from the beginning, with the text of a version in one
+        piece.
         """
         return self._stream(query, pattern, draft, run_id)
 
@@ -190,7 +192,9 @@ class Agent(Generic[OutputT]):
         pattern = pattern_or_default(pattern, self._pattern)
         live = self._live(pattern)
 
-        def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
+        def start(
+            listener: Callable[[StreamEvent], None],
+        ) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
             return self._run(
                 query, pattern, draft, run_id, tool_agent=tool_agent, live=live, on_event=listener
             )
@@ -207,7 +211,7 @@ class Agent(Generic[OutputT]):
         *,
         tool_agent: ToolAgent | None = None,
         live: LiveRun | None = None,
-        on_event: Listener | None = None,
+        on_event: Callable[[StreamEvent], None] | None = None,
     ) -> ReflectionResult[OutputT]:
         pattern = pattern_or_default(pattern, self._pattern)
         tool_agent = tool_agent or self._tool_agent
@@ -237,7 +241,7 @@ class Agent(Generic[OutputT]):
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
-            options = replace(options, on_event=on_event)
+            options = replace(options, on_event=on_event, on_token=on_event)
         return await run_and_store(task, verbs, options, step, start, self._origin)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:

@@ -428,5 +428,5 @@ class BudgetedCall:
                     ConvergenceReason.TIME_BUDGET, "was spent before the call started."
                 ) from error
             cancelled = step.out_of_time("a model was answering")
-            cancelled.usage = TokenUsage(failed_requests=1)
+            cancelled.usage = self._used + TokenUsage(failed_requests=1)
             raise cancelled from error

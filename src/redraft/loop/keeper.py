@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 from redraft._codec import from_record, to_json
 from redraft._steps import direct
+from redraft._texts import as_text
 from redraft.errors import ConfigError, StoreError
-from redraft.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
 from redraft.loop.record import Origin, Process, RunRecord
@@ -243,7 +244,11 @@ def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:
     result = record.result(options.output_type)
     emit = emitter(options.on_event)
     emit(RunStarted(record.run_id, record.task))
+    tell = emitter(options.on_token)
     for version in result.history.versions:
+        if version.strategy != "given":
+            role = "draft" if version.iteration == 1 else "revision"
+            tell(TokenEvent(record.run_id, as_text(version.output), version.iteration, role))
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
     options.last_run.set(monotonic(), result)
     emit(RunFinished(record.run_id, result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from os import urandom
@@ -14,13 +14,14 @@ from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
 from redraft._texts import as_text, copy_of
+from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
     ReflectionDueError,
     ReflectionFailedError,
     UnfinishedError,
 )
-from redraft.events import Listener, RunFinished, RunStarted, StepFailed, VersionEvaluated
+from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.candidates import Candidates, best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
@@ -61,7 +62,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from redraft.events import Event
     from redraft.protocols import Step
@@ -105,9 +106,10 @@ class RunOptions:
     """The options of a run; a `ReflectionPattern` makes them once its own have been checked.
 
     `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
-    `advice` is there from the start, before any advisor is asked. `candidates` asks for several first drafts.
-    `choices` are the caller's options by their public names, for the record of the run. `output_type` is that
-    of an agent with one. The runs of a pattern share `last_run` and `first_drafts`.
+    Models stream only if there is an `on_token`. `advice` is there from the start, before any advisor is
+    asked. `candidates` asks for several first drafts. `choices` are the caller's options by their public
+    names, for the record of the run. `output_type` is that of an agent with one. The runs of a pattern share
+    `last_run` and `first_drafts`.
     """
 
     until: Stopper
@@ -124,6 +126,7 @@ class RunOptions:
     advice: tuple[Advice, ...] = ()
     candidates: Candidates | None = None
     on_event: Listener | None = None
+    on_token: Callable[[TokenEvent], None] | None = None
     output_type: OutputType[Any] | None = None
     last_run: LastRun = field(default_factory=LastRun)
     first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
@@ -161,6 +164,8 @@ class Run:
         effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
         self.step = retried(effect, options.retry, _failure_handler(self.run_id, self.tally, self.emit))
         self.step_once = step
+        if options.on_token is not None:
+            self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally.add)
         if options.on_event is not None:
             seconds = clock.elapsed if clock else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, seconds)
@@ -175,7 +180,8 @@ class Run:
         before the first output, the `ChangedRunError` of a journal that another program began and, unless
         `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
-        outer = allowance.set(None)  # a run inside a step of another run has its own budget
+        # A run inside a step of another run has its own budget, and its own listener.
+        outer, outer_text = allowance.set(None), version_text.set(None)
         try:
             error: BaseException | None = None
             try:
@@ -185,6 +191,7 @@ class Run:
             return await self._finish(stop, error)
         finally:
             allowance.reset(outer)
+            version_text.reset(outer_text)
 
     async def _loop(self, draft: Draft | None) -> Stop:
         await self._begin(draft)

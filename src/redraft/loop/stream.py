@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from io import StringIO
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from redraft.events import RunFinished
+from redraft.events import RunFinished, TokenEvent
 from redraft.types import OutputT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from types import TracebackType
-    from typing import Any
 
-    from redraft.events import Event, Listener
+    from redraft.events import Event
     from redraft.loop.run import RunOptions
     from redraft.loop.triggers import LiveRun
     from redraft.types import ReflectionResult
@@ -32,7 +33,7 @@ class EventStream(Generic[E, R]):
 
     def __init__(self, start: Callable[[Callable[[E], None]], Coroutine[Any, Any, R]]) -> None:
         self._start = start
-        self._events: asyncio.Queue[E | None] = asyncio.Queue()
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._run: asyncio.Task[R] | None = None
         self._result: R | None = None
 
@@ -47,8 +48,7 @@ class EventStream(Generic[E, R]):
         run = self._start_run()
         try:
             while (event := await self._events.get()) is not None:
-                self._before_yield(event)
-                yield event
+                yield self._taken(event)
             self._events.put_nowait(None)  # for a second iteration, which would wait forever
             await run
         finally:
@@ -69,8 +69,9 @@ class EventStream(Generic[E, R]):
     ) -> None:
         await self.aclose()
 
-    def _before_yield(self, event: E) -> None:
-        """Called in the context of the iteration, before it yields an event."""
+    def _taken(self, event: Any) -> E:
+        """Return the event to yield for a queued one; called in the context of the iteration."""
+        return event
 
     def _on_event(self, event: E) -> None:
         """Called by the run with each event, as it happens."""
@@ -88,20 +89,27 @@ class EventStream(Generic[E, R]):
             run.exception()  # marks it as retrieved: an iteration that was left early never awaits the run
 
 
-class RunStream(EventStream["Event", "ReflectionResult[OutputT]"], Generic[OutputT]):
+StreamEvent: TypeAlias = "Event | TokenEvent"
+
+
+class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[OutputT]):
     """A run of an agent as an async iterator of its events; the last one is `RunFinished`.
 
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. The
     iteration raises what the run raises.
+
+    The run never waits for the iteration. What a model writes between two steps of the iteration comes as one
+    `TokenEvent`, so an iteration that lags gets fewer and longer ones, and all of the text.
     """
 
     def __init__(
         self,
-        start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult[OutputT]]],
+        start: Callable[[Callable[[StreamEvent], None]], Coroutine[Any, Any, ReflectionResult[OutputT]]],
         live: LiveRun,
         options: RunOptions,
     ) -> None:
         super().__init__(start)
+        self._waiting: dict[tuple[int, int], PendingText] = {}
         self._live = live
         self._listener = options.on_event
         self._last_run = options.last_run
@@ -117,14 +125,43 @@ class RunStream(EventStream["Event", "ReflectionResult[OutputT]"], Generic[Outpu
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
         return self._live.request_reflection()
 
-    def _before_yield(self, event: Event) -> None:
+    def _taken(self, event: StreamEvent | PendingText) -> StreamEvent:
+        if isinstance(event, PendingText):
+            self._waiting.pop(event.key, None)
+            return event.whole()
         if isinstance(event, RunFinished):
             # The run recorded it in the context of its own task, which the caller does not see.
             self._last_run.set(monotonic(), event.result)
+        return event
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: StreamEvent) -> None:
+        if isinstance(event, TokenEvent):
+            self._on_token(event)
+            return
+        self._waiting.clear()  # text that comes later belongs behind this event
         if isinstance(event, RunFinished):
             self._result = event.result
         super()._on_event(event)
         if self._listener is not None:
             self._listener(event)
+
+    def _on_token(self, event: TokenEvent) -> None:
+        """Add the text to what the iteration has not taken yet of the same attempt, if there is such text."""
+        key = event.version, event.attempt
+        if (waiting := self._waiting.get(key)) is None:
+            waiting = self._waiting[key] = PendingText(event)
+            self._events.put_nowait(waiting)
+        waiting.text.write(event.text)
+
+
+class PendingText:
+    """Text of one attempt that the iteration has not taken yet: it becomes one `TokenEvent`."""
+
+    def __init__(self, first: TokenEvent) -> None:
+        self.key = first.version, first.attempt
+        self.text = StringIO()
+        self._first = first
+
+    def whole(self) -> TokenEvent:
+        """Return the event with all of the text."""
+        return replace(self._first, text=self.text.getvalue())

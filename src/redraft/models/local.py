@@ -29,7 +29,7 @@ from redraft.types import TokenUsage
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from redraft.protocols import ChatRequest
+    from redraft.protocols import ChatRequest, TextListener
 
 
 class LocalModel:
@@ -71,11 +71,25 @@ class LocalModel:
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer one request."""
+        return await self._answer(request, None)
+
+    async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
+        """Answer one request, and pass on its text token by token before."""
+        loop = asyncio.get_running_loop()
+
+        def pass_on(text: str) -> None:
+            loop.call_soon_threadsafe(on_text, text)
+
+        return await self._answer(request, pass_on)
+
+    async def _answer(self, request: ChatRequest, pass_on: Callable[[str], None] | None) -> ChatReply:
         engine = engine_of(self._options)
         stop = threading.Event()
         try:
             loop = asyncio.get_running_loop()
-            completion = await loop.run_in_executor(engine.pool, engine.answer, self._body(request), stop)
+            completion = await loop.run_in_executor(
+                engine.pool, engine.answer, self._body(request), stop, pass_on
+            )
         finally:
             stop.set()
         if "error" in completion:
@@ -173,10 +187,16 @@ class Engine:
         self.pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="redraft-local")
         self._loading = threading.Lock()
 
-    def answer(self, body: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]:
+    def answer(
+        self,
+        body: Mapping[str, Any],
+        stop: threading.Event,
+        pass_on: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
         """Return the chat completion for a request body, or `{"error": ...}`; blocks.
 
-        `stop` ends the generation at the next token; the result is then useless. Raises `ModelError`.
+        `stop` ends the generation at the next token; the result is then useless. `pass_on` gets each token
+        at once, unless log probabilities are asked for. Raises `ModelError`.
         """
         with self._loading:
             server = self._server
@@ -187,7 +207,7 @@ class Engine:
             # short verdicts, are not streamed and can't be stopped.
             if body.get("logprobs"):
                 return server.handle_chat_completions(dict(body))
-            chunks = _Chunks(stop)
+            chunks = _Chunks(stop, pass_on)
             server.handle_chat_completions({**body, "stream": True, **_INCLUDE_USAGE}, chunks.take)
         except ValueError as error:  # the runtime's error for a request that it can't read
             raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
@@ -227,18 +247,24 @@ _INCLUDE_USAGE = {"stream_options": {"include_usage": True}}
 
 
 class _Chunks:
-    """Collects a streamed chat completion, until `stop` is set."""
+    """Collects a streamed chat completion, and passes on its text, until `stop` is set."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, pass_on: Callable[[str], None] | None) -> None:
         self._stop = stop
+        self._pass_on = pass_on
         self._texts: list[str] = []
         self._finish_reason: str | None = None
         self._last: dict[str, Any] = {}
 
     def take(self, chunk: dict[str, Any]) -> bool:
         """Add a chunk; return True to end the stream."""
+        if self._stop.is_set():
+            return True
         for choice in chunk.get("choices", ()):
-            self._texts.append(choice["delta"].get("content") or "")
+            text = choice["delta"].get("content") or ""
+            self._texts.append(text)
+            if text and self._pass_on is not None:
+                self._pass_on(text)
             self._finish_reason = choice["finish_reason"] or self._finish_reason
         self._last = chunk
         return self._stop.is_set()

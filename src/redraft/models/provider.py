@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
     from pydantic_ai.exceptions import AgentRunError, ModelAPIError
     from pydantic_ai.messages import ModelMessage, ModelResponse
-    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
     from pydantic_ai.models.openai import OpenAIChatModelSettings
 
-    from redraft.protocols import ChatRequest
+    from redraft.protocols import ChatRequest, TextListener
 
 T = TypeVar("T")
 
@@ -32,6 +33,8 @@ EXTRAS = ("openai", "anthropic", "google")
 
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
+_NO_STREAMS = frozenset({400, 403, 404, 405, 422})
+"""The statuses by which a provider may refuse to stream."""
 _LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
 _WITH_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
@@ -57,6 +60,7 @@ class ProviderModel:
             self._fresh: Model | None = _model_named(model)
         else:
             self.name, self._given, self._fresh = model.model_id, model, None
+        self._streams = True
 
     @property
     def has_logprobs(self) -> bool:
@@ -81,6 +85,38 @@ class ProviderModel:
             raise model_error(self.name, error) from error
         except exceptions.UserError as error:
             raise ConfigError(f"{self.name}: {error}") from error
+        return self._reply(response, request)
+
+    async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
+        """Answer one request, and pass on its text as it comes; only at its end if the model has no streams.
+
+        A stream that ends before the reply is complete raises `ModelError`, which is retryable.
+        """
+        from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
+
+        model = await self.model()
+        if not self._streams or not _can_stream(model):
+            return await self(request)
+        settings = self.settings(model, request)
+        try:
+            async with direct.model_request_stream(
+                model,
+                _messages(request),
+                model_settings=settings,
+                model_request_parameters=_parameters(model, request),
+            ) as events:
+                await _pass_on(events, on_text)
+                response = events.get()
+        except exceptions.AgentRunError as error:
+            failed = model_error(self.name, error)
+            if failed.status not in _NO_STREAMS or "stream" not in str(failed).lower():
+                raise failed from error
+            self._streams = False  # as for accounts of OpenAI that are not verified
+            return await self(request)
+        except exceptions.UserError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        if _broke_off(model, response):
+            raise ModelError(f"{self.name} broke off its reply.", retryable=True)
         return self._reply(response, request)
 
     async def model(self) -> Model:
@@ -123,6 +159,52 @@ class ProviderModel:
             self.name,
             reason if reason in ("stop", "length") else "stop" if reason is None else "other",
         )
+
+
+def _can_stream(model: Model) -> bool:
+    """Return whether a model object has streams; a `FunctionModel` needs a function for them."""
+    from pydantic_ai.models import Model  # noqa: PLC0415 (loaded by now)
+
+    model = getattr(model, "wrapped", model)
+    is_implemented = type(model).request_stream is not Model.request_stream
+    return is_implemented and getattr(model, "stream_function", ...) is not None
+
+
+async def _pass_on(events: StreamedResponse, on_text: TextListener) -> None:
+    """Pass on the text of a stream; if it breaks off, also what the provider said of its usage."""
+    try:
+        held = ""
+        async for text in _texts(events):
+            text = held + text  # noqa: PLW2901 (a surrogate pair may be cut in two)
+            held = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+            on_text(well_formed(text[:-1] if held else text))
+    except BaseException:
+        if events.usage.input_tokens or events.usage.output_tokens:
+            on_text("", replace(usage_of(events.get()), requests=0))
+        raise
+
+
+async def _texts(events: StreamedResponse) -> AsyncGenerator[str]:
+    """Yield the text of a stream, which joined is the `text` of its response."""
+    from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
+
+    begun = in_text = False
+    async for event in events:
+        if isinstance(event, m.PartStartEvent):
+            is_apart, in_text = begun and not in_text, isinstance(event.part, m.TextPart)
+            if isinstance(event.part, m.TextPart):
+                begun = True
+                yield f"\n\n{event.part.content}" if is_apart else event.part.content
+        elif isinstance(event, m.PartDeltaEvent) and isinstance(event.delta, m.TextPartDelta):
+            yield event.delta.content_delta
+
+
+def _broke_off(model: Model, response: ModelResponse) -> bool:
+    """Return whether a stream ended too early: chat completions end with a reason, or at least with usage."""
+    if _is_a(model, "OpenAIChatModel"):
+        has_reason = "finish_reason" in (response.provider_details or {})
+        return not has_reason and not response.usage.output_tokens
+    return response.state != "complete"
 
 
 def usage_of(response: ModelResponse) -> TokenUsage:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import inspect
 import json
 import os
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,7 +25,7 @@ from redraft.protocols import ChatReply, ChatRequest
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ChatModel, TextListener
 
 ScriptedReply: TypeAlias = str | Mapping[str, Any] | list[Any] | ChatReply | Exception
 Script: TypeAlias = (
@@ -31,12 +33,15 @@ Script: TypeAlias = (
 )
 
 
+_WORD = re.compile(r"\s*\S+|\s+")
+
+
 class ScriptedModel:
     """Answers from a script: a list of replies, or a sync or async function of the request.
 
     A reply is a text, a dict or list (sent as JSON), a `ChatReply`, or an exception to raise. `requests`
-    holds all requests in order. Usage is estimated unless a `ChatReply` has it; the cost is 0. A call after
-    the last reply raises `ModelError`.
+    holds all requests in order. A stream comes word by word. Usage is estimated unless a `ChatReply` has it;
+    the cost is 0. A call after the last reply raises `ModelError`.
     """
 
     def __init__(self, replies: Script) -> None:
@@ -50,6 +55,14 @@ class ScriptedModel:
         self.requests.append(request)
         reply = self._answer(request)
         return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
+
+    async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
+        """Return the next reply, and pass it on word by word before."""
+        reply = await self(request)
+        for word in _WORD.findall(reply.text):
+            on_text(word)
+            await asyncio.sleep(0)
+        return reply
 
 
 def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], ScriptedReply]:

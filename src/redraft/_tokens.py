@@ -1,0 +1,173 @@
+"""Pass on drafts and revisions while a model writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextvars import ContextVar
+from functools import partial, wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeGuard, TypeVar, cast
+
+from redraft._texts import as_text, estimate_tokens
+from redraft.errors import ModelError
+from redraft.events import TokenEvent
+from redraft.protocols import RunContext, StreamingModel
+from redraft.types import TokenUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from redraft.protocols import ChatModel, ChatReply, ChatRequest, ModelRole, Step
+    from redraft.types import Draft
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ROLES: dict[str, Literal["draft", "revision"]] = {"generate": "draft", "revise": "revision"}
+"""What the steps that write a version write."""
+
+
+def streamed(
+    step: Step,
+    emit: Callable[[TokenEvent], None],
+    run_id: str,
+    pay: Callable[[ModelRole, TokenUsage], None],
+) -> Step:
+    """Wrap a step to emit the text of drafts and revisions while a model writes it.
+
+    A version that comes from a journal, or was not written by a model that streams, is emitted in one piece.
+    `pay` counts what a cancelled call has used, if there is no budget that does.
+    """
+    attempts: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
+
+    @wraps(step, (), ())
+    async def stream(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        run = args[-1] if args else None
+        if name not in ROLES or not isinstance(run, RunContext):
+            return await step(name, returns, fn, *args, **kwargs)
+        version = run.attempt.number
+        texts = VersionText(emit, run_id, version, ROLES[name], attempts[version], pay)
+        outer = version_text.set(texts)
+        try:
+            result = await step(name, returns, fn, *args, **kwargs)
+        finally:
+            version_text.reset(outer)
+        if not texts.is_told:
+            draft = cast("Draft[Any]", result)
+            texts.begin().send(as_text(draft.output))
+        return result
+
+    return stream
+
+
+class VersionText:
+    """The text of one version, as its model calls write it.
+
+    Each call is an attempt with a number of its own: a retry, or the second call of a revision whose first
+    reply could not be used.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[TokenEvent], None],
+        run_id: str,
+        version: int,
+        role: Literal["draft", "revision"],
+        attempts: Iterator[int],
+        pay: Callable[[ModelRole, TokenUsage], None],
+    ) -> None:
+        self.is_told = False
+        self.pay = pay
+        self.streams = True
+        """Whether models are asked to stream: not after a stream that broke, since it may break again."""
+        self._emit = emit
+        self._run_id = run_id
+        self._version = version
+        self._role: Literal["draft", "revision"] = role
+        self._attempts = attempts
+
+    def begin(self) -> ReplyText:
+        """Begin the text of another call."""
+        return ReplyText(self, next(self._attempts))
+
+    def send(self, attempt: int, text: str) -> None:
+        """Emit the next piece of an attempt."""
+        self.is_told = True
+        self._emit(TokenEvent(self._run_id, text, self._version, self._role, attempt))
+
+
+version_text: ContextVar[VersionText | None] = ContextVar("version_text", default=None)
+"""The text of the version that the current step writes, if anyone listens; otherwise, models don't stream."""
+
+
+def reply_text(request: ChatRequest) -> ReplyText | None:
+    """Return where the text of a call goes while it is written; None if nobody listens to it."""
+    version = version_text.get()
+    if version is None or request.role not in ("generation", "revision"):
+        return None
+    return version.begin()
+
+
+class ReplyText:
+    """The text of one model call; a listener for `StreamingModel.stream`.
+
+    `pay` is called if the call is cancelled on the way, with what it used: as the provider said, or else
+    estimated from the text that had come.
+    """
+
+    def __init__(self, version: VersionText, attempt: int) -> None:
+        self.pay: Callable[[TokenUsage], None] | None = None
+        self._version = version
+        self._attempt = attempt
+        self._pieces: list[str] = []
+        self._usage: TokenUsage | None = None
+        self._is_open = True
+
+    def __call__(self, text: str, usage: TokenUsage | None = None, /) -> None:
+        """Take the next piece of the reply, and what the call has used so far."""
+        if self._is_open:  # a thread may go on for a token after its call was cancelled
+            self._usage = usage or self._usage
+            self.send(text)
+
+    def send(self, text: str) -> None:
+        """Emit the next piece of the reply."""
+        if text:
+            self._pieces.append(text)
+            self._version.send(self._attempt, text)
+
+    def streams(self, model: ChatModel) -> TypeGuard[StreamingModel]:
+        """Return whether to call a model in a stream."""
+        return self._version.streams and isinstance(model, StreamingModel)
+
+    async def reply(self, model: StreamingModel, request: ChatRequest) -> ChatReply:
+        """Call a model in a stream; an error has the usage of a reply that broke off."""
+        try:
+            return await model.stream(request, self)
+        except asyncio.CancelledError:
+            if (used := self._used(request)) is not None:
+                (self.pay or partial(self._version.pay, request.role))(used)
+            raise
+        except ModelError as error:
+            self._version.streams = error.status is not None
+            error.usage = error.usage or self._used(request)
+            raise
+        finally:
+            self._is_open = False
+
+    def finish(self, reply: ChatReply) -> None:
+        """Emit what has not been emitted of a reply: all of it, if it was not streamed."""
+        sent = "".join(self._pieces)
+        if not reply.text.startswith(sent):  # the model's stream had another text than its reply
+            self._version.begin().send(reply.text)
+        else:
+            self.send(reply.text[len(sent) :])
+
+    def _used(self, request: ChatRequest) -> TokenUsage | None:
+        """Return what a call that broke off has used, as far as is known; None if nothing came of it."""
+        if self._usage is not None or not self._pieces:
+            return self._usage
+        given = sum(estimate_tokens(message.content) for message in request.messages)
+        return TokenUsage(input_tokens=given, output_tokens=estimate_tokens("".join(self._pieces)))
