@@ -139,8 +139,21 @@ def test_the_tests_are_written_once_and_then_cost_nothing():
     first.memo = {"tests": first.memo}  # as the panel hands it on
     nobody = ScriptedModel([])
     second = judge_by(nobody, after((LOWER, first), run=RUN), RIGHT)
-    assert (second.overall_score, second.memo) == (1, None)
+    assert (second.overall_score, second.memo) == (1, first.memo["tests"])
     assert judge_by(nobody, RunContext(RUN.task, "run", free_only=True)).overall_score is None
+
+
+def test_versions_that_are_judged_at_the_same_time_share_their_tests():
+    model = ScriptedModel([TESTS])
+    judge = generated_tests(criterion("generated_tests"), model, ProcessJail())
+
+    async def both():
+        return await asyncio.gather(judge(LOWER, RUN), judge(RIGHT, RUN))
+
+    found = asyncio.run(both())
+    assert [one.overall_score for one in found] == [pytest.approx(2 / 3), 1]
+    assert found[0].memo == found[1].memo
+    assert sum(one.usage.requests for one in found) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import math
 import operator
 import re
 import sys
-from asyncio import gather
-from dataclasses import asdict, dataclass, replace
+from asyncio import Lock, gather
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 from redraft._steps import allowance
 from redraft._texts import shortened
@@ -21,19 +23,21 @@ from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
 from redraft.evaluate.examples import call_source, examples_in
 from redraft.evaluate.judge import task_text
-from redraft.protocols import Message
+from redraft.execution import CommandRunner
+from redraft.protocols import ChatModel, Message
 from redraft.text.replies import python_block
-from redraft.types import NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from redraft.execution import CommandRunner
-    from redraft.protocols import ChatModel, ChatReply, Evaluator, RunContext
+    from redraft.protocols import ChatReply, Evaluator, RunContext
     from redraft.types import Output
 
 COUNT, MOST = 5, 20
 TIMEOUT, LONGEST = 5.0, 600.0
+KEPT = 64
+"""The most runs whose tests are kept for versions that are judged at the same time, such as candidates."""
 SHOWN = 200
 """The most characters of a test in an issue."""
 
@@ -42,7 +46,7 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     """Judge Python code by tests that `model` writes for the task; the score is the share that passed.
 
     Code that does not give what an example in the task says scores 0, whatever the tests say. The tests are
-    written when a run first judges a version, from the task alone, and kept in the `memo` of that evaluation,
+    written when a run first judges a version, from the task alone, and kept in the `memo` of its evaluation,
     where later versions and a resumed run find them. A test that contradicts an example in the task is
     dropped, and so is one that uses a name which the task does not mention. Each runs in a jail of its own.
     Without a usable test, the criterion can't be judged.
@@ -59,52 +63,80 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
         raise invalid(criterion, f"count must be a whole number in 1..{MOST}, got {count!r}.")
     if not is_number(timeout) or not 0 < timeout <= LONGEST:
         raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
-
-    def in_jail(**checks: object) -> Evaluator:
-        checks = {"timeout": timeout, **checks}
-        return command(
-            QualityCriterion(criterion.name, evaluator="command", evaluator_config=checks), run_command
-        )
-
-    given: dict[str, Any] = {}
+    judge = _TestsJudge(criterion, model, run_command, count, timeout)
     if "examples" in config:
-        in_jail(calls=config["examples"])  # which says what is wrong with them
-        given = dict(map(_example, config["examples"]))
+        judge.in_jail(calls=config["examples"])  # which says what is wrong with them
+        judge.examples = dict(map(_example, config["examples"]))
+    return judge
 
-    async def judge(
-        output: Output, known: Mapping[str, Any], written: WrittenTests, run: RunContext
-    ) -> ReflectionEvaluation:
-        if not written.tests:
-            return unknown(criterion, "the model wrote no test that can be used")
-        # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
-        right = await in_jail(calls=[list(pair) for pair in known.items()] or [["None", None]])(output, run)
-        if right.overall_score != 1:
-            return right if right.overall_score is None else failed(*right.issues)
-        judges = [in_jail(tests=test, setup=written.setup) for test in written.tests]
-        return _merged(criterion, written, await gather(*(judge(output, run) for judge in judges)))
 
-    async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        written, usage, memo = _written_before(criterion.name, run), NOTHING_USED, None
+@dataclass(slots=True)
+class _TestsJudge:
+    """The evaluator; `kept` holds the tests of runs that judge several versions at the same time."""
+
+    criterion: QualityCriterion
+    model: ChatModel
+    run_command: CommandRunner
+    count: int
+    timeout: float
+    examples: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    kept: dict[str, WrittenTests] = field(default_factory=dict[str, "WrittenTests"])
+    locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary[str, Lock])
+
+    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         task = task_text(run.task)
-        known = examples_in(task) | given
+        known = examples_in(task) | dict(self.examples)
+        written, usage = _written_before(self.criterion.name, run), NOTHING_USED
         if written is None:
             if run.free_only:
                 return SKIPPED
-
-            def read(reply: ChatReply) -> tuple[WrittenTests, str]:
-                found = read_tests(reply.text, task, known, count)
-                return found, "" if found.tests else "It has no assertion that calls what the task asks for."
-
-            answer = await ask(model, _messages(criterion, task, count), None, read)
-            written, usage, memo = answer.value, answer.usage, asdict(answer.value)
-        budget, check = allowance.get(), judge(output, known, written, run)
+            written, usage = await self.write(task, known, run.run_id)
+        budget, check = allowance.get(), self.judge(output, known, written, run)
         try:
             verdict = await (check if budget is None else budget.in_time(check))
         except UnfinishedError as error:
             raise add_usage(error, usage) from None
-        return replace(verdict, usage=usage, memo=memo)
+        return replace(verdict, usage=usage, memo=asdict(written))
 
-    return evaluate
+    async def write(
+        self, task: str, known: Mapping[str, Any], run_id: str
+    ) -> tuple[WrittenTests, TokenUsage]:
+        """Let the model write the tests of a run, once; return them with what that used."""
+
+        def read(reply: ChatReply) -> tuple[WrittenTests, str]:
+            found = read_tests(reply.text, task, known, self.count)
+            return found, "" if found.tests else "It has no assertion that calls what the task asks for."
+
+        async with self.locks.setdefault(run_id, Lock()):
+            if run_id in self.kept:
+                return self.kept[run_id], NOTHING_USED
+            answer = await ask(self.model, _messages(self.criterion, task, self.count), None, read)
+            if run_id:  # outside of a run, the next output may belong to another task
+                self.kept[run_id] = answer.value
+            if len(self.kept) > KEPT:
+                del self.kept[next(iter(self.kept))]
+            return answer.value, answer.usage
+
+    async def judge(
+        self, output: Output, known: Mapping[str, Any], written: WrittenTests, run: RunContext
+    ) -> ReflectionEvaluation:
+        if not written.tests:
+            return unknown(self.criterion, "the model wrote no test that can be used")
+        # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
+        certain = self.in_jail(calls=[list(pair) for pair in known.items()] or [["None", None]])
+        right = await certain(output, run)
+        if right.overall_score != 1:
+            return right if right.overall_score is None else failed(*right.issues)
+        judges = [self.in_jail(tests=test, setup=written.setup) for test in written.tests]
+        return _merged(self.criterion, written, await gather(*(judge(output, run) for judge in judges)))
+
+    def in_jail(self, **checks: object) -> Evaluator:
+        """Return an evaluator that runs checks in a jail of their own; raises `ConfigError`."""
+        config = {"timeout": self.timeout, **checks}
+        return command(
+            QualityCriterion(self.criterion.name, evaluator="command", evaluator_config=config),
+            self.run_command,
+        )
 
 
 def _example(item: Any) -> tuple[str, Any]:
