@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "dashboard": (),
     "replay": (),
     "acceptance": (),
+    "generated_tests": (),
 }
 
 
