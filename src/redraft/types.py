@@ -14,7 +14,7 @@ from redraft._validation import check_choice, check_share, is_number, nearest
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pydantic_core import CoreSchema
     from typing_extensions import TypeVar
@@ -532,6 +532,11 @@ class Draft(Generic[OutputT]):
         used = {} if self.choice is None else dict(self.choice.usage)
         return used | {role: used.get(role, NOTHING_USED) + self.usage}
 
+    def converted(self, convert: Callable[[Any], Any]) -> Draft:
+        """Return the draft with its output converted, and those of the rejected candidates."""
+        choice = None if self.choice is None else self.choice.converted(convert)
+        return replace(self, output=convert(self.output), choice=choice)
+
 
 @dataclass(slots=True)
 class Choice:
@@ -546,6 +551,10 @@ class Choice:
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     rejected: tuple[ReflectionVersion, ...] = ()
     usage: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
+
+    def converted(self, convert: Callable[[Any], Any]) -> Choice:
+        """Return the choice with the outputs of the rejected candidates converted."""
+        return replace(self, rejected=tuple(one.converted(convert) for one in self.rejected))
 
 
 @dataclass(slots=True)
@@ -588,6 +597,11 @@ class ReflectionVersion(Generic[OutputT]):
     def rejected(self) -> tuple[ReflectionVersion, ...]:
         """The candidates that were not chosen in its place."""
         return () if self.choice is None else self.choice.rejected
+
+    def converted(self, convert: Callable[[Any], Any]) -> ReflectionVersion:
+        """Return the version with its output converted, and those of the rejected candidates."""
+        choice = None if self.choice is None else self.choice.converted(convert)
+        return replace(self, output=convert(self.output), choice=choice)
 
     def for_writer(self) -> ReflectionVersion:
         """Return what the writer may know of this version."""

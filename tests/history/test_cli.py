@@ -171,6 +171,20 @@ def test_show_prints_only_the_output_of_a_version(revised, name, output):
     assert found["version"]["output"] == output
 
 
+def test_candidates_are_shown_explained_and_compared(project):
+    run = ran(("a dull text", (0.2, "dull")), ("a lively text", 0.7), candidates=2, max_iterations=0)
+    put(run.record)
+    detail = "Candidate 2 of 2 is the best by the checks (1: 0.20, 2: 0.70)."
+    shown = redraft("show", "last").stdout
+    assert f"version 1: {detail}" in shown
+    assert "1.1  0.20  failed: dull" in shown
+    assert f"Version 1: {detail}" in redraft("why", "last").stdout
+    assert redraft("show", "last", "--version", "1.1").stdout == "a dull text\n"
+    assert "version 1.1 (0.20) > version 1 (0.70)" in redraft("diff", "last", "1.1", "1").stdout
+    compared = document(redraft("diff", "last", "1.1", "1", "--json"))
+    assert [compared["from"]["version"], compared["to"]["version"]] == ["1.1", 1]
+
+
 def test_a_unique_prefix_names_a_run(revised):
     revised("aaa")
     run_id = document(redraft("show", "last", "--json"))["run_id"]

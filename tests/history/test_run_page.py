@@ -10,6 +10,7 @@ import pytest
 from redraft import (
     Advice,
     Agent,
+    Choice,
     Issue,
     MemoryStore,
     QualityCriterion,
@@ -152,6 +153,7 @@ def hostile(text):
             each.evaluation, issues=(issue,), suggestions=(text,), criteria_scores={text: 0.5, "other": None}
         )
     versions[2].output = {text: [text]}
+    versions[0].choice = Choice(text, {text: text}, (replace(versions[1], candidate=2),))
     run = kept(
         versions, "plateau", run_id=text, task=Task(text, text, context=text), error=text, parent=text,
         origin=Origin("agent", text, text), diagnostics={text: text}, advice=(Advice(text, text, text, 3),),
@@ -239,3 +241,18 @@ def test_outputs_of_a_megabyte_are_cut_quickly():
     assert perf_counter() - started < 60
     assert len(page) < 12 * LONGEST
     assert "more characters]" in page
+
+
+def test_the_candidates_that_were_not_chosen_are_shown_beside_the_one_that_was():
+    store = MemoryStore()
+    ran(("a dull text", (0.2, "dull")), ("a lively text", 0.7), store=store, candidates=2, max_iterations=0)
+    client = pages(store)
+    seen = Seen(client.get("/runs/a-run").text)
+    assert "Candidate 2 of 2 is the best by the checks (1: 0.20, 2: 0.70)." in seen.words
+    assert "Candidate 1.1, not chosen: 0.20 dull a dull text" in seen.words
+    assert "/runs/a-run/diff?a=1.1&b=1" in seen.links
+    diff = Seen(client.get("/runs/a-run/diff?a=1.1&b=1").text).words
+    assert "version 1.1 (0.20) to version 1 (0.70)" in diff
+    assert client.get("/runs/a-run/versions/1.1.txt").text == "a dull text"
+    assert client.get("/runs/a-run/versions/1.2.txt").status_code == 404
+    assert client.get("/runs/a-run.json").json()["versions"][0]["choice"]["numbers"]["chosen"] == 2

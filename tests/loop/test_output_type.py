@@ -341,3 +341,36 @@ def test_an_agent_with_tools_answers_in_the_type(kind, value):
     assert result.best_output == value
     assert len(result.history.versions) == 2
     assert agent.run_sync("Order tea.", run_id="r").best_output == value
+
+
+def test_candidates_are_of_the_type_also_when_they_come_from_a_record():
+    class Local(BaseModel):  # a record can't find a class of a function by its name
+        item: str
+        quantity: int
+
+    def agent(replies):
+        pattern = pattern_of(ENOUGH, candidates=2, max_iterations=0)
+        return Agent(ScriptedModel(replies), output_type=Local, pattern=pattern, keep=store)
+
+    async def interrupted():
+        asked = []
+
+        async def answer(request):
+            asked.append(request)
+            if len(asked) == 2:
+                await asyncio.sleep(60)
+            return {"item": "tea", "quantity": 1}
+
+        run = asyncio.ensure_future(agent(answer).run("Order tea.", run_id="one"))
+        while not await store.find("step", prefix="one/00001/check 1"):  # noqa: ASYNC110 (a store has no event)
+            await asyncio.sleep(0.001)
+        run.cancel()
+        await run
+
+    store = MemoryStore()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    for replies in ([{"item": "tea", "quantity": 0}], []):
+        version = asyncio.run(agent(replies).run("Order tea.", run_id="one")).history.versions[0]
+        assert version.output == Local(item="tea", quantity=1)
+        assert [one.output for one in version.rejected] == [Local(item="tea", quantity=0)]

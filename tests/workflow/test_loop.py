@@ -543,3 +543,44 @@ def test_correct_raises_permanent_model_errors():
 def test_correct_rejects_invalid_parameters(params, message):
     with pytest.raises(WorkflowError, match=message):
         corrected(actions={"mend": making("mended")}, **params)
+
+
+def test_the_best_of_several_first_outputs_goes_on():
+    make = scored(0.2, 0.7, 0.5, 1.0)
+    value = ran(make, BY_SCORE, candidates=3)
+    assert len(make.seen) == 4
+    assert [entry["output"]["s"] for entry in value["reflection_history"]] == [0.7, 1.0]
+    assert value["reflection_iteration"] == 2
+
+
+def test_candidates_are_judged_by_a_model_only_if_nothing_else_decides():
+    model = ScriptedModel([WEAK, MIDDLING])
+    params = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 1, "candidates": 2}
+    make = making("a", "b")
+    value = act("reflection.loop", None, {"make": make}, {"gpt-4": model}, **params)
+    assert value["result"] == "b"
+    assert [request.role for request in model.requests] == ["evaluation", "evaluation"]
+
+
+def test_a_candidate_that_failed_is_not_better_than_one_that_is_not_judged_yet():
+    params = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 1, "candidates": 2}
+    make = making(ValueError("boom"), "b")
+    models = {"gpt-4": ScriptedModel([MIDDLING])}
+    assert act("reflection.loop", None, {"make": make}, models, **params)["result"] == "b"
+
+
+def test_candidates_of_a_model_differ_by_temperature_and_may_be_compared():
+    def answer(request):
+        if request.role != "evaluation":
+            return f"text {len(model.requests)}"
+        if request.schema is None:
+            return MIDDLING
+        text = request.messages[-1].content
+        return {"reason": "so", "winner": "A" if text.index("text 2") < text.index("text 1") else "B"}
+
+    model = ScriptedModel(answer)
+    generator = {"action": "llm.call", "prompt": "Write.", "model": "gpt-4"}
+    params = {"generator": generator, "evaluator": JUDGE, "max_iterations": 1}
+    value = act("reflection.loop", None, {}, {"gpt-4": model}, **params, candidates=2, choose="pairwise")
+    assert value["result"] == "text 2"
+    assert [request.temperature for request in model.requests[:2]] == [None, 0.7]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
@@ -144,10 +144,10 @@ class OutputType(Generic[OutputT]):
 
             async def dumped(*args: P.args, **kwargs: P.kwargs) -> Any:
                 draft: Any = await fn(*args, **kwargs)
-                return replace(draft, output=self.dump(draft.output))
+                return draft.converted(self.dump)
 
             draft: Any = await step(name, returns, dumped, *args, **kwargs)
-            return replace(draft, output=self.take(draft.output))
+            return draft.converted(self.take)
 
         return as_data
 

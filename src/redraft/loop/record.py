@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -220,7 +220,7 @@ class RunRecord:
         """Return the result of a run that finished, its outputs read into their type."""
         versions = self.versions
         if output_type is not None:
-            versions = tuple(replace(one, output=output_type.take(one.output)) for one in versions)
+            versions = tuple(one.converted(output_type.take) for one in versions)
         by_iteration = {version.iteration: version for version in versions}
         best, final = by_iteration.get(self.best or 0), by_iteration.get(self.final or 0)
         if self.stop is None or best is None or final is None:
@@ -325,7 +325,7 @@ class RunRecord:
         self.status = ENDED.get(result.convergence_reason, "finished")
         self.versions = tuple(history.versions)
         if output_type is not None:
-            self.versions = tuple(replace(one, output=output_type.dump(one.output)) for one in self.versions)
+            self.versions = tuple(one.converted(output_type.dump) for one in self.versions)
         self.best = history.best_version.iteration
         self.final = history.final_version.iteration
         self.revisions = history.total_iterations

@@ -159,7 +159,7 @@ class Run:
         self.now = clock.at if clock else _now
         self.emit = emitter(options.on_event)
         if verbs.live is not None:
-            verbs.live.begin(self.run_id, self.tally, self.emit, self.notes)
+            verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
         effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
         self.step = retried(effect, options.retry, _failure_handler(self.run_id, self.tally, self.emit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from redraft._critique import render_critique
 from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from redraft.events import Listener
+    from redraft.loop.output_type import OutputType
     from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext, Step
     from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
@@ -175,10 +176,19 @@ class LiveRun:
         self._notes: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
+        self._output_type: OutputType[Any] | None = None
 
-    def begin(self, run_id: str, tally: Tally, emit: Listener, notes: dict[str, str]) -> None:
-        """Join the run; `notes` become its diagnostics."""
+    def begin(
+        self,
+        run_id: str,
+        tally: Tally,
+        emit: Listener,
+        notes: dict[str, str],
+        output_type: OutputType[Any] | None = None,
+    ) -> None:
+        """Join the run; `notes` become its diagnostics, and its drafts are recorded by the `output_type`."""
         self.run_id, self._tally, self._emit, self._notes = run_id, tally, emit, notes
+        self._output_type = output_type
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
@@ -202,6 +212,8 @@ class LiveRun:
         With `on_failure` it is tried again, as `redraft._steps.retried` does.
         """
         step = inner_step.get()
+        if self._output_type is not None:
+            step = self._output_type.recorded(step)
         if on_failure is not None:
             step = retried(step, self.retry, on_failure)
         return step if self._emit is ignore else observed(step, self._emit, self.run_id)

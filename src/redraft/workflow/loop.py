@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +20,7 @@ from redraft.errors import (
     SandboxError,
     WorkflowError,
 )
+from redraft.evaluate.compare import preference
 from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
@@ -92,11 +93,16 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         quality_threshold=loop.evaluator.threshold,
         until=partial(quality_met, threshold=loop.evaluator.threshold),
         diversify=False,
+        candidates=loop.candidates,
+        choose=loop.choose,
         best_version_selection="latest" if loop.on_failure == "return_last" else "highest_score",
         on_event=resources.on_event,
     )
     task = PlainTask(verbs.description())
     judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
+    if loop.candidates > 1 and loop.choose == "pairwise":
+        model = resources.model_for(scope.render(loop.evaluator.model), scope)
+        judges = replace(judges, prefer=preference((), model))
     result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),
@@ -146,6 +152,8 @@ class LoopVerbs:
 
     async def evaluate(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge an output, in the state of its attempt."""
+        if run.free_only and self.params.evaluator.type == "llm":
+            return ReflectionEvaluation(None, confidence=0.0)
         return await self.judge(output, self._scope_after(run.versions, output=output))
 
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
@@ -192,6 +200,7 @@ class LoopVerbs:
         generator, strategy = self.params.generator, "draft"
         if run.versions:
             generator, strategy = with_feedback(generator), "regenerated"
+        generator = with_temperature(generator, run.attempt.temperature)
         try:
             result = await run_call(generator, scope, self.resources)
         except FATAL:
@@ -373,6 +382,14 @@ def with_feedback(generator: Call) -> Call:
         turns = [*cast("list[Any]", messages), {"role": "user", "content": addition}]
         return generator.model_copy(update={"messages": turns})
     return generator
+
+
+def with_temperature(generator: Call, temperature: float | None) -> Call:
+    """Return a generator that asks a model with a temperature, unless it has one of its own."""
+    is_model = generator.action is not None and plain_name(generator.action) == LLM_CALL
+    if temperature is None or not is_model or "temperature" in generator.params:
+        return generator
+    return generator.model_copy(update={"temperature": temperature})
 
 
 async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
