@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "start": (),
     "overhead": (),
     "concurrency": (),
+    "streaming": (),
     "stores": (),
     "postgres": (),
     "workflow": (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import dataclass
 
 import pytest
 
@@ -362,3 +363,28 @@ def test_a_run_within_a_draft_keeps_its_text_to_itself():
 
     events, _ = streamed(agent_of(model))
     assert texts_of(events) == {(1, "draft", 1): "outer: inner tea"}
+
+
+def test_the_json_of_a_typed_answer_is_streamed():
+    @dataclass
+    class Order:
+        drink: str
+        cups: int
+
+    model = Streaming(['{"drink": ', '"tea", "cups": "many"}'], ['{"drink": "tea", ', '"cups": 2}'])
+    agent = Agent(model, pattern=tea(), output_type=Order, keep=False)
+    events, result = streamed(agent)
+    assert texts_of(events) == {
+        (1, "draft", 1): '{"drink": "tea", "cups": "many"}',
+        (2, "revision", 1): '{"drink": "tea", "cups": 2}',
+    }
+    assert result.best_output == Order("tea", 2)
+
+
+def test_candidates_are_attempts_of_their_own_at_the_same_time():
+    model = Streaming(["a cup of ", "coffee"], ["a cup ", "of tea"])
+    events, result = streamed(agent_of(model, candidates=2))
+    assert result.best_output == "a cup of tea"
+    assert texts_of(events) == {(1, "draft", 1): "a cup of coffee", (1, "draft", 2): "a cup of tea"}
+    attempts = [event.attempt for event in events if isinstance(event, TokenEvent)]
+    assert attempts == [1, 2, 1, 2]
