@@ -17,7 +17,7 @@ from _rows import append_row, rows_in
 from redraft import Agent, ChatReply, ChatRequest, ConfigError, Message, ReflectionPattern
 from redraft._codec import from_json, to_json
 from redraft.loop.select import select
-from redraft.loop.stop import same_issue
+from redraft.types import same_issue
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -75,7 +75,7 @@ def test_an_issue_is_immutable(name):
 
 def test_records_omit_unknown_fields_of_an_issue():
     assert to_record(Issue("a", line=3)) == {"message": "a", "line": 3}
-    assert to_json(Issue("a", line=3)) == {"message": "a", "criterion": None, "path": None, "line": 3}
+    assert set(to_json(Issue("a", line=3))) == {"message", "criterion", "path", "line", "number"}
 
 
 @pytest.mark.parametrize("data", [3, {"criterion": "a"}, {"message": "a", "line": "x"}, None])

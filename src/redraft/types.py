@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -233,24 +234,32 @@ class Issue(str):
 
     An issue is a `str`, so lists of issues can be joined, searched and printed. `criterion` is the name of
     the criterion that found it, `path` a JSON pointer into a structured output, `line` a 1-based line of a
-    text. An issue equals a plain string with its message, and another issue with the same message and place.
+    text. `number` is the one by which a judge knows the issue again in later versions of a run. An issue
+    equals a plain string with its message, and another issue with the same message and place.
     Specification 2.4.3.
     """
 
-    __slots__ = ("_criterion", "_line", "_path")
+    __slots__ = ("_criterion", "_line", "_number", "_path")
 
     _criterion: str | None
     _path: str | None
     _line: int | None
+    _number: int | None
 
     def __new__(
-        cls, message: str, criterion: str | None = None, path: str | None = None, line: int | None = None
+        cls,
+        message: str,
+        criterion: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        number: int | None = None,
     ) -> Self:
-        """Create an issue from its message and, where known, its place."""
+        """Create an issue from its message and, where known, its place and its number."""
         issue = super().__new__(cls, message)
         issue._criterion = criterion
         issue._path = path
         issue._line = line
+        issue._number = number
         return issue
 
     @property
@@ -273,6 +282,11 @@ class Issue(str):
         """The 1-based line that is wrong."""
         return self._line
 
+    @property
+    def number(self) -> int | None:
+        """The number by which a judge knows it; None if it is not from a judge that compares versions."""
+        return self._number
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Issue):
             return str.__eq__(self, other) if isinstance(other, str) else NotImplemented
@@ -287,8 +301,8 @@ class Issue(str):
 
     __hash__ = str.__hash__
 
-    def __reduce__(self) -> tuple[type[Issue], tuple[str, str | None, str | None, int | None]]:
-        return Issue, (str(self), self._criterion, self._path, self._line)
+    def __reduce__(self) -> tuple[type[Issue], tuple[str, str | None, str | None, int | None, int | None]]:
+        return Issue, (str(self), self._criterion, self._path, self._line, self._number)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
@@ -303,6 +317,7 @@ class Issue(str):
             "criterion": core_schema.typed_dict_field(optional(core_schema.str_schema())),
             "path": core_schema.typed_dict_field(optional(core_schema.str_schema())),
             "line": core_schema.typed_dict_field(optional(core_schema.int_schema())),
+            "number": core_schema.typed_dict_field(optional(core_schema.int_schema())),
         }
         return core_schema.no_info_before_validator_function(
             _issue_to_fields,
@@ -313,7 +328,7 @@ class Issue(str):
         )
 
 
-ISSUE_FIELDS = ("message", "criterion", "path", "line")
+ISSUE_FIELDS = ("message", "criterion", "path", "line", "number")
 """The fields of an issue as an object, in order."""
 
 
@@ -325,6 +340,38 @@ def _issue_to_fields(value: object) -> object:
 
 def _issue_from_fields(fields: dict[str, Any]) -> Issue:
     return Issue(**fields)
+
+
+SAME_ISSUE = 0.6
+"""The Jaccard similarity of their words from which two messages name the same issue."""
+
+
+def same_issue(one: Issue, other: Issue) -> bool:
+    """Return whether two issues of different versions are the same one.
+
+    A judge's issues are known by their numbers, those of a check by criterion and path; within these, and
+    for issues without a criterion, such as those of plain functions, similar words decide.
+    """
+    if one.number is not None and other.number is not None:
+        return (one.criterion, one.number) == (other.criterion, other.number)
+    if one.message == other.message:
+        return True
+    is_checked = one.criterion is not None and other.criterion is not None
+    if is_checked and (one.criterion, one.path) != (other.criterion, other.path):
+        return False
+    if is_checked and one.path is not None:
+        return True
+    return similar_words(one.message, other.message)
+
+
+def similar_words(one: str, other: str) -> bool:
+    """Return whether two messages share most of their words."""
+    a, b = _words(one), _words(other)
+    return bool(a or b) and len(a & b) / len(a | b) >= SAME_ISSUE
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))
 
 
 @dataclass(slots=True)

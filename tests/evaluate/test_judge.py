@@ -8,6 +8,7 @@ from math import log
 
 import pytest
 
+from redraft._codec import from_json, to_json
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeOptions, judge, read_prose
 from redraft.models.testing import ScriptedModel
@@ -378,7 +379,7 @@ def test_custom_prompt():
     assert "Asked: Say why the sky is blue.\n" in user.content
     assert '{"like": "this", "x": {}}' in user.content
     assert "- clarity: Easy to read.\n- tone: Friendly." in user.content
-    assert "\nVersion 1: 0.40\n- too old\n>>>>>>>> " in user.content
+    assert "\nVersion 1:\n- too old\n>>>>>>>> " in user.content
     assert "\nIt says {task} and {history}.\n" in user.content
     assert user.content.index("Reply with one JSON object") > user.content.index("It says")
     assert user.content.count("Easy to read.") == 1
@@ -389,16 +390,93 @@ def test_custom_prompt_without_criteria_placeholder():
     assert "Criteria:\n- clarity: Easy to read." in user.content
 
 
-@pytest.mark.parametrize(
-    ("wanted", "prompt"),
-    [(True, None), (False, None), (True, "{history} {output}"), (False, "{history} {output}")],
-)
-def test_include_history(wanted, prompt):
-    run = after(*(("Old.", ReflectionEvaluation(0.4, issues=(f"flaw {i}",))) for i in range(1, 6)))
-    text = asked_with(prompt, run=run, include_history=wanted)[-1].content
-    assert ("flaw 5" in text) is wanted
-    assert ("flaw 3" in text) is wanted
+def found(*messages, **fields):
+    """A run whose versions have these issues of the judge, one each, numbered."""
+    issues = (Issue(text, number=number, **fields) for number, text in enumerate(messages, 1))
+    return after(*(("Old.", ReflectionEvaluation(0.4, issues=(issue,))) for issue in issues))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("with_scores", [True, False])
+def test_the_history_of_an_own_prompt(wanted, with_scores):
+    run = found(*(f"flaw {i}" for i in range(1, 6)))
+    text = asked_with(
+        "{history} That was it. {output}", run=run, include_history=wanted, include_scores=with_scores
+    )[-1].content
+    text, own, rest = text.partition("That was it.")
+    assert own
+    assert ("- flaw 5" in text) is wanted
+    assert ("- flaw 3" in text) is wanted
     assert "flaw 2" not in text  # only the last three
+    assert ("0.40" in text) is (wanted and with_scores)
+    assert ("2. flaw 2" in rest) is wanted
+
+
+@pytest.mark.parametrize("structured", [True, False])
+def test_the_judge_is_asked_about_the_latest_issues_of_its_criteria(structured):
+    run = found(*(f"flaw {number}." for number in range(1, 13)))
+    other = (Issue("of another judge", "brilliance", number=40), Issue("of a check", "clarity"))
+    run = replace(
+        run, versions=(*run.versions, *after(("x", ReflectionEvaluation(0.1, issues=other))).versions)
+    )
+    model = ScriptedModel(lambda _: PROSE if not structured else reply())
+    evaluate(judge(CRITERIA, model, JudgeOptions(structured=structured)), "x", run)
+    system, user = (message.content for message in model.requests[0].messages)
+    assert all(f"{number}. flaw {number}." in user for number in range(3, 13))
+    assert "flaw 2." not in user
+    assert "of another judge" not in user
+    assert "of a check" not in user
+    assert "0.4" not in user
+    if structured:
+        earlier = model.requests[0].schema["properties"]["earlier"]
+        assert list(earlier["properties"]) == [str(number) for number in range(3, 13)]
+        assert '"earlier": {"3": "fixed" or "open", ' in system
+    else:
+        assert "Earlier issue 3: <fixed or open>\nEarlier issue 4" in system
+
+
+DULL, STIFF, LONG = "The start is dull.", "Greets nobody at all.", "Far too many words."
+
+
+@pytest.mark.parametrize(
+    ("earlier", "issues", "expected"),
+    [
+        ({"1": "fixed", "2": "open"}, [], {2: STIFF}),
+        ({"1": "fixed", "2": "open"}, [LONG], {2: STIFF, 3: LONG}),
+        ({"1": "Still open", "2": "not fixed"}, [], {1: DULL, 2: STIFF}),
+        ({"1": "fixed", "2": "fixed"}, [LONG, "Ends early."], {3: LONG, 4: "Ends early."}),
+        ({"1": "fixed", "2": "open"}, ["It greets nobody at all."], {2: STIFF}),  # listed twice
+        ({"1": "fixed", "2": "fixed"}, [DULL], {3: DULL}),  # what it says of it counts
+        # A judge that ignores the question: similar words decide.
+        (None, [LONG, "The start is still dull."], {1: DULL, 3: LONG}),
+        ("none", [], {}),
+        ({"1": 7, "2": None, "9": "open"}, [DULL], {1: DULL}),
+        ([{"number": 1, "status": "open"}], [STIFF], {2: STIFF}),
+    ],
+)
+def test_issues_are_known_by_number(earlier, issues, expected):
+    answer = reply(issues=issues) | ({} if earlier is None else {"earlier": earlier})
+    evaluation = evaluate(judge(CRITERIA, ScriptedModel([answer])), "x", found(DULL, STIFF, criterion="tone"))
+    assert {issue.number: issue.message for issue in evaluation.issues} == expected
+    assert all(issue.criterion == "tone" for issue in evaluation.issues if issue.number < 3)
+    decoded = from_json(ReflectionEvaluation, to_json(evaluation))
+    assert {issue.number: issue.message for issue in decoded.issues} == expected
+
+
+def test_a_prose_judge_says_of_earlier_issues_whether_they_are_fixed():
+    text = f"Earlier issue 1: fixed\n- **Earlier issue 2**: open\n{PROSE}"
+    options = JudgeOptions(structured=False)
+    run = found("Much too long.", STIFF)
+    evaluation = evaluate(judge(CRITERIA, ScriptedModel([text]), options), "x", run)
+    numbered = {issue.number: issue.message for issue in evaluation.issues}
+    assert numbered == {2: STIFF, 3: "Greets nobody.", 4: "Ends abruptly."}
+
+
+def test_issues_have_no_numbers_where_the_judge_sees_no_history():
+    options = JudgeOptions(include_history=False)
+    answer = reply(issues=["dull"])
+    evaluation = evaluate(judge(CRITERIA, ScriptedModel([answer]), options), "x", found("dull"))
+    assert [issue.number for issue in evaluation.issues] == [None]
 
 
 def test_constant_prefix_first_and_output_last():

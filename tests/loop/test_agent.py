@@ -329,15 +329,23 @@ def test_the_judge_of_the_settings(monkeypatch):
     assert asked == ["openai:judge"]
 
 
-@pytest.mark.parametrize("included", [True, False])
-def test_the_judge_sees_earlier_judgements_unless_switched_off(included):
+@pytest.mark.parametrize(
+    ("options", "issues", "scores"),
+    [
+        ({}, True, False),
+        ({"include_reflection_history": False}, False, False),
+        ({"include_prior_scores": True}, True, True),
+        ({"include_prior_scores": True, "include_reflection_history": False}, False, False),
+    ],
+)
+def test_the_judge_sees_earlier_issues_and_scores_only_if_asked(options, issues, scores):
     model = judge_scoring(0.5)
-    pattern = ReflectionPattern(
-        quality_criteria=["clarity"], include_reflection_history=included, max_iterations=1, diversify=False
-    )
+    pattern = ReflectionPattern(quality_criteria=["clarity"], max_iterations=1, diversify=False, **options)
     Agent(model, pattern=pattern).run_sync("W.", draft="another")
     judged = [request for request in model.requests if request.role == "evaluation"]
-    assert ("Version 1: 0.50" in judged[-1].messages[-1].content) is included
+    asked = judged[-1].messages[-1].content
+    assert ("1. too dull (clarity)" in asked) is issues
+    assert ("0.50" in asked) is scores
 
 
 def test_an_agents_attributes_are_read_only():

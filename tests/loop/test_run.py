@@ -727,7 +727,7 @@ def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
 
 def test_the_judge_does_not_see_a_partial_mean():
     judge = judging(None, 0.4)
-    redrafted(["clarity", LETTERS], max_iterations=1, reflection_model=judge)
+    redrafted(["clarity", LETTERS], max_iterations=1, reflection_model=judge, include_prior_scores=True)
     assert "Version 1: not fully judged" in judge.requests[-1].messages[-1].content
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from redraft import ConfigError, Issue
 from redraft.loop import stop
-from redraft.types import ConvergenceReason, Stop
+from redraft.types import ConvergenceReason, Stop, same_issue
 from support.versions import gained, history, judged, version
 
 
@@ -161,10 +161,28 @@ def test_repeated_issues(messages, scores, expected):
         (Issue("wrong", "schema", "/x"), Issue("wrong kind of thing", "schema", "/y"), False),
         (Issue("the list has no end"), Issue("the list has no start"), True),  # 4 of 6 words
         (Issue("!!!"), Issue("???"), False),
+        (
+            Issue("Found 64 words, expected at most 40", "short"),
+            Issue("Found 51 words, expected at most 40", "short"),
+            True,
+        ),
+        (Issue("no end", "form"), Issue("no end at all", "style"), False),
+        (Issue("no end", "form"), Issue("quite another thing", "form"), False),
+        (Issue("it has no end"), Issue("it has no end", "style"), True),
+        # By a judge's number, whatever the words say.
+        (
+            Issue("the list has no end", "form", number=1),
+            Issue("the list has no start", "form", number=2),
+            False,
+        ),
+        (Issue("too vague", "form", number=1), Issue("still says nothing", "form", number=1), True),
+        (Issue("too vague", "form", number=1), Issue("too vague", "tone", number=1), False),
+        (Issue("too vague", number=1), Issue("too vague"), True),
     ],
 )
 def test_same_issue(one, other, same):
-    assert stop.same_issue(one, other) is same
+    assert same_issue(one, other) is same
+    assert same_issue(other, one) is same
 
 
 def test_first_asks_in_order():

@@ -51,3 +51,27 @@ def test_an_issue_is_addressed_if_it_is_not_raised_again(older, newer, score, ma
     found = addressed(ReflectionEvaluation(0.5, issues=older), ReflectionEvaluation(score, issues=newer))
     assert [point.addressed for point in found.points] == marks
     assert [str(issue) for issue in found.new] == new
+
+
+@pytest.mark.parametrize(
+    ("issue", "scores", "mark"),
+    [
+        (Issue("vague", "clarity", number=1), {"clarity": 0.8, "tests": 1.0}, True),
+        (Issue("vague", "clarity", number=1), {"clarity": None, "tests": 0.0}, None),
+        (Issue("vague", number=1), {"clarity": None, "tests": 0.0}, None),
+        (Issue("one failed", "tests"), {"clarity": None, "tests": 0.0}, True),
+    ],
+)
+def test_whether_an_issue_is_addressed_is_unknown_without_its_judge(issue, scores, mark):
+    """After a failed gate the judge is not asked."""
+    newer = ReflectionEvaluation(0.5, scores, issues=(Issue("another failed", "tests", line=3),))
+    found = addressed(ReflectionEvaluation(0.5, issues=(issue,)), newer)
+    assert [point.addressed for point in found.points] == [mark]
+
+
+def test_issues_of_a_judge_are_known_by_number():
+    older = ReflectionEvaluation(0.5, issues=(Issue("no source for A", number=1), Issue("no end", number=2)))
+    newer = ReflectionEvaluation(0.5, issues=(Issue("no end", number=2), Issue("no source for B", number=3)))
+    found = addressed(older, newer)
+    assert [point.addressed for point in found.points] == [True, False]
+    assert found.new == ("no source for B",)

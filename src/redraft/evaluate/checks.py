@@ -266,7 +266,7 @@ def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Refle
     if not any(issue.criterion is None or (skipped and issue.line) for issue in evaluation.issues):
         return evaluation
     issues = tuple(
-        Issue(issue, issue.criterion or name, issue.path, issue.line and issue.line + skipped)
+        Issue(issue, issue.criterion or name, issue.path, issue.line and issue.line + skipped, issue.number)
         for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)

@@ -22,7 +22,14 @@ from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weig
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
 from redraft.text.replies import fenced, verdict_json_of, without_thoughts
-from redraft.types import NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
+from redraft.types import (
+    NOTHING_USED,
+    Issue,
+    QualityCriterion,
+    ReflectionEvaluation,
+    TokenUsage,
+    similar_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -50,7 +57,8 @@ class JudgeOptions:
     score is the probability of "yes", for models that return log probabilities). `samples` asks that often
     and takes the mean; what its `spread` counts for is `margin` standard errors. `prompt` replaces the
     judge's prompt; {task}, {output}, {criteria} and {history} in it are filled in. `structured` asks for
-    JSON, otherwise for prose with score lines. `include_history` shows how earlier versions were judged.
+    JSON, otherwise for prose with score lines. `include_history` shows the issues of earlier versions,
+    numbered, and asks of each whether it is fixed or open. `include_scores` also shows the earlier scores.
     Raises `ConfigError` for what can't work.
     """
 
@@ -60,6 +68,7 @@ class JudgeOptions:
     prompt: str | None = None
     structured: bool = True
     include_history: bool = True
+    include_scores: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("score", "probability"):
@@ -131,6 +140,7 @@ class ScoreJudge:
     ) -> Answer[JudgeReply]:
         """Ask for one judgement; `turn` is the criterion to begin with."""
         form = self.form.beginning_with(turn) if turn else self.form
+        form = form.after(run, self.options)
         messages = judge_messages(form, self.options, output, run)
         return await ask(self.model, messages, form.schema, form.read, temperature=temperature)
 
@@ -186,10 +196,13 @@ def judge_messages(
     if options.prompt is None:
         guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
         system = f"{ROLE}\n\n{guide}\n\n{CRITIQUE}\n\n{listing}\n\n{form.instructions}"
-        return Message("system", system), Message("user", _case(options, output, run))
-    prompt = _fill_in(options, form.listing, output, run)
-    missing = "" if "{criteria}" in options.prompt else f"{listing}\n\n"
-    return Message("system", ROLE), Message("user", f"{prompt}\n\n{missing}{form.instructions}")
+        return Message("system", system), Message("user", _case(options, output, run, form.earlier))
+    parts = [_fill_in(options, form.listing, output, run)]
+    if "{criteria}" not in options.prompt:
+        parts.append(listing)
+    if form.earlier:
+        parts.append(_earlier_text(form.earlier))
+    return Message("system", ROLE), Message("user", "\n\n".join([*parts, form.instructions]))
 
 
 def _fill_in(options: JudgeOptions, listing: str, output: Output, run: RunContext) -> str:
@@ -198,16 +211,27 @@ def _fill_in(options: JudgeOptions, listing: str, output: Output, run: RunContex
         "task": task_text(run.task),
         "output": fenced(as_text(output), "output"),
         "criteria": listing,
-        "history": _history(run) if options.include_history and run.versions else "(none)",
+        "history": _history(run, options.include_scores)
+        if options.include_history and run.versions
+        else "(none)",
     }
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), options.prompt or "")
 
 
-def _case(options: JudgeOptions, output: Output, run: RunContext) -> str:
-    """Return what is to be judged: the task, the earlier judgements, and last the output."""
+def _earlier_text(earlier: Sequence[Issue]) -> str:
+    # Fenced like the output, because an issue may quote what an earlier output said.
+    listing = "\n".join(f"{issue.number}. {render_issue(issue)}" for issue in earlier)
+    return f"{EARLIER}\n{fenced(listing, 'issues of earlier versions')}"
+
+
+def _case(options: JudgeOptions, output: Output, run: RunContext, earlier: Sequence[Issue] = ()) -> str:
+    """Return what is to be judged: the task, what was found in earlier versions, and last the output."""
     parts = [f"The task was:\n{task_text(run.task)}"]
-    if options.include_history and run.versions:
-        parts.append(f"Judge this version for itself, not by how earlier ones scored. {_history(run)}")
+    if options.include_history and options.include_scores and run.versions:
+        history = _history(run, with_scores=True)
+        parts.append(f"Judge this version for itself, not by how earlier ones scored. {history}")
+    if earlier:
+        parts.append(_earlier_text(earlier))
     parts.append(fenced(as_text(output), "output"))
     return "\n\n".join(parts)
 
@@ -222,26 +246,30 @@ def task_text(task: PlainTask) -> str:
     return "\n\n".join(parts)
 
 
-def _history(run: RunContext) -> str:
-    # Fenced like the output, because an issue may quote what an earlier output said.
-    lines = [_version_summary(version) for version in run.versions[-SHOWN_VERSIONS:]]
+def _history(run: RunContext, with_scores: bool) -> str:
+    lines = [_version_summary(version, with_scores) for version in run.versions[-SHOWN_VERSIONS:]]
     return fenced("\n".join(lines), "record of earlier versions")
 
 
-def _version_summary(version: ReflectionVersion) -> str:
+def _version_summary(version: ReflectionVersion, with_scores: bool) -> str:
     evaluation = version.evaluation
+    issues = [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
+    if not with_scores:
+        return "\n".join([f"Version {version.iteration}:", *(issues or ["no issues"])])
     if evaluation.overall_score is None:
         verdict = "not judged"
     elif evaluation.unjudged:
         verdict = f"not fully judged (no {', '.join(evaluation.unjudged)})"
     else:
         verdict = f"{evaluation.overall_score:.2f}"
-    issues = [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
     return "\n".join([f"Version {version.iteration}: {verdict}", *issues])
 
 
 # What the judge replies.
 
+MAX_EARLIER = 10
+"""Issues of earlier versions, the latest ones, that the judge is asked about."""
+STATUSES = ("fixed", "open")
 MAX_ITEMS = 20
 """Issues, and suggestions, that are read from one reply."""
 UNSTATED_CONFIDENCE = 0.5
@@ -262,17 +290,37 @@ class JudgeReply:
 class ReplyForm:
     """The form in which a judge replies about `criteria`: JSON, or (not `structured`) prose with score lines.
 
-    With `scored=False` only issues and suggestions are asked for.
+    With `scored=False` only issues and suggestions are asked for. `earlier` are the numbered issues of
+    earlier versions, of which the judge says whether they are fixed; new ones get numbers from `next_number`
+    on.
     """
 
     criteria: Sequence[QualityCriterion]
     structured: bool = True
     scored: bool = True
+    earlier: tuple[Issue, ...] = ()
+    next_number: int | None = None
 
     def beginning_with(self, turn: int) -> ReplyForm:
         """Return the form with its criteria in another order, the one with this number first."""
         turn %= len(self.criteria)
         return replace(self, criteria=(*self.criteria[turn:], *self.criteria[:turn]))
+
+    def after(self, run: RunContext, options: JudgeOptions) -> ReplyForm:
+        """Return the form for a version of a run, which asks about the latest issues of these criteria."""
+        if not options.include_history:
+            return self
+        names = {criterion.name for criterion in self.criteria}
+        has_hidden = any(criterion.shown is not True for criterion in self.criteria)
+        known: dict[int, Issue] = {}
+        for issue in (issue for version in reversed(run.versions) for issue in version.evaluation.issues):
+            belongs = issue.criterion in names or (issue.criterion is None and not has_hidden)
+            if issue.number is not None and belongs:
+                known.setdefault(issue.number, issue)
+        latest = sorted(list(known)[:MAX_EARLIER])
+        return replace(
+            self, earlier=tuple(known[number] for number in latest), next_number=max(known, default=0) + 1
+        )
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -303,7 +351,11 @@ class ReplyForm:
         one = _object_schema(reason=text, score=share)
         issue = _object_schema(message=text, criterion={"type": "string", "enum": list(self.names)})
         scores = {"criteria": _object_schema(**dict.fromkeys(self.names, one))} if self.scored else {}
+        status = {"type": "string", "enum": list(STATUSES)}
+        numbers = [str(issue.number) for issue in self.earlier]
+        earlier = {"earlier": _object_schema(**dict.fromkeys(numbers, status))} if numbers else {}
         return _object_schema(
+            **earlier,
             **scores,
             issues={"type": "array", "items": issue},
             suggestions={"type": "array", "items": text},
@@ -314,20 +366,23 @@ class ReplyForm:
     def instructions(self) -> str:
         """The instructions on how to reply."""
         keys = list(self.names)
+        numbers = [str(issue.number) for issue in self.earlier]
         if not self.structured:
-            return prose_instructions(keys if self.scored else [])
+            return prose_instructions(keys if self.scored else [], numbers)
         scores = ", ".join(f'"{key}": {{"reason": "...", "score": <0.0 to 1.0>}}' for key in keys)
         criteria = f'"criteria": {{{scores}}}, ' if self.scored else ""
+        statuses = ", ".join(f'"{number}": "fixed" or "open"' for number in numbers)
+        earlier = f'"earlier": {{{statuses}}}, ' if numbers else ""
         return (
             "Reply with one JSON object and nothing else, of this form:\n"
-            f'{{{criteria}"issues": [{{"message": "...", "criterion": "{keys[0]}"}}], '
+            f'{{{earlier}{criteria}"issues": [{{"message": "...", "criterion": "{keys[0]}"}}], '
             '"suggestions": ["..."], "confidence": <0.0 to 1.0>}'
         )
 
     def read(self, reply: ChatReply) -> tuple[JudgeReply, str]:
         """Parse a reply; return it with what is wrong with it ("" if nothing is)."""
         if not self.structured:
-            data = read_prose(reply.text, list(self.names))
+            data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier])
         else:
             try:
                 data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
@@ -358,7 +413,7 @@ class ReplyForm:
         reading = JudgeReply(
             scores,
             reasons,
-            tuple(self._issues(data.get("issues"))),
+            self._tracked(self._issues(data.get("issues")), _mapping(data.get("earlier"))),
             tuple(text for text in suggestions if text and not _says_none(text)),
             UNSTATED_CONFIDENCE if confidence is None else confidence,
         )
@@ -371,6 +426,30 @@ class ReplyForm:
             if (message := _text(entry.get("message"))) and not _says_none(message):
                 issues.append(Issue(message, self.names.get(_text(entry.get("criterion")))))
         return issues
+
+    def _tracked(self, found: Sequence[Issue], statuses: Mapping[str, Any]) -> tuple[Issue, ...]:
+        """Return the earlier issues that are still open, and those found now that are not among them.
+
+        An earlier issue of which the judge says nothing is open if it now finds one with similar words.
+        """
+        if self.next_number is None:
+            return tuple(found)
+        still_open: dict[int | None, Issue] = {}
+        new: list[Issue] = []
+        unstated: list[Issue] = []
+        for issue in self.earlier:
+            status = _text(statuses.get(str(issue.number))).lower()
+            if "open" in status or "not" in status:  # "still open", "not fixed"
+                still_open[issue.number] = issue
+            elif "fixed" not in status:
+                unstated.append(issue)
+        for issue in found:
+            same = [one for one in (*still_open.values(), *unstated) if similar_words(one, issue)]
+            if same:
+                still_open[same[0].number] = same[0]
+            else:
+                new.append(Issue(issue, issue.criterion, number=self.next_number + len(new)))
+        return (*still_open.values(), *new)
 
 
 def _object_schema(**properties: Any) -> dict[str, Any]:
@@ -399,6 +478,7 @@ def _text(value: Any) -> str:
 _HEADING = re.compile(r"[\s*_#]*(issues|suggestions)\b[\s*_]*(:?)(.*)", re.IGNORECASE)
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])\s+(?:\[([^\]]+)\]\s*)?(\S.*)")
 _CONFIDENCE = re.compile(r"[\s*_#]*confidence[\s*_]*[:=](.*)", re.IGNORECASE)
+_STATUS = re.compile(r"[\s*_#-]*earlier issue (\d{1,4})[\s*_]*:[\s*_]*(fixed|open)\b", re.IGNORECASE)
 _NONE = re.compile(
     r"(?:(?:none|nothing|n/?a|no (?:issues?|problems?|suggestions?|changes?))"
     r"(?: (?:found|needed|required|identified|to report))?|-+)[.!]?",
@@ -407,25 +487,28 @@ _NONE = re.compile(
 _EMPHASIS = " \t*_`"
 
 
-def prose_instructions(keys: Sequence[str]) -> str:
-    """Return the instructions for a reply in lines: scores, confidence, issues and suggestions."""
+def prose_instructions(keys: Sequence[str], numbers: Sequence[str] = ()) -> str:
+    """Return the instructions for a reply in lines; `numbers` are those of earlier issues."""
+    earlier = "".join(f"Earlier issue {number}: <fixed or open>\n" for number in numbers)
     scores = "".join(f"{key}: <0.0 to 1.0>\n" for key in keys)
     example = f"[{keys[0]}] " if keys else ""
     return (
         "First give your reasons in a few sentences. Then finish with exactly these lines:\n\n"
-        f"{scores}Confidence: <0.0 to 1.0>\n"
+        f"{earlier}{scores}Confidence: <0.0 to 1.0>\n"
         f"Issues:\n- {example}what is wrong, one problem a line\n"
         "Suggestions:\n- what to change, one a line"
     )
 
 
-def read_prose(text: str, keys: Sequence[str]) -> dict[str, Any]:
+def read_prose(text: str, keys: Sequence[str], numbers: Sequence[str] = ()) -> dict[str, Any]:
     """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out."""
     lines = [line.strip() for line in without_thoughts(text).splitlines()]
     scores = {key: _values(lines, _score_line(key)) for key in keys}
+    statuses = [found for line in lines if (found := _STATUS.match(line)) and found[1] in numbers]
     confidence = _values(lines, _CONFIDENCE)
     issues, suggestions = _sections(lines, [_CONFIDENCE, *map(_score_line, keys)])
     return {
+        "earlier": {found[1]: found[2].lower() for found in statuses},
         "criteria": {
             key: {"score": found[0]}
             for key, found in scores.items()
@@ -659,7 +742,7 @@ async def _with_critique(
     output: Output,
     run: RunContext,
 ) -> ReflectionEvaluation:
-    form = ReplyForm(missed, options.structured, scored=False)
+    form = ReplyForm(missed, options.structured, scored=False).after(run, options)
     try:
         critique = await ask(model, judge_messages(form, options, output, run), form.schema, form.read)
     except RedraftError as error:
@@ -696,6 +779,10 @@ CRITIQUE = (
     "An issue names one problem that is really there, says where (quote a few words), and is specific enough "
     "to act on; no issues is a good answer when there are none. A suggestion says what to change, and how. "
     "Confidence says from 0.0 to 1.0 how sure you are; be honest about what you can't check."
+)
+EARLIER = (
+    "These issues were found in earlier versions of the output. Say of each whether it is fixed in this "
+    "version or still open, and list only other issues. Judge this version for itself."
 )
 YES_NO_ROLE = (
     "You are a careful and impartial judge. You answer one question about an output with a single word, Yes "

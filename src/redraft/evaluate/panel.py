@@ -235,7 +235,7 @@ def _is_hidden(criterion: QualityCriterion) -> bool:
 
 def _hidden(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
     """Return a judgement of criteria that the writer is not shown; issues without one go to `name`."""
-    issues = tuple(Issue(one, one.criterion or name) for one in evaluation.issues)
+    issues = tuple(Issue(one, one.criterion or name, number=one.number) for one in evaluation.issues)
     return replace(evaluation, issues=issues, suggestions=())  # a suggestion is of no criterion
 
 

@@ -107,7 +107,9 @@ class ReflectionPattern(AgentPattern):
     `judge_samples` asks that many times, with a temperature where the model takes one, and takes the mean. A
     gain between two versions then counts only if it exceeds `judge_margin` standard errors of the difference:
     a larger one accepts fewer versions that are no better, and fewer that are. A single judgement just above
-    a threshold is confirmed by a second one before the run ends on it.
+    a threshold is confirmed by a second one before the run ends on it. The judge says of the issues of
+    earlier versions whether they are fixed (unless `include_reflection_history` is False), and sees the
+    earlier scores only with `include_prior_scores`.
 
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
     the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
@@ -157,6 +159,7 @@ class ReflectionPattern(AgentPattern):
     max_reflections: int = MOST_REFLECTIONS
     include_prior_versions: bool = False
     include_reflection_history: bool = True
+    include_prior_scores: bool = False
     max_revision_tokens: int | None = None
     diversify: bool = True
     candidates: int = 1
@@ -230,6 +233,7 @@ class ReflectionPattern(AgentPattern):
             prompt=self.reflection_prompt,
             structured=self.structured_reflection,
             include_history=self.include_reflection_history,
+            include_scores=self.include_prior_scores,
         )
         object.__setattr__(self, "judge_options", judge_options)
 
@@ -639,6 +643,7 @@ FLAGS = (
     "structured_reflection",
     "include_prior_versions",
     "include_reflection_history",
+    "include_prior_scores",
     "diversify",
     "detect_oscillation",
     "preserve_all_versions",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better
-from redraft.types import ConvergenceReason, Stop, highest
+from redraft.types import ConvergenceReason, Stop, highest, same_issue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from redraft.protocols import Stopper
     from redraft.types import Issue, ReflectionVersion
 
-SAME_ISSUE = 0.6
-"""The Jaccard similarity of their words from which two messages name the same issue."""
 IN_A_ROW = 3
 """How many versions in a row must be alike to count as stuck."""
 
@@ -274,23 +271,9 @@ def same_issues(issues: Iterable[Issue], among: Sequence[Issue]) -> bool:
     return all(any(same_issue(issue, other) for other in among) for issue in issues)
 
 
-def same_issue(one: Issue, other: Issue) -> bool:
-    """Return whether two issues are the same: by criterion and path, or by similar words."""
-    if one.message == other.message:
-        return True
-    if one.criterion is not None and one.path is not None:
-        return (one.criterion, one.path) == (other.criterion, other.path)
-    a, b = _words(one.message), _words(other.message)
-    return bool(a or b) and len(a & b) / len(a | b) >= SAME_ISSUE
-
-
 def same_substance(one: str, other: str) -> bool:
     """Return whether two texts differ only in white space, case and punctuation at word ends."""
     return one == other or _substance(one) == _substance(other)
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", text.casefold()))
 
 
 def _substance(text: str) -> list[str]:

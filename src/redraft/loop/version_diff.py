@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft._texts import as_text
-from redraft.loop.stop import same_issue
 from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
-from redraft.types import Issue, ReflectionVersion
+from redraft.types import Issue, ReflectionVersion, same_issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +69,7 @@ class Critique:
 class Point:
     """An issue of the older version; `addressed` if the newer one no longer has it.
 
-    `addressed` is None if the newer version was not judged.
+    `addressed` is None if the newer version was not judged by the criterion that found it.
     """
 
     issue: Issue
@@ -79,11 +78,19 @@ class Point:
 
 def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
     """Match the issues of two evaluations: one of `older` is addressed if `newer` does not have it."""
-    judged = newer.overall_score is not None
     points = tuple(
-        Point(issue, not _is_among(issue, newer.issues) if judged else None) for issue in older.issues
+        Point(issue, not _is_among(issue, newer.issues) if _is_judged(issue, newer) else None)
+        for issue in older.issues
     )
     return Critique(points, tuple(issue for issue in newer.issues if not _is_among(issue, older.issues)))
+
+
+def _is_judged(issue: Issue, evaluation: ReflectionEvaluation) -> bool:
+    """Return whether an evaluation can tell if an issue is still there."""
+    if evaluation.overall_score is None or issue.criterion in evaluation.unjudged:
+        return False
+    # A judge's issue may name no criterion; after a failed gate, for one, the judge was not asked.
+    return issue.number is None or issue.criterion is not None or not evaluation.unjudged
 
 
 def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:

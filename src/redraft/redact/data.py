@@ -55,7 +55,7 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
     if kind is Issue:  # a text with a path and a line
         criterion = None if value.criterion is None else redact(value.criterion)
         path = None if value.path is None else redact(value.path)
-        return Issue(redact(value.message), criterion, path, value.line)
+        return Issue(redact(value.message), criterion, path, value.line, value.number)
     if kind is str or (isinstance(value, str) and not isinstance(value, Enum)):
         return redact(value)
     if kind is dict or isinstance(value, Mapping):
