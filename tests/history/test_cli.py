@@ -553,3 +553,81 @@ def test_resume_prints_the_call_for_a_run_of_a_program(project):
     assert result.exit_code == 2
     assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
     assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
+
+
+# --- runs --criteria -----------------------------------------------------------------------------------
+
+
+def test_runs_measures_the_success_criteria(revised):
+    revised("aab", "aaa")
+    revised("b", "bb", "bbb")
+    lines = redraft("runs", "--criteria").stdout.splitlines()
+    assert lines[0] == "Success criteria of 2 runs"
+    assert lines[2].split() == ["criterion", "value", "target", "stands", "on"]
+    assert lines[3].split()[:6] == ["Quality", "improvement", "50%", ">=", "80%", "1"]
+    [consistency] = [line for line in lines if line.startswith("Consistency")]
+    assert consistency.split() == ["Consistency", "?", "<=", "0.10", "no", "outputs"]
+
+
+def test_the_success_criteria_as_json_are_those_of_the_filtered_runs(revised):
+    revised("aab", "aaa")
+    revised("b", "bb", "bbb")
+    found = document(redraft("runs", "--criteria", "--json", "--reason", "quality_met"))
+    assert found["runs"] == 1
+    assert found["quality_improvement"]["reached"] is True
+    assert found["consistency"] == {
+        "value": None,
+        "target": 0.1,
+        "reached": None,
+        "met": 0,
+        "cases": 0,
+        "unknown": 0,
+        "noun": "outputs",
+    }
+    assert document(redraft("runs", "--criteria", "--json", "--limit", "1"))["runs"] == 1
+
+
+def test_the_success_criteria_of_no_runs(project):
+    result = redraft("runs", "--criteria")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Success criteria of 0 runs")
+
+
+def test_outputs_are_judged_a_second_time_if_asked_for(project, monkeypatch):
+    def answer(request):
+        if request.role != "evaluation":
+            return "tea"
+        key = next(iter(request.schema["properties"]["criteria"]["properties"]))
+        score = {"reason": "r", "score": 1.0}
+        return {"criteria": {key: score}, "issues": [], "suggestions": [], "confidence": 1.0}
+
+    (project / "judged.yaml").write_text("- It is kind.")
+    model = script(monkeypatch)
+    model._answer = answer
+    monkeypatch.setattr("redraft.loop.success.model_of", lambda *_: model)
+    redraft("revise", "-", "-c", "judged.yaml", "-m", "any:model", stdin="a draft")
+    calls = len(model.requests)
+    assert "--judge-again N has" in redraft("runs", "--criteria").stdout
+    assert len(model.requests) == calls
+    result = redraft("runs", "--criteria", "--judge-again", "5", "--budget-usd", "1")
+    assert result.exit_code == 0, result.stderr
+    assert len(model.requests) == calls + 1
+    assert "0.00  <= 0.10  1 of 1 output scored within 0.1" in result.stdout
+    assert "Judged again: " in result.stdout
+    assert document(redraft("runs", "--json"))["runs"][0]["name"] == "redraft revise"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--judge-again", "2"], "--judge-again goes with --criteria."),
+        (["--criteria", "--model", "any:model"], "--model goes with --criteria --judge-again N"),
+        (["--budget-usd", "1"], "--budget-usd goes with"),
+        (["--criteria", "--judge-again", "-1"], "--judge-again"),
+        (["--criteria", "--judge-again", "1", "--budget-usd", "0"], "budget_usd"),
+    ],
+)
+def test_options_of_second_judgements_are_checked(project, words, says):
+    result = redraft("runs", *words)
+    assert result.exit_code == 2
+    assert says in result.stderr

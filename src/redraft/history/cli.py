@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redraft._codec import to_json
 from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.loop.cli import (
+    Progress,
     Resumed,
     check_output,
     deliver_result,
@@ -30,6 +33,7 @@ from redraft.loop.cli import (
     state_text,
     write_output,
 )
+from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
 from redraft.redact.redactor import redactor_of_environment
@@ -47,6 +51,7 @@ from redraft.terminal.console import (
     emit_untrusted,
     sparkline,
     when,
+    withheld,
 )
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.terminal.tables import plain_table, width_of
@@ -67,12 +72,13 @@ from redraft.workflow.cli import (
 from redraft.workflow.history import WorkflowRow, Workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
+    from redraft.loop.success import SuccessCriteria, SuccessFigure
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
@@ -87,6 +93,8 @@ LONGEST_CURVE = 8
 LONGEST_WHO = 18
 LEAST_TASK = 10
 NUMBERS = ("n", "cost", "s")
+LISTED, MEASURED = 20, 200
+"""How many runs are listed, and how many the success criteria are measured on, unless told otherwise."""
 LONGEST_TASK = 400
 LONGEST_NAME = 30
 VERSION_WIDTH = 9
@@ -113,15 +121,77 @@ def runs(
     reason: Annotated[
         str | None, typer.Option(metavar="R", help="Filter by why they stopped: quality_met, plateau, ...")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of runs.")] = 20,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help=f"Maximum number of runs. Default: {LISTED}; {MEASURED} with --criteria."
+        ),
+    ] = None,
     inner: Annotated[bool, typer.Option("--inner", help="Include runs inside other runs.")] = False,
+    criteria: Annotated[
+        bool, typer.Option("--criteria", help="Measure the five success criteria on these runs instead.")
+    ] = False,
+    judge_again: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="With --criteria: have N runs judged a second time, which costs a call each.",
+        ),
+    ] = 0,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="The judge for --judge-again. Default: that of the run."
+        ),
+    ] = None,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List runs and workflows, newest first."""
+    """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
     with surface(debug=debug):
         _check_choice("--status", status, STATES)
         _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
+        _check_second(
+            criteria=criteria,
+            judge_again=judge_again,
+            others={
+                "--model": model,
+                "--budget-tokens": budget_tokens,
+                "--budget-usd": budget_usd,
+                "--budget-seconds": budget_seconds,
+            },
+        )
+        if criteria:
+            progress = Progress(CalmConsole(stderr=True), "second judgement", rows=False)
+            pattern = ReflectionPattern(
+                reflection_model=model,
+                budget_tokens=budget_tokens,
+                budget_usd=budget_usd,
+                budget_seconds=budget_seconds,
+                on_event=progress if judge_again else None,
+            )
+            with progress if judge_again else nullcontext():
+                measured = run_async(
+                    Runs().success_criteria(
+                        status=status,
+                        name=name,
+                        reason=reason,
+                        inner=inner,
+                        limit=limit or MEASURED,
+                        judge_again=judge_again,
+                        pattern=pattern,
+                    )
+                )
+            if as_json:
+                emit_json(withheld({"database": str(project_place()), **to_json(measured.document())}))
+            else:
+                CalmConsole().show(success_view(measured))
+            return
+        limit = limit or LISTED
         found = _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
         # Only loops have a reason for stopping.
         workflows = [] if reason else read_workflows(status=status, name=name, limit=limit)
@@ -142,6 +212,69 @@ def runs(
         console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
         if len(newest) == limit:
             CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
+
+
+def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
+    """Require the options that `--judge-again` and those that go with it need."""
+    if judge_again and not criteria:
+        raise ConfigError("--judge-again goes with --criteria.")
+    for option, value in others.items():
+        if value is not None and not judge_again:
+            raise ConfigError(f"{option} goes with --criteria --judge-again N, which calls a model.")
+
+
+FIGURES = {
+    "quality_improvement": ("Quality improvement", "ended better than they began"),
+    "convergence": ("Convergence", "became satisfactory within 3 revisions"),
+    "issue_resolution": ("Issue resolution", "were gone in the next version"),
+    "consistency": ("Consistency", "scored within 0.1 of each other when judged twice"),
+    "termination": ("Termination", "stopped where the quality was met or a plateau reached"),
+}
+"""The name of each success criterion, and what its cases did."""
+
+
+def success_view(measured: SuccessCriteria) -> RenderableType:
+    """Render the success criteria of runs: each with its value, its target, and what it stands on."""
+    rows = [(*FIGURES[name], figure) for name, figure in measured.figures.items()]
+    table = plain_table(
+        {
+            "criterion": [name for name, _, _ in rows],
+            "value": [_reached_text(figure) for _, _, figure in rows],
+            "target": [_target(figure) for _, _, figure in rows],
+            "stands on": [_stands_on(figure, did) for _, did, figure in rows],
+        },
+        right=("value",),
+        wrap=("stands on",),
+    )
+    parts: list[RenderableType] = [
+        Text(f"Success criteria of {counted(measured.runs, 'run')}", "bold"),
+        "",
+        table,
+    ]
+    if measured.usage.requests:
+        parts += ["", Text(f"Judged again: {render_usage(measured.usage)}.", QUIET)]
+    if measured.note:
+        parts += ["", Text(visible(withheld(measured.note)), BAD)]
+    elif measured.consistency.unknown:
+        parts += ["", Text("--judge-again N has N outputs judged a second time.", QUIET)]
+    return Group(*parts)
+
+
+def _reached_text(figure: SuccessFigure) -> Text:
+    if figure.value is None:
+        return Text("?", QUIET)
+    value = f"{figure.value:.2f}" if figure.at_most else f"{figure.value:.0%}"
+    return Text(value, GOOD if figure.reached else BAD)
+
+
+def _target(figure: SuccessFigure) -> str:
+    return f"<= {figure.target:.2f}" if figure.at_most else f">= {figure.target:.0%}"
+
+
+def _stands_on(figure: SuccessFigure, did: str) -> str:
+    noun = figure.noun if figure.cases != 1 else figure.noun.removesuffix("s")
+    known = f"{figure.met} of {figure.cases} {noun} {did}" if figure.cases else f"no {noun}"
+    return f"{known}; {figure.unknown} unknown" if figure.unknown else known
 
 
 def _check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:

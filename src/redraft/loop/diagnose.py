@@ -146,7 +146,7 @@ def _judge_problems(
             "The only signal was the model's opinion of itself, which often makes answers worse; "
             "add a check, or let another model judge."
         )
-    difference = max(_difference(version.evaluation.samples) for version in versions)
+    difference = max(sample_difference(version.evaluation.samples) for version in versions)
     if difference > UNSTABLE:
         found["unstable_judge"] = f"The judge's scores of one output differ by {difference:.2f}."
     if flipping := [version for version in versions if version.evaluation.agreement < 1]:
@@ -183,7 +183,7 @@ def _judge_problems(
     return found
 
 
-def _difference(samples: Sequence[Mapping[str, float]]) -> float:
+def sample_difference(samples: Sequence[Mapping[str, float]]) -> float:
     """Return by how much the mean scores of two samples differ on average; 0 for fewer than two."""
     means = [fmean(scores.values()) for scores in samples]
     return fmean([abs(one - other) for one, other in combinations(means, 2)] or [0.0])
