@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from support.evaluation import after, criterion, evaluate
 
 TASK = "Write the function median(numbers). For example, median([3, 1, 2]) returns 2."
 RUN = RunContext(PlainTask(TASK), "run")
+PATTERN = ReflectionPattern(quality_criteria=[QualityCriterion("tests", evaluator="generated_tests")])
 KNOWN = {"median([3, 1, 2])": 2}
 TESTS = "assert median([4, 1]) == 2.5\nassert median([7]) == 7\nassert median([5, 5]) == 5"
 RIGHT = "from statistics import median"
@@ -156,6 +158,30 @@ def test_versions_that_are_judged_at_the_same_time_share_their_tests():
     assert sum(one.usage.requests for one in found) == 1
 
 
+def test_outside_of_a_run_there_is_nothing_to_test():
+    model = ScriptedModel([TESTS])
+    found = asyncio.run(PATTERN.reflect(LOWER, agent=Agent(model)))
+    assert (found.overall_score, model.requests) == (None, [])
+    assert "outside of a run" in found.issues[0]
+
+
+def test_a_budget_that_allows_no_tests_leaves_the_draft():
+    pattern = replace(PATTERN, budget_tokens=150)
+    result = asyncio.run(Agent(ScriptedModel([LOWER]), pattern=pattern, keep=False).run(TASK))
+    assert (result.best_output, result.convergence_reason) == (LOWER, "token_budget")
+    assert "budget_tokens=150" in result.diagnostics["generated_criteria"]
+
+
+def test_the_examples_come_first_as_a_gate():
+    gate = QualityCriterion("examples", evaluator="examples", gate=True)
+    pattern = replace(PATTERN, quality_criteria=[gate, *PATTERN.quality_criteria])
+    model = ScriptedModel(["def median(numbers):\n    return 9", RIGHT, TESTS])
+    result = asyncio.run(Agent(model, pattern=pattern, keep=False).run(TASK))
+    assert result.success
+    assert [request.role for request in model.requests] == ["generation", "revision", "evaluation"]
+    assert result.history.versions[0].evaluation.issues == ("median([3, 1, 2]) returned 9, expected 2",)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -170,9 +196,6 @@ def test_versions_that_are_judged_at_the_same_time_share_their_tests():
 def test_invalid_configuration(config, message):
     with pytest.raises(ConfigError, match=message):
         generated_tests(criterion("generated_tests", **config), ScriptedModel([]), ProcessJail())
-
-
-PATTERN = ReflectionPattern(quality_criteria=[QualityCriterion("tests", evaluator="generated_tests")])
 
 
 def run_agent(replies, keep=None):

@@ -277,6 +277,7 @@ def test_the_rubric_names_what_is_shown():
             QualityCriterion("bare", evaluator="words", evaluator_config={"at_most": 60}),
             QualityCriterion("hidden", "Secret.", shown=False),
             QualityCriterion("half", "Told.", shown="description"),
+            QualityCriterion("tests", evaluator="generated_tests"),
         ]
     )
     assert rubric_of(criteria).splitlines() == [
@@ -286,6 +287,7 @@ def test_the_rubric_names_what_is_shown():
         "- short: At most 60 words.",
         "- bare",
         "- half: Told.",
+        "- tests: passes tests that somebody else wrote for this task",
     ]
     assert rubric_of(criteria[4:5]) == ""
 

@@ -1,6 +1,6 @@
 import pytest
 
-from redraft.loop.select import highest, is_better, select
+from redraft.loop.select import highest, is_better, is_setback, select
 from support.versions import gained, history, judged, version
 
 HALF = {"clarity": 0.4, "regex": 1.0}
@@ -88,6 +88,22 @@ def by_tests(number, share, given=None, **fields):
 )
 def test_generated_criteria_do_not_overrule_an_earlier_version_lightly(versions, expected):
     assert highest(versions).iteration == expected
+
+
+@pytest.mark.parametrize(
+    ("best", "last", "expected"),
+    [
+        (by_tests(1, 0.4), by_tests(2, 0.2), True),
+        (by_tests(1, 0.4), by_tests(2, 0.4), False),
+        (by_tests(1, 0.4), by_tests(2, 0.8), False),
+        (by_tests(1, 0.4), by_tests(2, None), False),
+        (by_tests(1, 0.2, 0.8), by_tests(2, 0.4, 0.7), True),  # worse by the given criterion
+        (version(1, 0.8), version(2, 0.7), True),
+        (version(1, 0.8), version(2, 0.8), False),
+    ],
+)
+def test_a_setback_also_shows_in_generated_criteria(best, last, expected):
+    assert is_setback(last, best) is expected
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_a_version_that_generated_criteria_do_not_choose_is_no_end():
         for number, (output, share, satisfactory) in enumerate(scores, 1)
     ]
     assert stop.quality_met(versions[:2]) is None
+    assert stop.quality_met(versions[:1]) is None
     assert reason(stop.quality_met, versions) == "quality_met"
 
 

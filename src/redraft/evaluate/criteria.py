@@ -77,8 +77,15 @@ def rubric_of(criteria: Sequence[QualityCriterion]) -> str:
     return "\n".join([RUBRIC, *lines]) if lines else ""
 
 
+PURPOSES = {
+    "examples": "what the task gives as examples comes out",
+    "generated_tests": "passes tests that somebody else wrote for this task",
+}
+"""What criteria without a description ask for, where the evaluator says it."""
+
+
 def _in_words(criterion: QualityCriterion) -> str:
-    name, description = criterion.name, criterion.description
+    name, description = criterion.name, criterion.description or PURPOSES.get(criterion.evaluator, "")
     if not description or description.startswith(name.removesuffix("...")):  # a sentence names itself
         return description or name
     return f"{name}: {description}"

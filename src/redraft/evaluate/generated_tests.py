@@ -49,7 +49,7 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     written when a run first judges a version, from the task alone, and kept in the `memo` of its evaluation,
     where later versions and a resumed run find them. A test that contradicts an example in the task is
     dropped, and so is one that uses a name which the task does not mention. Each runs in a jail of its own.
-    Without a usable test, the criterion can't be judged.
+    Without a usable test, or outside of a run, where there is no task, the criterion can't be judged.
 
     Configuration: `count`, the number of tests (default 5); `examples`, calls with their values as in the
     `calls` of `command`, besides those in the task; `timeout`, seconds for each test (default 5). Raises
@@ -90,6 +90,8 @@ class _TestsJudge:
         if written is None:
             if run.free_only:
                 return SKIPPED
+            if not run.run_id:
+                return unknown(self.criterion, "outside of a run there is no task to write tests for")
             written, usage = await self.write(task, known, run.run_id)
         budget, check = allowance.get(), self.judge(output, known, written, run)
         try:
@@ -111,8 +113,7 @@ class _TestsJudge:
             if run_id in self.kept:
                 return self.kept[run_id], NOTHING_USED
             answer = await ask(self.model, _messages(self.criterion, task, self.count), None, read)
-            if run_id:  # outside of a run, the next output may belong to another task
-                self.kept[run_id] = answer.value
+            self.kept[run_id] = answer.value
             if len(self.kept) > KEPT:
                 del self.kept[next(iter(self.kept))]
             return answer.value, answer.usage

@@ -123,7 +123,7 @@ def _doubts(versions: Sequence[ReflectionVersion]) -> str:
     if first is None:
         return ""
     unjudged = [name for name in first.generated if first.criteria_scores.get(name) is None]
-    sentences = [f"{issue}." for issue in first.issues if issue.criterion in unjudged]
+    sentences = [f"{issue.rstrip('.')}." for issue in first.issues if issue.criterion in unjudged]
     best = highest(versions)
     kept = best.evaluation.generated_score
     for version in versions:

@@ -29,7 +29,7 @@ from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy, is_short
-from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
+from redraft.loop.select import Peaks, Selection, first_best_last, is_better, is_setback, select
 from redraft.loop.stop import after, stop_of
 from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
@@ -529,7 +529,7 @@ def next_attempt(
     so.
     """
     last = versions[-1]
-    base = best if is_better(best, last) else last
+    base = best if is_setback(last, best) else last
     worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
     stuck = is_repeat or (last.strategy in FROM_SCRATCH and worse)
     diversified = stuck and options.diversify

@@ -23,6 +23,17 @@ def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
     return one.evaluation.outranks(other.evaluation)
 
 
+def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
+    """Return whether to go on from the best version and not from the last, which did worse.
+
+    Generated criteria count here, although they would not have replaced the best version by the last.
+    """
+    if is_better(best, last):
+        return True
+    now, before = last.evaluation.generated_score, best.evaluation.generated_score
+    return now is not None and before is not None and now < before
+
+
 class Peaks:
     """The best evaluations of a run so far, separate for each set of judged criteria."""
 

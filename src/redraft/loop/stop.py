@@ -61,14 +61,14 @@ def quality_met(
     threshold: float | None = None,
     criteria: Mapping[str, float] | None = None,
 ) -> Stop | None:
-    """Stop when the last version is satisfactory, and generated criteria don't keep an earlier one.
+    """Stop when the last version is satisfactory, unless generated criteria keep an earlier one that is not.
 
     The evaluator has decided so; `threshold` and the thresholds of `criteria` only explain it.
     """
     last = versions[-1]
     if not last.evaluation.satisfactory:
         return None
-    if last.evaluation.generated and highest(versions) is not last:
+    if last.evaluation.generated and not highest(versions).evaluation.satisfactory:
         return None
     score, scores = last.evaluation.overall_score, last.evaluation.criteria_scores
     detail = f"Version {last.iteration} is satisfactory"
