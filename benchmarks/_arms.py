@@ -16,6 +16,7 @@ from _rows import append_row, rows_in
 
 from redraft import Agent, ChatReply, ChatRequest, ConfigError, Message, ReflectionPattern
 from redraft._codec import from_json, to_json
+from redraft.loop.revise import STRATEGIES
 from redraft.loop.select import select
 from redraft.types import same_issue
 
@@ -208,15 +209,21 @@ ARMS: dict[str, Arm] = {"loop": loop("loop"), "greedy": greedy, "best-of-3": bes
 
 
 def arm_named(name: str) -> Arm:
-    """Return an arm: `loop:incremental` is the loop with that revision strategy."""
+    """Return an arm.
+
+    `loop:incremental` is the loop with that revision strategy, and `loop:candidates=2` the loop with so many
+    first drafts and accordingly fewer revisions.
+    """
     if name in ARMS:
         return ARMS[name]
-    kind, _, strategy = name.partition(":")
-    if kind != "loop":
-        raise ConfigError(f"Unknown arm {name!r}; choose out of {', '.join(ARMS)}, loop:STRATEGY.")
-    arm = loop(name, revision_strategy=strategy)
-    ReflectionPattern(revision_strategy=strategy)  # pyright: ignore[reportArgumentType] (checked here)
-    return arm
+    kind, _, option = name.partition(":")
+    key, _, value = option.partition("=")
+    if kind == "loop" and key == "candidates" and value.isdecimal() and 1 <= int(value) <= CALLS:
+        return loop(name, candidates=int(value), max_iterations=CALLS - int(value))
+    if kind == "loop" and option in STRATEGIES:
+        return loop(name, revision_strategy=option)
+    known = ", ".join([*ARMS, *(f"loop:{each}" for each in STRATEGIES), f"loop:candidates=1..{CALLS}"])
+    raise ConfigError(f"Unknown arm {name!r}; choose out of {known}.")
 
 
 def _pattern(task: BenchTask, **options: Any) -> ReflectionPattern:
@@ -256,6 +263,8 @@ def _try(reply: ChatReply, evaluation: ReflectionEvaluation, returned: int, how:
 
 async def _version_try(versions: tuple[ReflectionVersion, ...], pattern: ReflectionPattern) -> Try:
     version, evaluation, used = versions[-1], versions[-1].evaluation, versions[-1].token_usage
+    if version.choice is not None:  # the candidates that were not chosen cost as much
+        used = sum(version.choice.usage.values(), start=used)
     before = versions[(version.base or len(versions) - 1) - 1].evaluation if len(versions) > 1 else None
     asked = before.issues if before is not None else ()
     mended = [issue for issue in asked if not any(same_issue(issue, left) for left in evaluation.issues)]

@@ -276,7 +276,9 @@ def parsed() -> argparse.Namespace:
         default="examples",
         help="what HumanEval's arms see: the docstring's examples, or the check that scores",
     )
-    parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated; also loop:STRATEGY")
+    parser.add_argument(
+        "--arms", default=",".join(ARMS), help="comma-separated; also loop:STRATEGY and loop:candidates=N"
+    )
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
     parser.add_argument("--limit", type=int, help="how many tasks")
     parser.add_argument(

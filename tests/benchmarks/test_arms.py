@@ -167,9 +167,18 @@ def test_an_arm_may_be_the_loop_with_another_strategy():
         arm_named("loop:full_rewrite")(word_task(), Samples(Replies("chance", Chance()), seed=1))
     )
     assert (outcome.arm, outcome.tries[1].how) == ("loop:full_rewrite", "repeat")
-    for name in ("lop", "loop:rewrite"):
-        with pytest.raises(ConfigError, match=name.rpartition(":")[2]):
-            arm_named(name)
+
+
+def test_an_arm_with_candidates_makes_as_many_calls():
+    arm = arm_named("loop:candidates=2")
+    outcome = run_sync(arm(word_task(), Samples(Replies("chance", Chance()), seed=1)))
+    assert [each.requests for each in outcome.tries] == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["lop", "loop:rewrite", "loop:candidates=4", "chat:fresh"])
+def test_an_unknown_arm_is_named(name):
+    with pytest.raises(ConfigError, match=f"Unknown arm '{name}'"):
+        arm_named(name)
 
 
 @pytest.mark.parametrize(
