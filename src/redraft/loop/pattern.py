@@ -93,10 +93,10 @@ class ReflectionPattern(AgentPattern):
     """The options of a run. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
     `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `diversify` follows
-    a revision that changed nothing with a fresh start. `preserve_all_versions=False` keeps the first, the
-    best and the last version, without rejected candidates. `on_failure` says whether an error that ends a run
-    is returned in the result, or raised with the history. `advisors` give advice before the run and learn
-    from its result. `on_event` gets all events.
+    a revision that changed nothing with a fresh start, or a long text with another strategy first.
+    `preserve_all_versions=False` keeps the first, the best and the last version, without rejected candidates.
+    `on_failure` says whether an error that ends a run is returned in the result, or raised with the history.
+    `advisors` give advice before the run and learn from its result. `on_event` gets all events.
 
     Judging: `quality_criteria` are criteria or plain sentences; None means the default criteria of
     `task_type` (`code_generation`, `writing`, `analysis`, `reasoning`, or empty for general ones).
