@@ -20,9 +20,10 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step started: `generate`, `evaluate`, `revise`, a callback's name, or a step within an agent's run.
+    """A step started: `generate`, `evaluate`, `revise`, a callback's name, or a step within another.
 
-    The latter are `model 3` (its third request), `tool NAME ID` and `reflect TRIGGER STEP`.
+    The latter are `model 3` (the third request of an agent's run), `tool NAME ID` and `reflect TRIGGER STEP`;
+    with candidates `draft 2`, `check 2` and `judge 2` (the second one), and `compare 1 with 2`.
     """
 
     run_id: str

@@ -86,6 +86,22 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
     assert result.token_usage.cost_usd is None  # no price is known of a scripted model
 
 
+def test_each_candidate_has_its_own_conversation_and_the_best_one_is_continued():
+    first, second = call("population", city="Paris"), call("population", city="Berlin")
+    actor = Actor([first, second, "Many.", "About 3700000.", "Exactly 3700000."])
+    grades = {"Many.": 0.1, "About 3700000.": 0.4, "Exactly 3700000.": 1.0}
+    criterion = QualityCriterion("graded", evaluator="function", evaluator_config={"function": grades.get})
+    pattern = ReflectionPattern(quality_criteria=[criterion], candidates=2)
+    agent = Agent(actor.provider, tools=[population], pattern=pattern, keep=False)
+    result = agent.run_sync("Which city is larger?")
+    version = result.history.versions[0]
+    (rejected,) = version.rejected
+    assert [version.output, rejected.output] == ["About 3700000.", "Many."]
+    assert "2100000" in str(rejected.conversation.messages)
+    assert answers(actor.requests[-1]) == [3_700_000], "the revision goes on with the chosen conversation"
+    assert result.token_usage.total_tokens == 50
+
+
 def test_only_answers_are_versions():
     gathering = [call("population", city="Paris")] * 12
     actor = Actor([*gathering, "0", *gathering, "1", *gathering, "2"])
