@@ -71,9 +71,8 @@ def render_issue(issue: Issue) -> str:
     criterion = issue.criterion or ""
     if issue.startswith(criterion):
         criterion = ""
-    place = ", ".join(
-        part for part in (criterion, f"at {issue.path}" if issue.path else "", _line(issue)) if part
-    )
+    path = f"at {issue.path}" if issue.path and not issue.startswith(f"{issue.path}: ") else ""
+    place = ", ".join(part for part in (criterion, path, _line(issue)) if part)
     return f"{issue.message} ({place})" if place else issue.message
 
 

@@ -80,9 +80,49 @@ def test_raw_must_be_a_boolean():
     [
         ({"pattern": "x"}, "a", "Found no match of 'x': Has an x", None),
         ({"pattern": r"x\d"}, "a", r"Found no match of 'x\d': Has an x", None),
-        ({"pattern": "x", "min_matches": 3}, "x x", "Found 2 of at least 3 matches of 'x': Has an x", None),
-        ({"pattern": "x+", "must_match": False}, "a\nb xx", "Found forbidden: 'x+' ('xx'): Has an x", 2),
-        ({"pattern": "x", "max_matches": 1}, "x\n\nx", "Found more than 1 matches of 'x' ('x'): Has an x", 3),
+        (
+            {"pattern": "x", "min_matches": 3},
+            "x x",
+            "Found 2 of at least 3 matches of 'x' ('x', 'x'): Has an x",
+            None,
+        ),
+        (
+            {"pattern": "x+", "must_match": False},
+            "a\nb xx",
+            "Found forbidden: 'x+' ('xx' in 'b xx'): Has an x",
+            2,
+        ),
+        ({"pattern": "x", "max_matches": 1}, "x\n\nx", "Found more than 1 match of 'x' ('x'): Has an x", 3),
+        (
+            {"pattern": "X"},
+            "a\nb x",
+            "Found no match of 'X', only 'x' in 'b x', in another case: Has an x",
+            2,
+        ),
+        (
+            {"pattern": r"^\d+$"},
+            "It is 42.",
+            r"Found no match of '^\d+$', only '42' in 'It is 42.', beside other text: Has an x",
+            1,
+        ),
+        (
+            {"pattern": r"\AX\Z"},
+            "an X",
+            r"Found no match of '\AX\Z', only 'X' in 'an X', beside other text: Has an x",
+            1,
+        ),
+        ({"pattern": r"X\$"}, "x$", r"Found no match of 'X\$', only 'x$', in another case: Has an x", 1),
+        ({"pattern": r"^\$$"}, "5", r"Found no match of '^\$$': Has an x", None),
+        ({"pattern": "^a$|^b$"}, "an", "Found no match of '^a$|^b$': Has an x", None),
+        ({"pattern": "^$"}, "an", "Found no match of '^$': Has an x", None),
+        ({"pattern": "X", "flags": re.MULTILINE}, "x" * 99, "Found no match of 'X': Has an x", None),
+        ({"pattern": "X", "flags": "i"}, "a" * 99, "Found no match of 'X': Has an x", None),
+        (
+            {"pattern": "x", "must_match": False},
+            f"{'a' * 99}x{'a' * 99}",
+            f"Found forbidden: 'x' ('x' in '{'a' * 30}x{'a' * 25}...): Has an x",
+            1,
+        ),
     ],
 )
 def test_regex_issues(config, output, message, line):
@@ -246,10 +286,10 @@ def test_count(unit, output, found):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"at_most": 2}, "Found 3 words, expected at most 2: Be brief."),
-        ({"at_least": 4}, "Found 3 words, expected at least 4: Be brief."),
-        ({"at_least": 4, "at_most": 6}, "Found 3 words, expected 4 to 6: Be brief."),
-        ({"at_least": 4, "at_most": 4}, "Found 3 words, expected exactly 4: Be brief."),
+        ({"at_most": 2}, "The text has 3 words; at most 2 (1 too many)"),
+        ({"at_least": 4}, "The text has 3 words; at least 4 (1 too few)"),
+        ({"at_least": 4, "at_most": 6}, "The text has 3 words; 4 to 6 (1 too few)"),
+        ({"at_least": 4, "at_most": 4}, "The text has 3 words; exactly 4 (1 too few)"),
     ],
 )
 def test_count_issues(config, message):
@@ -259,7 +299,7 @@ def test_count_issues(config, message):
 
 def test_singular_and_raw_counts():
     assert evaluate(count(criterion("words", at_least=2)), "one").issues == (
-        Issue("Found 1 word, expected at least 2", "it"),
+        Issue("The text has 1 word; at least 2 (1 too few)", "it"),
     )
     assert evaluate(count(criterion("lines", at_most=2, raw=True)), "```\none\n```").overall_score == 0.0
 
@@ -312,17 +352,24 @@ PERSON = {
         (PERSON, 'Here it is:\n```json\n{"name": "Ada"}\n```', []),
         (PERSON, Person(name="Ada"), []),
         (Person, {"name": "Ada", "age": 36}, []),
-        (Person, Other(name=1), [('1 is not of type "string"', "/name")]),
+        (Person, Other(name=1), [("/name: expected a string, got 1", "/name")]),
         (True, [1, "x"], []),
         (PERSON, '```\n{"name": "Ada"}\n```', []),
-        (False, 1, [("False schema does not allow 1", None)]),
-        (PERSON, {}, [('"name" is a required property', None)]),
+        (False, 1, [("Expected nothing here, got 1", None)]),
+        (PERSON, {}, [("The key 'name' is required, and missing", None)]),
         (
             PERSON,
             {"name": 1, "pets": ["a", 2]},
-            [('1 is not of type "string"', "/name"), ('2 is not of type "string"', "/pets/1")],
+            [
+                ("/name: expected a string, got 1", "/name"),
+                ("/pets/1: expected a string, got 2", "/pets/1"),
+            ],
         ),
-        ({"additionalProperties": {"type": "null"}}, {"a/b~c": 1}, [('1 is not of type "null"', "/a~1b~0c")]),
+        (
+            {"additionalProperties": {"type": "null"}},
+            {"a/b~c": 1},
+            [("/a~1b~0c: expected null, got 1", "/a~1b~0c")],
+        ),
         (PERSON, "not valid at all", [("The reply holds no JSON: 'not valid at all'.", None)]),
         (PERSON, "", [("The reply is empty; expected a JSON value.", None)]),
         (

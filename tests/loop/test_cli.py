@@ -29,7 +29,7 @@ def test_the_verdict_is_the_exit_code(criteria, draft, code, message):
 
 def test_issues_are_shown_beside_their_criterion(criteria):
     lines = redraft("check", "-", "-c", criteria, stdin="x\nb aaa").stdout.splitlines()
-    assert lines[2:] == ["1.00  three", "0.00  no b   line 2: Found forbidden: 'b' ('b')"]
+    assert lines[2:] == ["1.00  three", "0.00  no b   line 2: Found forbidden: 'b' ('b' in 'b aaa')"]
 
 
 def test_check_as_json_has_the_evaluation(criteria, tmp_path):

@@ -124,19 +124,19 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
         (
             {"properties": {"a": True}, "additionalProperties": False},
             {"b": 1},
-            'The value: nothing else, and "b" is not allowed',
+            'The value: "b" is not allowed',
             'Remove "b" from the value.',
         ),
         (
             {"unevaluatedProperties": False},
             {"a": 1},
-            'nothing else, and "a" is not',
+            '"a" is not',
             'Remove "a" from the value.',
         ),
         (
             {"unevaluatedItems": False},
             [7],
-            'nothing else, and "7" is not allowed',
+            '"7" is not allowed',
             'Remove "7" from the value.',
         ),
         ({"prefixItems": [True], "items": False}, [1, 2], "1: expected nothing here, got 2", "Remove '1'"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text, json_data
+from redraft._texts import as_text, json_data, short_repr
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.criteria import (
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redraft.protocols import Evaluator, RunContext
+    from redraft.text.regex import Span
     from redraft.types import Output, QualityCriterion
 
 MAX_ISSUES = 20
 MAX_MATCHES = 100_000
-MAX_SHOWN = 60
-"""The most characters of a match that an issue quotes."""
+MAX_SHOWN, MAX_MATCHES_SHOWN = 60, 3
+"""The most characters of a text that an issue quotes, and the most matches."""
 SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without them"
 
 
@@ -46,9 +47,9 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     """Check an output against a JSON Schema: 1.0 if it is valid, else 0.0 with an issue for each error.
 
     Configuration: `schema`, a JSON Schema as a dict or bool, or a pydantic model class; `raw`, True to reject
-    JSON in a Markdown fence. A text is parsed as JSON first. The issues, at most 20, carry a JSON pointer.
-    Raises `ConfigError` for an invalid schema, or one that refers to another file or address: nothing is ever
-    fetched.
+    JSON in a Markdown fence. A text is parsed as JSON first. The issues, at most 20, name a JSON pointer,
+    what was expected there, and what was found. Raises `ConfigError` for an invalid schema, or one that
+    refers to another file or address: nothing is ever fetched.
     """
     check_keys(criterion, "schema", "raw")
     raw, name = is_raw(criterion), criterion.name
@@ -61,12 +62,12 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         if not isinstance(output, str):
             with suppress(ValueError):  # what has no JSON form is reported below
                 value = json_data(output)
-        faults = compiled.faults_of(value, MAX_ISSUES) if isinstance(value, str) else None
-        if faults is None:
+        problems = compiled.problems_of(value, MAX_ISSUES) if isinstance(value, str) else None
+        if problems is None:
             # No coercion: an evaluator can't change the output, so it has to be valid as it is.
-            errors = compiled.check(value, coerce=False).errors
-            faults = [(error.detail, error.pointer) for error in errors[:MAX_ISSUES]]
-        return failed(*(Issue(what, name, place or None) for what, place in faults)) if faults else PASSED
+            problems = compiled.check(value, coerce=False).errors[:MAX_ISSUES]
+        issues = [Issue(problem.placed, name, problem.pointer or None) for problem in problems]
+        return failed(*issues) if issues else PASSED
 
     return check
 
@@ -113,19 +114,57 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         except TimeoutError:
             return unknown(criterion, f"matching {shown} took too long; {SLOW_PATTERNS}")
         if most is not None and len(spans) > most:
-            what = f"more than {most} matches of" if most else "forbidden:"
-            start, end = spans[most]
-            match = (
-                text[start:end] if end - start <= MAX_SHOWN else f"{text[start : start + MAX_SHOWN - 3]}..."
-            )
-            message = f"Found {what} {shown} ({match!r}){purpose}"
-            return failed(Issue(message, criterion.name, line=first_line + text.count("\n", 0, start)))
+            matches = "match" if most == 1 else "matches"
+            what = f"more than {most} {matches} of" if most else "forbidden:"
+            found = _in_line(text, spans[most])
+            line = first_line + text.count("\n", 0, spans[most][0])
+            return failed(Issue(f"Found {what} {shown} ({found}){purpose}", criterion.name, line=line))
+        if spans and len(spans) < least:
+            found = ", ".join(_quoted(text[start:end]) for start, end in spans[:MAX_MATCHES_SHOWN])
+            message = f"Found {len(spans)} of at least {least} matches of {shown} ({found}){purpose}"
+            return failed(Issue(message, criterion.name))
         if len(spans) < least:
-            what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
-            return failed(Issue(f"Found {what} of {shown}{purpose}", criterion.name))
+            near, span = _nearest(source, flags, text)
+            line = first_line + text.count("\n", 0, span[0]) if span else None
+            return failed(Issue(f"Found no match of {shown}{near}{purpose}", criterion.name, line=line))
         return PASSED
 
     return check
+
+
+_ANCHORS = re.compile(r"^(?:\^|\\A)|(?<!\\)\$$|\\Z$")
+
+
+def _nearest(source: str, flags: str | int, text: str) -> tuple[str, Span | None]:
+    """Say what comes nearest to a pattern without a match: one in another case, or beside other text."""
+    looser: list[tuple[str, str, str]] = []
+    if isinstance(flags, str):
+        inner = _ANCHORS.sub("", source)
+        if "i" not in flags:
+            looser.append((source, f"{flags}i", "in another case"))
+        if inner and inner != source and "|" not in source:
+            looser.append((inner, flags, "beside other text"))
+    for pattern, letters, kind in looser:
+        try:
+            near = compile_pattern(pattern, letters)
+        except ConfigError:  # what is left of it is no pattern
+            continue
+        if near.is_quick_on(text) and (spans := near.spans(text)):
+            return f", only {_in_line(text, spans[0])}, {kind}", spans[0]
+    return "", None
+
+
+def _in_line(text: str, span: Span) -> str:
+    """Return a match, quoted with the line around it."""
+    start, end = span
+    match = _quoted(text[start:end])
+    before, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    line = text[max(before, start - MAX_SHOWN // 2) : after if after >= 0 else len(text)]
+    return match if line.strip() == text[start:end].strip() else f"{match} in {_quoted(line)}"
+
+
+def _quoted(text: str) -> str:
+    return short_repr(text.strip(), MAX_SHOWN)
 
 
 def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
@@ -178,14 +217,14 @@ def count(criterion: QualityCriterion) -> Evaluator:
         bounds = f"at most {most}"
     else:
         bounds = f"exactly {most}" if least == most else f"{least} to {most}"
-    purpose = f": {criterion.description}" if criterion.description else ""
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         found = measure(as_text(answer_in(output, raw)[0]))
         if found >= least and (most is None or found <= most):
             return PASSED
         name = unit if found != 1 else unit.removesuffix("s")
-        return failed(Issue(f"Found {found} {name}, expected {bounds}{purpose}", criterion.name))
+        off = f"{least - found} too few" if found < least else f"{found - (most or 0)} too many"
+        return failed(Issue(f"The text has {found} {name}; {bounds} ({off})", criterion.name))
 
     return check
 

@@ -321,7 +321,7 @@ def _how(version: ReflectionVersion) -> str:
 
 def _placed(message: str, path: str | None, line: int | None) -> str:
     place = path or ("" if line is None else f"line {line}")
-    return f"{place}: {message}" if place else message
+    return f"{place}: {message}" if place and not message.startswith(f"{place}: ") else message
 
 
 def _bars(steps: list[TimelineStep]) -> list[Bar]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft.errors import ConfigError, OutputError
 from redraft.text.replies import json_of
-from redraft.text.schema_errors import SchemaProblem, detail_of, pointer, problem_of, shown, value_at
+from redraft.text.schema_errors import SchemaProblem, problem_of, shown, value_at
 from redraft.text.schema_tree import (
     MAX_CHECKS,
     MAX_COPIED,
@@ -120,8 +120,8 @@ class Schema:
             message = f"The output is not a JSON value that can be checked: {error}."
             return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
 
-    def faults_of(self, text: str, most: int) -> list[tuple[str, str]] | None:
-        """Return the validator's messages for a JSON text, at most `most`, each with a JSON pointer.
+    def problems_of(self, text: str, most: int) -> list[SchemaProblem] | None:
+        """Return what is wrong with a JSON text, at most `most` problems.
 
         A fast path for callers that need neither a score nor the value; None means that `check` must be used.
         """
@@ -131,10 +131,7 @@ class Schema:
             value = json_of(text)
         except OutputError:
             return None
-        return [
-            (detail_of(error), pointer(error.instance_path))
-            for error in islice(self._validator.iter_errors(value), most)
-        ]
+        return [problem_of(error, value) for error in islice(self._validator.iter_errors(value), most)]
 
     @cached_property
     def _cheap_length(self) -> int:

@@ -32,6 +32,12 @@ class SchemaProblem:
     detail: str
     pointer: str = ""
 
+    @property
+    def placed(self) -> str:
+        """The message with its place as a JSON pointer, as issues name places."""
+        what = self.message.removeprefix(f"{self.path or 'The value'}: ")
+        return f"{self.pointer}: {what}" if self.pointer else f"{what[:1].upper()}{what[1:]}"
+
     def as_dict(self) -> dict[str, str]:
         """Return the problem as documented: path, message, schema_path, expected, got."""
         return {
@@ -182,7 +188,7 @@ def _contains(error: Any, at: str) -> Words:
 def _unexpected(error: Any, at: str) -> Words:
     names: list[str] = error.kind.value
     listed = ", ".join(shown(name) for name in names[:MAX_OPTIONS])
-    return f"nothing else, and {listed} is not allowed", f"Remove {listed} from {at}."
+    return f"{listed} {'is' if len(names) == 1 else 'are'} not allowed", f"Remove {listed} from {at}."
 
 
 def _too_many(error: Any, at: str) -> Words:
