@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import time
 from datetime import date
@@ -474,3 +475,55 @@ def test_raw_schema_rejects_a_fence(output, score):
     assert [issue.message for issue in evaluation.issues] == (
         [] if score else ["The JSON stands in a Markdown fence; expected nothing but JSON."]
     )
+
+
+ORDER = {"items": [{"name": "tea set", "note": "a\nlong\nnote"}], "a/b": 3}
+
+
+@pytest.mark.parametrize("output", [ORDER, json.dumps(ORDER)])
+@pytest.mark.parametrize(
+    ("evaluator", "path", "config", "issue"),
+    [
+        ("words", "/items/0/name", {"at_most": 2}, None),
+        ("words", "/items/0/note", {"at_most": 2}, ("Found 3 words, expected at most 2", "/items/0/note")),
+        ("regex", "/items/0/name", {"pattern": "^tea"}, None),
+        ("regex", "/a~1b", {"pattern": "^3$"}, None),
+        (
+            "regex",
+            "/items/1/name",
+            {"pattern": "^tea"},
+            ("There is nothing at /items/1/name.", "/items/1/name"),
+        ),
+        ("regex", "/items/x", {"pattern": "^tea"}, ("There is nothing at /items/x.", "/items/x")),
+        (
+            "regex",
+            "/items/0/name/first",
+            {"pattern": "t"},
+            ("There is nothing at /items/0/name/first.", "/items/0/name/first"),
+        ),
+        ("schema", "/items", {"schema": {"items": {"required": ["name"]}}}, None),
+        (
+            "schema",
+            "/items",
+            {"schema": {"items": {"properties": {"name": {"const": "x"}}}}},
+            ('"x" was expected', "/items/0/name"),
+        ),
+        ("function", "/a~1b", {"function": lambda number: number == 3}, None),
+    ],
+)
+def test_a_check_can_point_into_a_structured_output(output, evaluator, path, config, issue):
+    one = criterion(evaluator, path=path, **config)
+    evaluation = evaluate(panel((one,)), output)
+    assert evaluation.satisfactory is (issue is None)
+    assert [(str(found), found.path) for found in evaluation.issues] == ([] if issue is None else [issue])
+
+
+def test_a_text_without_json_has_nothing_at_a_path():
+    (issue,) = evaluate(panel((criterion("words", path="/name", at_most=2),)), "tea").issues
+    assert issue.startswith("There is nothing at /name: The reply holds no JSON")
+
+
+@pytest.mark.parametrize("path", ["name", "", 3, None])
+def test_a_path_is_a_json_pointer(path):
+    with pytest.raises(ConfigError, match="JSON pointer"):
+        panel((criterion("words", path=path, at_most=2),))

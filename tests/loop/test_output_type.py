@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -24,6 +25,7 @@ from redraft import (
     ScriptedModel,
 )
 from redraft.loop.output_type import output_type_of
+from support.commands import redraft, script
 from support.tool_agents import Actor, call
 
 
@@ -374,3 +376,50 @@ def test_candidates_are_of_the_type_also_when_they_come_from_a_record():
         version = asyncio.run(agent(replies).run("Order tea.", run_id="one")).history.versions[0]
         assert version.output == Local(item="tea", quantity=1)
         assert [one.output for one in version.rejected] == [Local(item="tea", quantity=0)]
+
+
+@pytest.fixture
+def order_files(project):
+    (project / "order.schema.json").write_text(json.dumps(SCHEMA))
+    (project / "c.yaml").write_text(
+        "task: Take the order.\n"
+        "output_type: order.schema.json\n"
+        "criteria: [{name: two, evaluator: regex, config: {path: /quantity, pattern: '^2$'}}]\n"
+    )
+
+
+@pytest.mark.usefixtures("order_files")
+def test_a_criteria_file_names_a_json_schema(monkeypatch):
+    assert redraft("check", "-", "-c", "c.yaml", stdin=json.dumps(GOOD)).exit_code == 0
+    result = redraft("check", "-", "-c", "c.yaml", stdin=json.dumps(BAD))
+    assert result.exit_code == 1
+    assert "two" in result.stdout
+    assert '"two" is not of type "integer"' in result.stdout
+    model = script(monkeypatch, {"item": "tea", "quantity": 1}, ModelError("down"))
+    failed = redraft("revise", "-", "-c", "c.yaml", "-m", "any:model", stdin="two teas")
+    assert failed.exit_code != 0
+    assert model.requests[0].schema == {**SCHEMA}
+    script(monkeypatch, GOOD)
+    resumed = redraft("resume", "last")
+    assert json.loads(resumed.stdout) == GOOD
+
+
+@pytest.mark.usefixtures("order_files")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "'order.schema.json' cannot be read: No such file"),
+        ("[1]", "must hold a JSON Schema, an object"),
+        ('{"type": "string"}', "is neither an object nor a list"),
+        ('{"type": "objekt"}', "the schema is not valid"),
+    ],
+)
+def test_a_bad_schema_file_is_named_with_the_line_of_its_key(text, words):
+    path = Path("order.schema.json")
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    result = redraft("check", "-", "-c", "c.yaml", stdin="x")
+    assert result.exit_code == 2
+    assert "c.yaml, line 2: " in result.stderr
+    assert words in result.stderr

@@ -7,13 +7,13 @@ import pkgutil
 import re
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
 from redraft._texts import as_text, json_data, short_repr
 from redraft._validation import is_number
-from redraft.errors import ConfigError, ModelError
+from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
     PASSED,
     answer_in,
@@ -25,7 +25,7 @@ from redraft.evaluate.criteria import (
     unknown,
 )
 from redraft.text.regex import compile_pattern
-from redraft.text.replies import unfenced
+from redraft.text.replies import json_of, unfenced
 from redraft.text.schema import Schema
 from redraft.types import Issue, ReflectionEvaluation
 
@@ -309,3 +309,37 @@ def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Refle
         for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)
+
+
+def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Evaluator]) -> Evaluator:
+    """Return a check of the part of a structured output that `path` names, or of the whole without one.
+
+    `path` is a JSON pointer such as `/items/0/name`; a text is parsed as JSON first. If there is nothing at
+    the path, the check has failed. Raises `ConfigError` for what is no JSON pointer.
+    """
+    config = dict(criterion.evaluator_config)
+    if "path" not in config:
+        return check(criterion)
+    path = config.pop("path")
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise invalid(criterion, f"path must be a JSON pointer such as '/items/0/name', got {path!r}.")
+    evaluate = check(replace(criterion, evaluator_config=config))
+    keys = [key.replace("~1", "/").replace("~0", "~") for key in path.split("/")[1:]]
+
+    async def check_part(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        try:
+            part = json_of(output) if isinstance(output, str) else json_data(output)
+            for key in keys:
+                part = cast("list[Any]", part)[int(key)] if isinstance(part, list) else part[key]
+        except (LookupError, TypeError, ValueError):  # no such key or item, a plain value, or a bad index
+            return failed(Issue(f"There is nothing at {path}.", criterion.name, path))
+        except OutputError as error:
+            return failed(Issue(f"There is nothing at {path}: {error}", criterion.name, path))
+        evaluation = await evaluate(part, run)
+        issues = tuple(
+            Issue(issue, issue.criterion, path + (issue.path or ""), issue.line)
+            for issue in evaluation.issues
+        )
+        return replace(evaluation, issues=issues) if issues else evaluation
+
+    return check_part

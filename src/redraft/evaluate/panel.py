@@ -11,7 +11,7 @@ from redraft._steps import allowance
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import together, total_usage
-from redraft.evaluate.checks import count, function, function_of, regex, schema
+from redraft.evaluate.checks import count, function, function_of, of_part, regex, schema
 from redraft.evaluate.compare import compare
 from redraft.evaluate.criteria import (
     agreement,
@@ -103,7 +103,7 @@ def _evaluator(
     criterion: QualityCriterion, model: ChatModel | None, run_command: CommandRunner | None
 ) -> Evaluator:
     if criterion.evaluator in CHECKS:
-        return CHECKS[criterion.evaluator](criterion)
+        return of_part(criterion, CHECKS[criterion.evaluator])
     if criterion.evaluator == "compare":
         return compare(criterion, model)
     if run_command is None:

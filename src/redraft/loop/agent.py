@@ -13,12 +13,12 @@ from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
     check_advisor,
     judges_of,
+    judges_of_type,
     live_run,
     model_verbs,
     pattern_or_default,
     starting_draft,
     task_of,
-    typed,
     with_reflections,
 )
 from redraft.loop.record import Origin
@@ -224,7 +224,7 @@ class Agent(Generic[OutputT]):
         live = live or self._live(pattern)
         if tool_agent is not None:
             if self._output_type is not None:
-                judges = typed(judges, self._output_type)
+                judges = judges_of_type(judges, self._output_type)
             verbs = with_reflections(tool_agent.verbs(judges, live), live)
         elif self._model is None:
             raise AssertionError("an agent without tools has a model")
@@ -236,8 +236,7 @@ class Agent(Generic[OutputT]):
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
         options, start = pattern.options_for(judges), starting_draft(draft)
         if self._output_type is not None:
-            options = replace(options, output_type=self._output_type)
-            start = start and replace(start, output=self._output_type.take(start.output))
+            options, start = options.with_output_type(self._output_type, start)
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
@@ -27,10 +27,12 @@ from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, V
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.event_log import EventLog
 from redraft.loop.keeper import journalled_step, run_and_store
+from redraft.loop.output_type import OutputType, output_type_of
 from redraft.loop.pattern import (
     ReflectionPattern,
     function_verbs,
     judges_of,
+    judges_of_type,
     live_run,
     model_verbs,
     starting_draft,
@@ -107,7 +109,8 @@ def check(
                 reflection_model=judge,
                 on_event=listener,
             )
-            result = runner.judge(task_for_draft(draft, wanted), pattern, draft, progress)
+            task = task_for_draft(draft, wanted)
+            result = runner.judge(task, pattern, draft, progress, wanted.output_type)
         if as_json:
             emit_json(withheld(to_json(_verdict_document(file, wanted, result))))
         else:
@@ -161,7 +164,8 @@ def revise(
                 on_event=listener,
             )
             writer = model_of(runner.model, load_settings())
-            result = runner.revise(task_for_draft(draft, wanted), writer, pattern, progress, draft)
+            task = task_for_draft(draft, wanted)
+            result = runner.revise(task, writer, pattern, progress, draft, wanted.output_type)
         stderr.show(ending(result))
         stderr.say(runner.hint(result))
         deliver_result(result, output, force=force, as_json=as_json)
@@ -258,14 +262,20 @@ class Runner:
         pattern: ReflectionPattern,
         progress: Progress,
         draft: str | None = None,
+        output_type: OutputType[Any] | None = None,
     ) -> ReflectionResult:
         """Let a model answer the task, or revise a draft."""
-        judges = judges_of(pattern, model, task.task_type)
-        verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
-        return self._run(task, verbs, pattern, draft, progress)
+        judges, live = judges_of(pattern, model, task.task_type), live_run(pattern, model, "a text agent")
+        verbs = model_verbs(pattern, model, "", judges, live, output_type)
+        return self._run(task, verbs, pattern, draft, progress, output_type)
 
     def judge(
-        self, task: PlainTask, pattern: ReflectionPattern, draft: str, progress: Progress
+        self,
+        task: PlainTask,
+        pattern: ReflectionPattern,
+        draft: str,
+        progress: Progress,
+        output_type: OutputType[Any] | None = None,
     ) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
 
@@ -273,16 +283,27 @@ class Runner:
             return output  # never called: the pattern allows no revision
 
         verbs = function_verbs(pattern, task.task_type, None, None, unchanged, has_draft=True)
-        return self._run(task, verbs, pattern, draft, progress)
+        if output_type is not None:
+            verbs = replace(verbs, judges=judges_of_type(verbs.judges, output_type))
+        return self._run(task, verbs, pattern, draft, progress, output_type)
 
     def _run(
-        self, task: PlainTask, verbs: Verbs, pattern: ReflectionPattern, draft: str | None, progress: Progress
+        self,
+        task: PlainTask,
+        verbs: Verbs,
+        pattern: ReflectionPattern,
+        draft: str | None,
+        progress: Progress,
+        output_type: OutputType[Any] | None,
     ) -> ReflectionResult:
         """Run to the end; if interrupted, return the result so far.
 
         Raises `KeyboardInterrupt` if there is none yet.
         """
         options, again = pattern.options_for(verbs.judges), resumed.get()
+        start = starting_draft(draft)
+        if output_type is not None:
+            options, start = options.with_output_type(output_type, start)
         if again is None:
             arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
             origin = Origin("command", f"redraft {self.command}", self.model, arguments, folder)
@@ -294,7 +315,7 @@ class Runner:
                 step = journalled_step(self.keep, None, task)
             else:
                 step = journalled_step(again.store, again.record.run_id, task)
-            return await run_and_store(task, verbs, options, step, starting_draft(draft), origin)
+            return await run_and_store(task, verbs, options, step, start, origin)
 
         with progress:
             try:
@@ -511,7 +532,7 @@ def read_draft(file: str) -> str:
 def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
     """Read the draft and its criteria; those of a resumed run come from its record."""
     if again := resumed.get():
-        return str(again.record.draft), recorded_criteria(again.record)
+        return as_text(again.record.draft), recorded_criteria(again.record)
     wanted = read_criteria(criteria)
     return read_draft(file), wanted
 
@@ -526,9 +547,9 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     with modules_in(Path()):
         for criterion in criteria:
             try_out(criterion)
-    return CriteriaFile(
-        criteria, record.task.description, record.task.task_type, options["quality_threshold"]
-    )
+    task, schema = record.task, record.output_type and record.output_type["schema"]
+    output_type = None if schema is None else output_type_of(schema)
+    return CriteriaFile(criteria, task.description, task.task_type, options["quality_threshold"], output_type)
 
 
 def task_for_draft(draft: str, wanted: CriteriaFile) -> PlainTask:

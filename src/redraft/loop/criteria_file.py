@@ -12,6 +12,7 @@ from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
+from redraft.loop.output_type import OutputType, output_type_of
 from redraft.sandbox.jail import ProcessJail
 from redraft.text.yaml import KeyPath, line_of, load_yaml
 from redraft.types import QualityCriterion
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from pathlib import Path
 
-KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list}
+KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list, "output_type": str}
 CRITERION_KEYS = {
     "name": str,
     "description": str,
@@ -40,23 +41,25 @@ WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bo
 class CriteriaFile:
     """What a draft is judged by.
 
-    `task` is what the draft answers, if given; `threshold` (0..1) is the overall score to reach.
+    `task` is what the draft answers, if given; `threshold` (0..1) is the overall score to reach. With an
+    `output_type`, the draft is JSON.
     """
 
     criteria: tuple[QualityCriterion, ...]
     task: str = ""
     task_type: str = ""
     threshold: float = DEFAULT_THRESHOLD
+    output_type: OutputType[Any] | None = None
 
 
 def read_criteria(path: Path) -> CriteriaFile:
-    """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
+    """Read a criteria file: a list, or a mapping with `criteria` and what else a `CriteriaFile` has.
 
     A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
     `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
     function is named `module:name`; the module may be next to the file, and so are test files. Without
-    `criteria`, the defaults of the `task_type` apply. Raises `ConfigError` with the file, the line and the
-    key.
+    `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema, relative
+    to this one. Raises `ConfigError` with the file, the line and the key.
     """
     try:
         text = path.read_text("utf-8")
@@ -111,7 +114,20 @@ class _Reader:
             check_comparable(criteria)
         except ConfigError as error:
             self.fail(base, str(error))
-        return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))
+        output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
+        return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold), output_type)
+
+    def _output_type(self, file: str) -> OutputType[Any] | None:
+        path = self.folder / file
+        try:
+            schema = load_yaml(path.read_text("utf-8"), str(path))  # JSON is YAML, too
+            if not isinstance(schema, dict):
+                self.fail(("output_type",), f"{str(path)!r} must hold a JSON Schema, an object")
+            return output_type_of(schema)
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(("output_type",), f"the JSON Schema {str(path)!r} cannot be read: {_reason(error)}")
+        except ConfigError as error:
+            self.fail(("output_type",), str(error))
 
     def _criterion(self, item: Any, way: KeyPath) -> QualityCriterion | str:
         if isinstance(item, str) and item.strip():

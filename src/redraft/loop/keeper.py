@@ -64,7 +64,7 @@ async def run_and_store(
         parent=journal.parent,
         draft=given,
         advice=options.advice,
-        output_type="" if output_type is None else output_type.identity,
+        output_type=None if output_type is None else output_type.record,
     )
 
     async def work() -> ReflectionResult:

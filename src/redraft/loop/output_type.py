@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import wraps
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
 
 from redraft._texts import as_text, short_repr
 from redraft.errors import ConfigError, OutputError
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
+from redraft.text.schema_errors import pointer
 from redraft.types import Draft, Issue, OutputT, ReflectionEvaluation
 
 if TYPE_CHECKING:
@@ -47,10 +47,9 @@ class OutputType(Generic[OutputT]):
     validator: Schema | None = None
 
     @property
-    def identity(self) -> str:
-        """The name, and the beginning of the SHA-256 of the schema."""
-        digest = sha256(json.dumps(self.schema, sort_keys=True).encode()).hexdigest()
-        return f"{self.name} {digest[:16]}"
+    def record(self) -> dict[str, Any]:
+        """The type as a run's record has it: another one makes it another run."""
+        return {"name": self.name, "schema": dict(self.schema)}
 
     @property
     def is_list(self) -> bool:
@@ -206,6 +205,5 @@ def _name_of(kind: Any) -> str:
 
 def _issue(message: str, place: Sequence[int | str], value: Any) -> Issue:
     """Return pydantic's complaint about a value at a place as an issue."""
-    pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in place)
     got = "" if isinstance(value, dict | list) else f", got {short_repr(value)}"
-    return Issue(f"{message}{got}", CRITERION, pointer or None)
+    return Issue(f"{message}{got}", CRITERION, pointer(place) or None)

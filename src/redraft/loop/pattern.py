@@ -442,13 +442,13 @@ def model_verbs(
 ) -> Verbs:
     """Return the verbs of a run that a model drafts and revises."""
     if output_type is not None:
-        system_prompt, judges = output_type.prompt(system_prompt), typed(judges, output_type)
+        system_prompt, judges = output_type.prompt(system_prompt), judges_of_type(judges, output_type)
     generate = ModelGenerator(model, system_prompt, output_type)
     revise = _model_reviser(pattern, model, system_prompt, output_type)
     return with_reflections(Verbs(generate, judges, revise), live)
 
 
-def typed(judges: Judges, output_type: OutputType[Any]) -> Judges:
+def judges_of_type(judges: Judges, output_type: OutputType[Any]) -> Judges:
     """Return judges that see only outputs of the type."""
     return replace(judges, evaluate=output_type.evaluator(judges.evaluate, judges.criteria))
 

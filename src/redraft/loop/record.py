@@ -157,9 +157,9 @@ class RunRecord:
     `status` is `running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`; a
     `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are stored,
     `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
-    choices of the pattern that explain why the run stopped. `output_type` identifies the type of the outputs,
-    which are stored as JSON data; empty if the agent has none. `parent` is the run inside which this one ran,
-    `draft` what it started from. Specification 2.7.
+    choices of the pattern that explain why the run stopped. `output_type` has the name and the JSON Schema of
+    the outputs' type, if the agent has one; they are then stored as JSON data. `parent` is the run inside
+    which this one ran, `draft` what it started from. Specification 2.7.
     """
 
     noun: ClassVar[str] = "run"
@@ -185,7 +185,7 @@ class RunRecord:
     advice: tuple[Advice, ...] = ()
     error: str = ""
     reflections: tuple[Reflection, ...] = ()
-    output_type: str = ""
+    output_type: Mapping[str, Any] | None = None
 
     @property
     def state(self) -> str:
@@ -308,10 +308,10 @@ class RunRecord:
                 f"The run {self.run_id!r} was for another task: {before.task.description!r}. "
                 "Give a new task a new run_id."
             )
-        if before.output_type != self.output_type:
+        if stored.data.get("output_type") != to_record(self.output_type):
             raise ChangedRunError(
-                f"The outputs of the run {self.run_id!r} are of type {before.output_type or 'str'!r}, not "
-                f"{self.output_type or 'str'!r}. Give a new output_type a new run_id."
+                f"The run {self.run_id!r} was for outputs of another type: {_type_name(before.output_type)} "
+                f"instead of {_type_name(self.output_type)}. Give a new output_type a new run_id."
             )
         if stored.data.get("draft") != to_record(self.draft):
             raise ChangedRunError(
@@ -408,6 +408,10 @@ def _after_best(record: RunRecord) -> TokenUsage:
     later = [version.token_usage for version in record.versions if version.iteration > record.best]
     known = sum(later, NOTHING_USED)
     return known if len(later) == record.revisions + 1 - record.best else known + NOT_REPORTED
+
+
+def _type_name(output_type: Mapping[str, Any] | None) -> str:
+    return "str" if output_type is None else output_type["name"]
 
 
 def _draft_text(draft: Output | None) -> str:

@@ -132,6 +132,13 @@ class RunOptions:
     first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
     choices: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def with_output_type(
+        self, output_type: OutputType[Any], start: Draft | None
+    ) -> tuple[RunOptions, Draft | None]:
+        """Return the options of a run whose outputs have a type, and its starting draft, read into it."""
+        start = start and replace(start, output=output_type.take(start.output))
+        return replace(self, output_type=output_type), start
+
 
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one."""
