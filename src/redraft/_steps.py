@@ -20,7 +20,7 @@ from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.events import StepFailed, StepFinished, StepStarted
-from redraft.protocols import ChatReply
+from redraft.protocols import ChatReply, StreamingModel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -230,7 +230,7 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
             reply = await step(_name_of(request), ChatReply, carried_out, request)
             call.used(reply.usage)
     if text is not None:
-        text.finish(reply)
+        text.finish(reply.text)
     return reply
 
 
@@ -260,7 +260,11 @@ def _input_tokens(request: ChatRequest) -> int:
 
 
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
-    returned: Any = text.reply(model, request) if text is not None and text.streams(model) else model(request)
+    if text is not None and text.streams and isinstance(model, StreamingModel):
+        stream = partial(model.stream, request)
+        returned: Any = text.follow(stream, request.role, _input_tokens(request))
+    else:
+        returned = model(request)
     reply = await returned if isawaitable(returned) else returned
     if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(

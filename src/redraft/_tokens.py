@@ -7,18 +7,18 @@ from collections import defaultdict
 from contextvars import ContextVar
 from functools import partial, wraps
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from redraft._texts import as_text, estimate_tokens
 from redraft.errors import ModelError
 from redraft.events import TokenEvent
-from redraft.protocols import RunContext, StreamingModel
+from redraft.protocols import RunContext
 from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from redraft.protocols import ChatModel, ChatReply, ChatRequest, ModelRole, Step
+    from redraft.protocols import ChatRequest, ModelRole, Step, TextListener
     from redraft.types import Draft
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ class VersionText:
         self.is_told = False
         self.pay = pay
         self.streams = True
-        """Whether models are asked to stream: not after a stream that broke, since it may break again."""
+        """Whether models are asked to stream: not after a stream that broke off, since it may do so again."""
         self._emit = emit
         self._run_id = run_id
         self._version = version
@@ -138,36 +138,41 @@ class ReplyText:
             self._pieces.append(text)
             self._version.send(self._attempt, text)
 
-    def streams(self, model: ChatModel) -> TypeGuard[StreamingModel]:
-        """Return whether to call a model in a stream."""
-        return self._version.streams and isinstance(model, StreamingModel)
+    @property
+    def streams(self) -> bool:
+        """Whether to call a model in a stream, if it can."""
+        return self._version.streams
 
-    async def reply(self, model: StreamingModel, request: ChatRequest) -> ChatReply:
-        """Call a model in a stream; an error has the usage of a reply that broke off."""
+    async def follow(
+        self, stream: Callable[[TextListener], Awaitable[R]], role: ModelRole, input_tokens: int
+    ) -> R:
+        """Make a call in a stream; if it breaks off, its error or its run has the usage.
+
+        `input_tokens` is an estimate, for a provider that does not say.
+        """
         try:
-            return await model.stream(request, self)
+            return await stream(self)
         except asyncio.CancelledError:
-            if (used := self._used(request)) is not None:
-                (self.pay or partial(self._version.pay, request.role))(used)
+            if (used := self._used(input_tokens)) is not None:
+                (self.pay or partial(self._version.pay, role))(used)
             raise
         except ModelError as error:
             self._version.streams = error.status is not None
-            error.usage = error.usage or self._used(request)
+            error.usage = error.usage or self._used(input_tokens)
             raise
         finally:
             self._is_open = False
 
-    def finish(self, reply: ChatReply) -> None:
+    def finish(self, reply: str) -> None:
         """Emit what has not been emitted of a reply: all of it, if it was not streamed."""
         sent = "".join(self._pieces)
-        if not reply.text.startswith(sent):  # the model's stream had another text than its reply
-            self._version.begin().send(reply.text)
+        if not reply.startswith(sent):  # the model's stream had another text than its reply
+            self._version.begin().send(reply)
         else:
-            self.send(reply.text[len(sent) :])
+            self.send(reply[len(sent) :])
 
-    def _used(self, request: ChatRequest) -> TokenUsage | None:
+    def _used(self, input_tokens: int) -> TokenUsage | None:
         """Return what a call that broke off has used, as far as is known; None if nothing came of it."""
         if self._usage is not None or not self._pieces:
             return self._usage
-        given = sum(estimate_tokens(message.content) for message in request.messages)
-        return TokenUsage(input_tokens=given, output_tokens=estimate_tokens("".join(self._pieces)))
+        return TokenUsage(input_tokens, estimate_tokens("".join(self._pieces)))

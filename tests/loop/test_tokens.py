@@ -7,6 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from redraft import (
     Agent,
@@ -25,6 +30,7 @@ from redraft import (
     VersionEvaluated,
 )
 from redraft._texts import estimate_tokens
+from redraft.models.provider import ProviderModel
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 AT_ONCE = Retry(first_wait=0)
@@ -388,3 +394,125 @@ def test_candidates_are_attempts_of_their_own_at_the_same_time():
     assert texts_of(events) == {(1, "draft", 1): "a cup of coffee", (1, "draft", 2): "a cup of tea"}
     attempts = [event.attempt for event in events if isinstance(event, TokenEvent)]
     assert attempts == [1, 2, 1, 2]
+
+
+# Agents that call tools.
+
+
+class StreamingActor:
+    """A model of Pydantic AI that streams its script: each request is a list of texts and calls of tools."""
+
+    def __init__(self, *requests):
+        self.requests, self.plain = list(requests), 0
+
+    async def stream(self, _messages, _info):
+        for number, each in enumerate(self.requests.pop(0)):
+            if isinstance(each, Exception):
+                raise each
+            if isinstance(each, asyncio.Event):
+                await each.wait()
+            elif isinstance(each, str):
+                yield each
+            else:
+                name, *arguments = each
+                yield {number: DeltaToolCall(name, arguments[0], tool_call_id=f"call-{number}")}
+                for text in arguments[1:]:
+                    yield {number: DeltaToolCall(json_args=text)}
+
+    async def answer(self, _messages, _info):
+        self.plain += 1
+        return ModelResponse([TextPart("".join(self.requests.pop(0)))])
+
+    @property
+    def model(self):
+        return FunctionModel(self.answer, stream_function=self.stream)
+
+
+def sip() -> str:
+    """Sip."""
+    return "hot"
+
+
+def tool_agent(actor, **options):
+    return Agent(ProviderModel(actor.model), tools=[sip], pattern=tea(**options), keep=False)
+
+
+def test_an_agent_with_tools_streams_what_it_says_in_each_request():
+    actor = StreamingActor(["I will ", "sip.", ("sip", "{}")], ["hot ", "coffee"], ["hot ", "tea"])
+    events, result = streamed(tool_agent(actor))
+    assert texts_of(events) == {
+        (1, "draft", 1): "I will sip.",
+        (1, "draft", 2): "hot coffee",
+        (2, "revision", 1): "hot tea",
+    }
+    assert result.best_output == "hot tea"
+    assert actor.plain == 0
+    pieces = [event.text for event in events if isinstance(event, TokenEvent)]
+    assert len(pieces) > 3
+
+
+def test_an_agent_without_listeners_makes_plain_calls():
+    actor = StreamingActor(["hot tea"])
+    assert asyncio.run(tool_agent(actor).run("W.")).best_output == "hot tea"
+    assert actor.plain == 1
+
+
+class Order(BaseModel):
+    drink: str
+    cups: int
+
+
+def test_a_wrapped_agent_streams_the_json_of_its_output():
+    actor = StreamingActor([("final_result", '{"drink": "te', 'a", "cups"', ": 2}")])
+    agent = PydanticAgent(actor.model, output_type=Order)
+    events, result = streamed(Agent.from_pydantic_ai(agent, pattern=tea(), keep=False))
+    assert texts_of(events) == {(1, "draft", 1): '{"drink": "tea", "cups": 2}'}
+    assert result.best_output == Order(drink="tea", cups=2)
+    assert len([event for event in events if isinstance(event, TokenEvent)]) > 1
+
+
+def test_a_broken_stream_of_an_agent_is_counted_and_repeated_without_streaming():
+    broken = ModelAPIError("m", "gone")
+    actor = StreamingActor(["hot ", broken], ["hot tea"])
+    events, result = streamed(tool_agent(actor))
+    assert texts_of(events) == {(1, "draft", 1): "hot ", (1, "draft", 2): "hot tea"}
+    assert actor.plain == 1
+    whole = asyncio.run(tool_agent(StreamingActor(["hot tea"])).run("W.")).token_usage
+    assert result.token_usage.failed_requests == 1
+    assert result.token_usage.output_tokens > whole.output_tokens
+
+
+@pytest.mark.parametrize("budget", [{}, {"budget_tokens": 100_000}])
+def test_a_cancelled_stream_of_an_agent_counts_what_had_come(budget):
+    actor = StreamingActor(["hot coffee"], ["hot ", asyncio.Event()])
+
+    async def main():
+        async with tool_agent(actor, **budget).stream("W.") as run:
+            async for event in run:
+                if isinstance(event, TokenEvent) and event.version == 2:
+                    break
+        return run.result
+
+    result = asyncio.run(main())
+    assert result.convergence_reason == "cancelled"
+    assert result.usage_by_role["revision"].output_tokens
+
+
+def test_an_agent_that_is_resumed_repeats_its_requests_in_one_piece_each():
+    store = MemoryStore()
+
+    def agent(actor):
+        return Agent(ProviderModel(actor.model), tools=[sip], pattern=tea(), keep=store)
+
+    async def main():
+        actor = StreamingActor(["I will ", "sip.", ("sip", "{}")], ["hot ", asyncio.Event()])
+        async with agent(actor).stream("W.", run_id="cup") as run:
+            async for event in run:
+                if isinstance(event, TokenEvent) and event.attempt == 2:
+                    break
+        run = agent(StreamingActor(["hot ", "tea"])).stream("W.", run_id="cup")
+        return [event async for event in run]
+
+    pieces = [(event.attempt, event.text) for event in asyncio.run(main()) if isinstance(event, TokenEvent)]
+    assert pieces[0] == (1, "I will sip.")
+    assert "".join(text for attempt, text in pieces if attempt == 2) == "hot tea"

@@ -38,8 +38,9 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import CompletedStreamedResponse
+from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
@@ -47,12 +48,20 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import allowance
 from redraft._texts import as_text, estimate_tokens
+from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.triggers import LiveRun, note
-from redraft.models.provider import ProviderModel, model_error, usage_of
+from redraft.models.provider import (
+    ProviderModel,
+    can_stream,
+    model_error,
+    streamed_response,
+    text_of,
+    usage_of,
+)
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage, prompt_of
@@ -63,13 +72,12 @@ if TYPE_CHECKING:
 
     from pydantic_ai import RunContext as AgentContext
     from pydantic_ai.agent import AgentRunResult
-    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
-    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.models import ModelRequestContext, StreamedResponse
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
     from redraft.loop.output_type import OutputType
     from redraft.loop.triggers import ReflectionTriggers
-    from redraft.protocols import ChatModel, ModelRole, RunContext
+    from redraft.protocols import ChatModel, ModelRole, RunContext, TextListener
     from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
 
 
@@ -363,24 +371,30 @@ class AgentSteps:
             usage=self.used,
         )
 
-    async def request(
-        self, model: str, messages: Sequence[ModelMessage], call: Callable[[], Awaitable[ModelResponse]]
-    ) -> ModelResponse:
+    async def request(self, request: AgentRequest) -> ModelResponse:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
+        version, texts = version_text.get(), list[ReplyText]()
+
+        async def call() -> ModelResponse:
+            if version is None:
+                return await request.send()
+            texts.append(text := version.begin())
+            if not text.streams or not can_stream(request.model):
+                return await request.send()
+            if budgeted is not None:
+                text.pay = budgeted.used
+            return await text.follow(request.stream, self.role, input_tokens(request.messages))
 
         async def send(_requests: list[ModelRequest]) -> ModelResponse:
-            try:
-                return await (call() if budgeted is None else budgeted.carry_out(call))
-            except AgentRunError as error:
-                raise model_error(model, error) from error
+            return await (call() if budgeted is None else budgeted.carry_out(call))
 
         within = allowance.get()
-        budgeted = None if within is None else within.call(self.role, input_tokens(messages))
+        budgeted = None if within is None else within.call(self.role, input_tokens(request.messages))
         try:
             with budgeted or nullcontext():
                 response = await self.live.step(self._failed)(
-                    f"model {self._requests}", ModelResponse, send, unanswered(messages)
+                    f"model {self._requests}", ModelResponse, send, unanswered(request.messages)
                 )
                 used = usage_of(response)
                 if budgeted is not None:
@@ -398,12 +412,17 @@ class AgentSteps:
             self._requests -= 1  # it was not answered
             raise self._over(error.reason) from error
         self.used += used
+        if version is not None:
+            text = texts[-1] if texts else version.begin()
+            text.finish(text_of(response, request.parameters))
         return response
 
     def _failed(self, name: str, error: Exception, wait: float | None) -> float | None:
         if over_budget(error):
             return None
         self.used += TokenUsage(failed_requests=1)
+        if isinstance(error, ModelError) and error.usage is not None:  # of a stream that broke off
+            self.used, error.usage = self.used + error.usage, None
         return self.live.wait_before(name, error, wait, self.used)
 
     async def call_tool(
@@ -463,6 +482,32 @@ class StepCapability(AbstractCapability[Any]):
         return request_context
 
 
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """One request of an agent to its model; raises `ModelError` if it fails."""
+
+    model: Model
+    messages: list[ModelMessage]
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
+
+    async def send(self) -> ModelResponse:
+        """Return the response."""
+        try:
+            return await self.model.request(self.messages, self.settings, self.parameters)
+        except AgentRunError as error:
+            raise model_error(self.model.model_id, error) from error
+
+    async def stream(self, on_text: TextListener, /) -> ModelResponse:
+        """Return the response, and pass on its text before."""
+        stream = self.model.request_stream(self.messages, self.settings, self.parameters)
+        try:
+            response = await streamed_response(self.model, stream, on_text)
+        except AgentRunError as error:
+            raise model_error(self.model.model_id, error) from error
+        return await self.send() if response is None else response
+
+
 class StepModel(WrapperModel):
     """A model whose requests are steps; a streamed response arrives in one piece."""
 
@@ -477,11 +522,8 @@ class StepModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """Return the response, or the recorded one."""
-
-        async def call() -> ModelResponse:
-            return await self.wrapped.request(messages, model_settings, model_request_parameters)
-
-        return await self._steps.request(self.model_id, messages, call)
+        request = AgentRequest(self.wrapped, messages, model_settings, model_request_parameters)
+        return await self._steps.request(request)
 
     @asynccontextmanager
     async def request_stream(

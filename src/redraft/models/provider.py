@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from pydantic_ai.exceptions import AgentRunError, ModelAPIError
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
     from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
     from pydantic_ai.models.openai import OpenAIChatModelSettings
 
@@ -95,28 +95,23 @@ class ProviderModel:
         from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
 
         model = await self.model()
-        if not self._streams or not _can_stream(model):
+        if not self._streams or not can_stream(model):
             return await self(request)
-        settings = self.settings(model, request)
+        stream = direct.model_request_stream(
+            model,
+            _messages(request),
+            model_settings=self.settings(model, request),
+            model_request_parameters=_parameters(model, request),
+        )
         try:
-            async with direct.model_request_stream(
-                model,
-                _messages(request),
-                model_settings=settings,
-                model_request_parameters=_parameters(model, request),
-            ) as events:
-                await _pass_on(events, on_text)
-                response = events.get()
+            response = await streamed_response(model, stream, on_text)
         except exceptions.AgentRunError as error:
-            failed = model_error(self.name, error)
-            if failed.status not in _NO_STREAMS or "stream" not in str(failed).lower():
-                raise failed from error
-            self._streams = False  # as for accounts of OpenAI that are not verified
-            return await self(request)
+            raise model_error(self.name, error) from error
         except exceptions.UserError as error:
             raise ConfigError(f"{self.name}: {error}") from error
-        if _broke_off(model, response):
-            raise ModelError(f"{self.name} broke off its reply.", retryable=True)
+        if response is None:
+            self._streams = False
+            return await self(request)
         return self._reply(response, request)
 
     async def model(self) -> Model:
@@ -161,7 +156,7 @@ class ProviderModel:
         )
 
 
-def _can_stream(model: Model) -> bool:
+def can_stream(model: Model) -> bool:
     """Return whether a model object has streams; a `FunctionModel` needs a function for them."""
     from pydantic_ai.models import Model  # noqa: PLC0415 (loaded by now)
 
@@ -170,33 +165,94 @@ def _can_stream(model: Model) -> bool:
     return is_implemented and getattr(model, "stream_function", ...) is not None
 
 
-async def _pass_on(events: StreamedResponse, on_text: TextListener) -> None:
-    """Pass on the text of a stream; if it breaks off, also what the provider said of its usage."""
+async def streamed_response(
+    model: Model, stream: AbstractAsyncContextManager[StreamedResponse], on_text: TextListener
+) -> ModelResponse | None:
+    """Return the response of a stream, and pass on its text; None if the provider refuses to stream.
+
+    If the stream breaks off, `on_text` gets what the provider said of its usage. Raises `AgentRunError`, also
+    for a stream that ended before the reply was complete.
+    """
+    from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
+
     try:
-        held = ""
-        async for text in _texts(events):
-            text = held + text  # noqa: PLW2901 (a surrogate pair may be cut in two)
-            held = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-            on_text(well_formed(text[:-1] if held else text))
-    except BaseException:
-        if events.usage.input_tokens or events.usage.output_tokens:
-            on_text("", replace(usage_of(events.get()), requests=0))
+        async with stream as events:
+            try:
+                await _pass_on(events, on_text)
+            except BaseException:
+                if events.usage.input_tokens or events.usage.output_tokens:
+                    on_text("", replace(usage_of(events.get()), requests=0))
+                raise
+            response = events.get()
+    except exceptions.ModelHTTPError as error:
+        # OpenAI has models that only verified organizations may stream.
+        if error.status_code in _NO_STREAMS and "stream" in str(error).lower():
+            return None
         raise
+    if _broke_off(model, response):
+        raise exceptions.UnexpectedModelBehavior("the stream ended before the reply was complete")
+    return response
 
 
-async def _texts(events: StreamedResponse) -> AsyncGenerator[str]:
-    """Yield the text of a stream, which joined is the `text` of its response."""
+async def _pass_on(events: StreamedResponse, on_text: TextListener) -> None:
+    """Pass on the text of a stream; joined, it is the `text_of` its response."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
-    begun = in_text = False
+    outputs = _output_tools(events.model_request_parameters)
+    joined, held, arguments = TextJoin(), "", set[int]()
     async for event in events:
-        if isinstance(event, m.PartStartEvent):
-            is_apart, in_text = begun and not in_text, isinstance(event.part, m.TextPart)
-            if isinstance(event.part, m.TextPart):
-                begun = True
-                yield f"\n\n{event.part.content}" if is_apart else event.part.content
-        elif isinstance(event, m.PartDeltaEvent) and isinstance(event.delta, m.TextPartDelta):
-            yield event.delta.content_delta
+        match event:
+            case m.PartStartEvent(index=index, part=part):
+                text = joined.add(_text_in(part, outputs))
+                if isinstance(part, m.ToolCallPart) and part.tool_name in outputs:
+                    arguments.add(index)
+            case m.PartDeltaEvent(delta=m.TextPartDelta(content_delta=text)):
+                pass
+            case m.PartDeltaEvent(index=index, delta=m.ToolCallPartDelta(args_delta=str(text))):
+                text = text if index in arguments else ""
+            case _:
+                continue
+        # A surrogate pair may be cut in two.
+        text = held + text
+        held = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        if text := well_formed(text[:-1] if held else text):
+            on_text(text)
+
+
+def text_of(response: ModelResponse, parameters: ModelRequestParameters) -> str:
+    """Return the text of a response; of a typed answer, what it calls the output tool with."""
+    joined, outputs = TextJoin(), _output_tools(parameters)
+    return well_formed("".join(joined.add(_text_in(part, outputs)) for part in response.parts))
+
+
+class TextJoin:
+    """Joins the texts of a response as `ModelResponse.text` does: with a gap around what is not text."""
+
+    def __init__(self) -> None:
+        self._begun = self._adjacent = False
+
+    def add(self, text: str | None) -> str:
+        """Return a text as it is joined to those before; None for a part that has none."""
+        gap = "\n\n" if self._begun and not self._adjacent else ""
+        self._adjacent = text is not None
+        self._begun = self._begun or self._adjacent
+        return "" if text is None else gap + text
+
+
+def _output_tools(parameters: ModelRequestParameters) -> frozenset[str]:
+    return frozenset(tool.name for tool in parameters.output_tools)
+
+
+def _text_in(part: ModelResponsePart, outputs: frozenset[str]) -> str | None:
+    """Return the text of a part, or the arguments of an output tool; None if it has none."""
+    from pydantic_ai.messages import TextPart, ToolCallPart  # noqa: PLC0415 (loaded by now)
+
+    if isinstance(part, TextPart):
+        return part.content
+    if isinstance(part, ToolCallPart) and part.tool_name in outputs:
+        # As the provider sent it: a beginning is not JSON yet.
+        return part.args if isinstance(part.args, str) else part.args_as_json_str() if part.args else ""
+    return None
 
 
 def _broke_off(model: Model, response: ModelResponse) -> bool:
