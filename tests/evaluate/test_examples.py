@@ -71,6 +71,13 @@ def test_without_examples_the_criterion_does_not_apply():
     assert judge("total = sum", "Add up.") is NOT_APPLICABLE
 
 
+def test_an_example_of_another_function_does_not_count():
+    task = "Write digits(n), which is about 1 + log(n): log(100) = 2 and digits(100) = 3."
+    assert judge("def digits(n):\n    return len(str(n))", task).satisfactory
+    assert judge("def count(n):\n    return len(str(n))", task).overall_score == 0  # asked for digits
+    assert judge("def digits(", task).overall_score == 0
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [({"timeot": 3}, "did you mean 'timeout'"), ({"timeout": 0}, "timeout must be seconds")],

@@ -8,9 +8,11 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from redraft._texts import as_text
 from redraft.evaluate.command import command
 from redraft.evaluate.criteria import NOT_APPLICABLE, check_keys
 from redraft.evaluate.judge import task_text
+from redraft.text.replies import python_block
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def examples(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluat
     _command(criterion, {"None": None}, run_command)  # raises for a timeout that can't work
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        found = examples_in(task_text(run.task))
+        found = examples_for(task_text(run.task), output)
         return await _command(criterion, found, run_command)(output, run) if found else NOT_APPLICABLE
 
     return check
@@ -64,6 +66,20 @@ def _command(criterion: QualityCriterion, found: Mapping[str, Any], run_command:
         ),
         run_command,
     )
+
+
+def examples_for(task: str, output: Output) -> dict[str, Any]:
+    """Return the examples in a task that concern an output: of functions that it defines, or all if of none.
+
+    A text may also mention a function that is not asked for, such as `log(100) = 2`.
+    """
+    found = examples_in(task)
+    try:
+        names = names_bound(ast.parse(python_block(as_text(output))[0]))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return found
+    defined = {call: value for call, value in found.items() if re.split(r"[.(]", call)[0] in names}
+    return defined or found
 
 
 def examples_in(text: str) -> dict[str, Any]:
@@ -172,3 +188,20 @@ def call_source(text: str) -> str | None:
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return None
     return ast.unparse(call)
+
+
+def names_bound(*statements: ast.AST) -> set[str]:
+    """Return the names that Python code defines, assigns or imports anywhere."""
+    names: set[str] = set()
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names

@@ -21,7 +21,7 @@ from redraft.errors import UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
 from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
-from redraft.evaluate.examples import call_source, examples_in
+from redraft.evaluate.examples import call_source, examples_for, examples_in, names_bound
 from redraft.evaluate.judge import task_text
 from redraft.execution import CommandRunner
 from redraft.protocols import ChatModel, Message
@@ -85,14 +85,14 @@ class _TestsJudge:
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         task = task_text(run.task)
-        known = examples_in(task) | dict(self.examples)
         written, usage = _written_before(self.criterion.name, run), NOTHING_USED
         if written is None:
             if run.free_only:
                 return SKIPPED
             if not run.run_id:
                 return unknown(self.criterion, "outside of a run there is no task to write tests for")
-            written, usage = await self.write(task, known, run.run_id)
+            written, usage = await self.write(task, examples_in(task) | dict(self.examples), run.run_id)
+        known = examples_for(task, output) | dict(self.examples)
         budget, check = allowance.get(), self.judge(output, known, written, run)
         try:
             verdict = await (check if budget is None else budget.in_time(check))
@@ -230,7 +230,7 @@ def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> W
         if not assertions:
             setup += [statement] if _prepares(statement, mentioned) else []
             continue
-        source, uses = ast.unparse(statement), _free_names(statement) - _names_bound(*setup)
+        source, uses = ast.unparse(statement), _free_names(statement) - names_bound(*setup)
         if not uses or not uses <= mentioned:
             continue
         if any(_contradicts(assertion, known) for assertion in assertions):
@@ -265,23 +265,7 @@ def _prepares(statement: ast.stmt, mentioned: set[str]) -> bool:
 def _free_names(statement: ast.stmt) -> set[str]:
     """Return the names that a statement takes from outside, without builtins."""
     used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return used - _names_bound(statement) - set(dir(builtins))
-
-
-def _names_bound(*statements: ast.stmt) -> set[str]:
-    names: set[str] = set()
-    for node in (node for statement in statements for node in ast.walk(statement)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or node.name.partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-    return names
+    return used - names_bound(statement) - set(dir(builtins))
 
 
 # Whether a test contradicts what the task says.
