@@ -102,6 +102,31 @@ def test_each_candidate_has_its_own_conversation_and_the_best_one_is_continued()
     assert result.token_usage.total_tokens == 50
 
 
+@pytest.mark.parametrize(
+    "options", [{"budget_seconds": 0.3}, {"budget_tokens": 99_999, "quality_threshold": 0.1}]
+)
+def test_what_a_cancelled_candidate_has_used_is_counted(options):
+    async def hang() -> str:
+        """Wait."""
+        await asyncio.sleep(60)
+        return ""
+
+    actor = Actor(["Many.", call("hang")])
+    criterion = QualityCriterion(
+        "graded", evaluator="function", evaluator_config={"function": slowly}, threshold=0
+    )
+    pattern = ReflectionPattern(quality_criteria=[criterion], candidates=2, max_iterations=0, **options)
+    agent = Agent(actor.provider, tools=[hang], pattern=pattern, keep=False)
+    result = agent.run_sync("Which city is larger?")
+    assert result.best_output == "Many."
+    assert result.token_usage.total_tokens == 20
+
+
+async def slowly(output):
+    await asyncio.sleep(0.1)
+    return 0.5
+
+
 def test_only_answers_are_versions():
     gathering = [call("population", city="Paris")] * 12
     actor = Actor([*gathering, "0", *gathering, "1", *gathering, "2"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from time import monotonic
@@ -61,6 +62,8 @@ class Budget:
 
 
 NO_BUDGET = Budget()
+calls_of_part: ContextVar[list[TokenUsage] | None] = ContextVar("calls_of_part", default=None)
+"""What the calls of one of several parts of a step have used: such a part may end before the step does."""
 
 
 @dataclass(slots=True)
@@ -402,6 +405,8 @@ class BudgetedCall:
         if isinstance(error, RedraftError) and error.usage is not None:
             self._used = error.usage
         self._step.release(self, self._used)
+        if (calls := calls_of_part.get()) is not None:
+            calls.append(self._used)
 
     def used(self, usage: TokenUsage, /) -> None:
         """Report what the call used, also if its reply comes from a recording."""

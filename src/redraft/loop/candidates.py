@@ -11,6 +11,7 @@ from redraft._steps import allowance
 from redraft._texts import as_text, copy_of, listed
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage
+from redraft.loop.budget import calls_of_part
 from redraft.loop.revise import FRESH_TEMPERATURE
 from redraft.types import (
     NOTHING_USED,
@@ -145,11 +146,18 @@ class Contest:
 
     async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> bool:
         """Make and check one draft; return whether it makes the others needless."""
+        calls: list[TokenUsage] = []
+        calls_of_part.set(calls)  # in this task alone
         try:
             draft = await self._step(f"draft {number}", Draft, make, self.role)
         except ChangedRunError:
             raise
+        except asyncio.CancelledError:
+            self._count(self.role, sum(calls, NOTHING_USED))
+            raise
         except Exception as error:  # noqa: BLE001 (the others go on; if all fail, the first error is raised)
+            if isinstance(error, RedraftError) and error.usage is None:
+                error.usage = sum(calls, NOTHING_USED)
             self.failed[number] = error
             return False
         key = draft.output.__class__, as_text(draft.output, indent=None)
