@@ -152,18 +152,10 @@ class ScoreJudge:
         try:
             return await self._ask(output, run, temperature=SAMPLE_TEMPERATURE)
         except ModelError as error:
-            if not _refuses_temperature(error):
+            if not error.refuses_temperature:
                 raise
             answer = await self._ask(output, run, turn=number)
             return replace(answer, usage=total_usage([answer], [error]))
-
-
-def _refuses_temperature(error: ModelError) -> bool:
-    return error.status in _REFUSED and "temperature" in str(error).lower()
-
-
-_REFUSED = (400, 422)
-"""The HTTP statuses of a request with a parameter that the model does not take."""
 
 
 # What the judge is asked.
