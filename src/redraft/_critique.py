@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from redraft._texts import as_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redraft.protocols import Attempt
     from redraft.types import Issue, ReflectionEvaluation, ReflectionVersion
 
@@ -23,7 +25,7 @@ def render_feedback(attempt: Attempt) -> str:
         return ""
     parts = [render_critique(attempt.evaluation)]
     if attempt.failed is not None:
-        parts.append(render_failure(attempt.failed))
+        parts.append(render_failure(attempt.failed, attempt.evaluation.issues))
     if attempt.mode == "fresh":
         parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
     elif attempt.temperature is not None:
@@ -31,10 +33,11 @@ def render_feedback(attempt: Attempt) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def render_failure(failed: ReflectionVersion) -> str:
-    """Render a change that made things worse and the issues it led to."""
+def render_failure(failed: ReflectionVersion, known: Sequence[Issue] = ()) -> str:
+    """Render a change that made things worse and the issues it led to, without those that are `known`."""
     changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
-    issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
+    new = [issue for issue in failed.evaluation.issues if issue not in known]
+    issues = "\n".join(f"- {render_issue(issue)}" for issue in new[:SHOWN_ISSUES])
     text = "An earlier attempt to fix this made it worse, so do something else."
     if changes:
         text = f"{text} It {'; '.join(changes)}."

@@ -434,7 +434,15 @@ class ReflectionEvaluation:
                 issues[issue] = None
             elif scores.get(name) is not None:
                 issues[Issue(NOT_MET, name)] = None
-        return replace(self, criteria_scores=scores, issues=tuple(issues), shown=None)
+        return replace(
+            self,
+            criteria_scores=scores,
+            issues=tuple(issues),
+            samples=(),
+            generated=tuple(name for name in self.generated if name in scores),
+            memo=None,
+            shown=None,
+        )
 
     @property
     def unjudged(self) -> tuple[str, ...]:

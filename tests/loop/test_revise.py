@@ -229,6 +229,15 @@ def test_the_prompt_names_the_change_that_made_it_worse():
     assert "now rude" in last_turn(model)
 
 
+def test_an_issue_that_is_named_above_is_not_named_again():
+    model = ScriptedModel(["x"])
+    failed = version(3, 0.2, "bad", issues=(Issue("too long"), Issue("now rude")))
+    earlier = (version(1, 0.3, "first", issues=(Issue("too long"), Issue("was dull"))), failed)
+    revise(model, "good", evaluation("too long"), failed=failed, run={"versions": earlier})
+    asked = last_turn(model)
+    assert [asked.count(text) for text in ("too long", "now rude", "was dull")] == [1, 1, 1]
+
+
 def test_temperature_and_token_limit_of_the_attempt_are_passed_on():
     model = ScriptedModel(["x"])
     revise(model, "old", evaluation("x"), temperature=0.9, max_tokens=77)

@@ -1,6 +1,7 @@
 """What the writer is told of the criteria: the bar from the first draft on, and nothing that is hidden."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from pydantic_ai import Agent as PydanticAgent
@@ -68,6 +69,7 @@ CONFIGS = {
     "command, calls": lambda word: {"calls": [["f(1)", word]], "setup": f"x = '{word}'"},
     "command, tests": lambda word: {"tests": f"assert f(1) == '{word}'", "files": {"data.txt": word}},
     "command": lambda word: {"command": ["grep", word, "{file}"], "file": "draft.txt"},
+    "generated_tests": lambda word: {"examples": [["f(1)", word]], "count": 1},
 }
 
 
@@ -76,6 +78,8 @@ def judge_reply(request):
     case = "\n\n".join(message.content for message in request.messages)
     told = any(f"What {name} means." in case for name in ("hidden", "half"))
     word = " ".join(one for one in (SECRET, WITHHELD, TOLD) if told or one in case) or "polish"
+    if request.schema is None:
+        return f"```python\nassert f(2) == '{word}'\n```"
     if "answer A" in request.messages[-1].content:
         return {"reason": f"A lacks {word}", "winner": "tie"}
     names = request.schema["properties"]["criteria"]["properties"]
@@ -107,8 +111,8 @@ def pattern_of(criteria, strategy="full_rewrite"):
 class Writer:
     """A model that writes the drafts one after the other, as edits where it is asked for these."""
 
-    def __init__(self):
-        self.drafts = iter(DRAFTS)
+    def __init__(self, drafts=DRAFTS):
+        self.drafts = iter(drafts)
         self.requests = []
 
     def __call__(self, request):
@@ -124,10 +128,11 @@ class Writer:
         return ["\n\n".join(message.content for message in request.messages) for request in self.requests]
 
 
-def text_agent(strategy):
+def text_agent(strategy, candidates=1):
     def run(criteria):
-        writer = Writer()
-        agent = Agent(ScriptedModel(writer), pattern=pattern_of(criteria, strategy), keep=False)
+        writer = Writer(DRAFTS[:1] * (candidates - 1) + DRAFTS)
+        pattern = replace(pattern_of(criteria, strategy), candidates=candidates)
+        agent = Agent(ScriptedModel(writer), pattern=pattern, keep=False)
         result = agent.run_sync("Write.")
         return writer.prompts(), result
 
@@ -175,6 +180,7 @@ WRITERS = {
     "targeted_edit": text_agent("targeted_edit"),
     "incremental": text_agent("incremental"),
     "hybrid": text_agent("hybrid"),
+    "candidates": text_agent("full_rewrite", candidates=2),
     "tools": pydantic_agent(wrapped=False),
     "wrapped": pydantic_agent(wrapped=True),
     "@reflected": decorated_function,
@@ -192,9 +198,11 @@ def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, write):
     prompts, result = write([MARKS, "clarity", hidden, half, whole])
 
     versions = result.history.versions
-    assert len(prompts) == len(versions) == 5
+    assert len(prompts) == 5 + (write is WRITERS["candidates"])
+    assert len(versions) == 5
     assert versions[1].gain < 0
-    assert "fresh" in {version.strategy for version in versions}
+    if kind != "generated_tests":  # no test of these can be used, so nothing is judged
+        assert "fresh" in {version.strategy for version in versions}
     assert {"hidden", "half", "whole"} <= {issue.criterion for issue in result.final_evaluation.issues}
 
     rubric = f"{RUBRIC}\n- marks: It is marked well.\n- clarity: "
@@ -206,7 +214,8 @@ def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, write):
             assert "\n- half: What half means.\n- whole: What whole means.\n" in prompt
     assert TOLD not in prompts[0]  # the configuration is told only as far as an output has failed it
     assert TOLD[-8:] not in prompts[0]
-    assert all("Not met. (half)" in prompt for prompt in prompts[1:] if write is not decorated_function)
+    if write is not decorated_function and kind != "generated_tests":
+        assert all("Not met. (half)" in prompt for prompt in prompts[-4:])
 
 
 NOT_AT_FAULT = {
@@ -261,6 +270,18 @@ def test_a_criteria_file_names_the_line_of_a_wrong_value(tmp_path):
     path.write_text("criteria:\n- clarity\n- {name: secret, shown: names}\n")
     with pytest.raises(Exception, match=r"line 3: Criterion 'secret': shown must be"):
         read_criteria(path)
+
+
+def test_a_judge_is_asked_not_to_quote_a_reference():
+    for config, is_asked in (({"reference": SECRET}, True), ({"against": "first"}, False)):
+        judge = ScriptedModel(judge_reply)
+        pattern = ReflectionPattern(
+            1, [MARKS, criterion("hidden", "compare", **config)], reflection_model=judge
+        )
+        Agent(ScriptedModel(["a", "b"]), pattern=pattern, keep=False).run_sync("Write.")
+        systems = [request.messages[0].content for request in judge.requests]
+        assert systems
+        assert all(("quote neither answer" in text) is is_asked for text in systems)
 
 
 # --- what is told -------------------------------------------------------------------------------------------

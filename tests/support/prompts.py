@@ -118,8 +118,32 @@ def prompts():
         "edits_corrected": shown(edits[1].messages[4:]),
         "fresh": shown(last_fresh(fresh).messages[1:]),
         "tools": tools(),
+        "typed": shown(typed()),
+        "generated_tests": shown(tests_asked_for()),
         "look_back": shown(dropped.of("reflection")[0].messages),
     }
+
+
+def typed():
+    """Return the prompt of an agent that answers in a type."""
+    model = ScriptedModel([{"price": 40}])
+    offer = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
+    known = QualityCriterion("known", evaluator="function", evaluator_config={"function": lambda _: True})
+    agent = Agent(model, output_type=offer, pattern=ReflectionPattern(0, [known]), keep=False)
+    agent.run_sync("What does the tea set cost?")
+    return model.requests[0].messages
+
+
+def tests_asked_for():
+    """Return the prompt for tests that a model writes."""
+    model = ScriptedModel(["assert price(2) == 80"])
+    tests = QualityCriterion("tests", evaluator="generated_tests")
+    pattern = ReflectionPattern(0, [tests], reflection_model=model)
+    answer = "def price(sets):\n    return 40 * sets"
+    Agent(ScriptedModel([answer]), pattern=pattern, keep=False).run_sync(
+        "Write price(sets), the price of so many tea sets at 40 euros each."
+    )
+    return model.requests[0].messages
 
 
 def unusable_once():

@@ -213,7 +213,7 @@ def _fill_in(options: JudgeOptions, listing: str, output: Output, run: RunContex
 def _earlier_text(earlier: Sequence[Issue]) -> str:
     # Fenced like the output, because an issue may quote what an earlier output said.
     listing = "\n".join(f"{issue.number}. {render_issue(issue)}" for issue in earlier)
-    return f"{EARLIER}\n{fenced(listing, 'issues of earlier versions')}"
+    return f"{EARLIER}\n{fenced(listing, 'list of earlier issues')}"
 
 
 def _case(options: JudgeOptions, output: Output, run: RunContext, earlier: Sequence[Issue] = ()) -> str:

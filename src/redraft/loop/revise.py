@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redraft.protocols import ModelRole, RunContext
-    from redraft.types import Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
+    from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
 
 RevisionStrategy: TypeAlias = Literal[
     "full_rewrite", "targeted_edit", "incremental", "fresh", "resample", "hybrid"
@@ -125,10 +125,8 @@ class ModelReviser:
     ) -> str:
         parts = [render_critique(evaluation)]
         if run.attempt.failed is not None:
-            parts.append(render_failure(run.attempt.failed))
-        told = 0 if run.attempt.failed is None else run.attempt.failed.iteration
-        others = [version for version in run.versions if version.iteration != told]
-        if self.show_reflections and (earlier := _reflections(others, output)):
+            parts.append(render_failure(run.attempt.failed, evaluation.issues))
+        if self.show_reflections and (earlier := _reflections(run, output, evaluation.issues)):
             parts.append(f"What was said about earlier versions:\n{earlier}")
         if self.show_versions and (shown := _versions(run.versions, output)):
             parts.append(f"Earlier versions, for reference only:\n\n{shown}")
@@ -383,11 +381,15 @@ def instruction(strategy: str) -> str:
     return f"{EXTEND if strategy == 'incremental' else REWRITE} {WHOLE}"
 
 
-def _reflections(versions: Sequence[ReflectionVersion], output: Output) -> str:
+def _reflections(run: RunContext, output: Output, known: Sequence[Issue]) -> str:
+    """List issues of earlier versions, without those that the prompt names anyway."""
+    failed = run.attempt.failed
     lines = [
         f"- version {version.iteration}: {issue}"
-        for version in _others(versions, output)
+        for version in _others(run.versions, output)
+        if failed is None or version.iteration != failed.iteration
         for issue in version.evaluation.issues[:3]
+        if issue not in known
     ]
     return "\n".join(dict.fromkeys(lines))
 
