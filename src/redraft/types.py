@@ -284,7 +284,7 @@ class Issue(str):
 
     @property
     def number(self) -> int | None:
-        """The number by which a judge knows it; None if it is not from a judge that compares versions."""
+        """The number by which a judge, or the tests that a model wrote, know it again; else None."""
         return self._number
 
     def __eq__(self, other: object) -> bool:

@@ -10,7 +10,7 @@ from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
 from redraft.stores.memory import MemoryStore
-from redraft.types import PlainTask, TokenUsage
+from redraft.types import PlainTask, TokenUsage, same_issue
 from support.evaluation import after, criterion, evaluate
 
 TASK = "Write the function median(numbers). For example, median([3, 1, 2]) returns 2."
@@ -112,6 +112,15 @@ def test_each_test_runs_alone():
     assert found.overall_score == 0.5
     (issue,) = found.issues
     assert issue.startswith("def test_a(): assert median([7]) == os._exit(0) failed: ")
+
+
+def test_failures_of_different_tests_are_different_issues():
+    first, second = judge_by(
+        ScriptedModel(["assert median([4, 1]) == 2.5\nassert median([4, 2]) == 3.0"])
+    ).issues
+    assert not same_issue(first, second)
+    again, _ = judge_by(ScriptedModel(["assert median([4, 1]) == 2.5\nassert median([4, 2]) == 3.0"])).issues
+    assert same_issue(first, again)
 
 
 def test_examples_may_also_be_configured():

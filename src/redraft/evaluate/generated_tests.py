@@ -176,18 +176,18 @@ def _merged(
 ) -> ReflectionEvaluation:
     """Return the share of the tests that passed, and an issue for each that failed."""
     judged = [
-        (test, one)
-        for test, one in zip(written.tests, verdicts, strict=True)
+        (number, test, one)
+        for number, (test, one) in enumerate(zip(written.tests, verdicts, strict=True), 1)
         if one.overall_score is not None
     ]
     if not judged:
         return verdicts[0]
-    issues = tuple(
-        Issue(f"{shortened(test, SHOWN)} failed: {issue.message}", criterion.name, line=issue.line)
-        for test, one in judged
+    issues = tuple(  # numbered, since the failures of two tests say nearly the same
+        Issue(f"{shortened(test, SHOWN)} failed: {issue}", criterion.name, line=issue.line, number=number)
+        for number, test, one in judged
         for issue in one.issues
     )
-    score = sum(one.overall_score == 1 for _, one in judged) / len(judged)
+    score = sum(one.overall_score == 1 for _, _, one in judged) / len(judged)
     doubt = (
         f"A model wrote the tests of {criterion.name!r}, and each may be wrong: "
         "where one contradicts the task, keep to the task."
