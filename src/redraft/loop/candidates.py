@@ -36,22 +36,10 @@ Choose: TypeAlias = Literal["checks", "pairwise"]
 WAYS_TO_CHOOSE: tuple[str, ...] = get_args(Choose)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """How many first drafts to make at once, and how to choose among those that the checks find equal."""
-
-    count: int
-    choose: Choose = "checks"
-
-
 def best_of(
-    candidates: Candidates,
-    generate: Generator,
-    evaluate: Evaluator,
-    prefer: Preference | None,
-    live: LiveRun,
+    count: int, generate: Generator, evaluate: Evaluator, prefer: Preference | None, live: LiveRun
 ) -> Generator:
-    """Wrap a generator to return the best of several first drafts.
+    """Wrap a generator to return the best of `count` first drafts, as `best_draft` chooses it.
 
     The first candidate is the draft that there would be without the others, which are made at a higher
     temperature. A function can tell them apart by `attempt.candidate`.
@@ -62,8 +50,7 @@ def best_of(
         if first.mode != "draft":
             return await generate(prompt, run)
         others = [
-            replace(first, candidate=number, temperature=FRESH_TEMPERATURE)
-            for number in range(2, candidates.count + 1)
+            replace(first, candidate=number, temperature=FRESH_TEMPERATURE) for number in range(2, count + 1)
         ]
         makers = [partial(generate, prompt, replace(run, attempt=one)) for one in (first, *others)]
         return await best_draft(makers, evaluate, prefer, run, live)

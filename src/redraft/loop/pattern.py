@@ -34,7 +34,7 @@ from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
-from redraft.loop.candidates import WAYS_TO_CHOOSE, Candidates, Choose
+from redraft.loop.candidates import WAYS_TO_CHOOSE, Choose
 from redraft.loop.diagnose import Signals
 from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
@@ -251,7 +251,7 @@ class ReflectionPattern(AgentPattern):
             on_failure=self.on_failure,
             callbacks=self.callbacks,
             advisors=tuple(self.advisors),
-            candidates=Candidates(self.candidates, self.choose) if self.candidates > 1 else None,
+            candidates=self.candidates,
             on_event=self.on_event,
             choices={name: getattr(self, name) for name in RECORDED},
         )

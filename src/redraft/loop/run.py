@@ -23,7 +23,7 @@ from redraft.errors import (
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
-from redraft.loop.candidates import Candidates, best_of
+from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
@@ -124,7 +124,7 @@ class RunOptions:
     callbacks: ReflectionCallbacks | None = None
     advisors: tuple[Advisor, ...] = ()
     advice: tuple[Advice, ...] = ()
-    candidates: Candidates | None = None
+    candidates: int = 1
     on_event: Listener | None = None
     on_token: Callable[[TokenEvent], None] | None = None
     output_type: OutputType[Any] | None = None
@@ -145,7 +145,7 @@ class Run:
 
     def __init__(self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
         clock = find_in_step(step, TimedStep)
-        if options.candidates is not None:
+        if options.candidates > 1:
             verbs = _with_candidates(verbs, options.candidates, options.retry)
         self.task = task
         self.verbs = verbs
@@ -500,7 +500,7 @@ class Run:
         self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
 
 
-def _with_candidates(verbs: Verbs, candidates: Candidates, retry: Retry) -> Verbs:
+def _with_candidates(verbs: Verbs, candidates: int, retry: Retry) -> Verbs:
     """Return verbs whose first draft is the best of several candidates."""
     if verbs.generate is None:
         return verbs
