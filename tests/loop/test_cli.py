@@ -1,12 +1,15 @@
+import io
 import json
+import re
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from redraft import ChatReply, Issue, ModelError, TokenUsage
-from redraft.loop.cli import issue_line
+from redraft import ChatReply, Issue, ModelError, StepFinished, StepStarted, TokenEvent, TokenUsage
+from redraft.loop.cli import Progress, issue_line
+from redraft.terminal.console import CalmConsole
 from support.commands import THREE_A, document, redraft, script
 
 
@@ -311,3 +314,68 @@ def test_a_defect_has_its_own_exit_code(monkeypatch, revise):
 )
 def test_an_issue_names_its_location_once(issue, shown):
     assert issue_line(issue).plain == shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown_of(monkeypatch, *events):
+    """Return the last frame of the progress on a terminal after these events."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    progress = Progress(CalmConsole(stderr=True))
+    with progress:
+        for event in events:
+            (progress.on_token if isinstance(event, TokenEvent) else progress)(event)
+    frame = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+    return [line.rstrip() for line in re.split(r"[\r\n]+", frame) if line.strip()]
+
+
+def token(text, attempt=1):
+    return TokenEvent("r", text, 1, "draft", attempt)
+
+
+def test_the_end_of_what_a_model_writes_is_shown(monkeypatch):
+    lines = [f"line {number}\n" for number in range(9)]
+    started = StepStarted("r", "generate")
+    assert shown_of(monkeypatch, started, *map(token, lines), token("and\x1b[2J so on"))[-4:] == [
+        "  line 6",
+        "  line 7",
+        "  line 8",
+        "  and\\x1b[2J so on",
+    ]
+    long = shown_of(monkeypatch, started, *(token(f"word{number} ") for number in range(100)))
+    assert long[-1].endswith("word99")
+    assert max(map(len, long)) <= 40
+
+
+def test_of_several_attempts_the_latest_is_shown_until_it_is_written(monkeypatch):
+    started, finished = StepStarted("r", "generate"), StepFinished("r", "generate", None, 1.0)
+    pieces = token("old"), token("new ", 2), token("er", 1), token("text", 2)
+    assert shown_of(monkeypatch, started, *pieces)[-1] == "  new text"
+    assert "new text" not in "".join(shown_of(monkeypatch, started, *pieces, finished)[-1:])
+
+
+def test_a_command_streams_only_to_a_terminal(criteria, monkeypatch):
+    asked = []
+
+    class Model:
+        async def __call__(self, request):
+            asked.append("call")
+            return ChatReply("aaa")
+
+        async def stream(self, request, on_text):
+            asked.append("stream")
+            on_text("aaa")
+            return ChatReply("aaa")
+
+    monkeypatch.setattr("redraft.loop.cli.model_of", lambda *_: Model())
+    words = ("revise", "-", "-c", criteria, "-m", "any:model", "--no-keep")
+    assert redraft(*words, stdin="x").stdout == "aaa\n"
+    monkeypatch.setattr(Progress, "is_live", True)
+    assert redraft(*words, stdin="x").stdout == "aaa\n"
+    assert asked == ["call", "stream"]

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from redraft.events import Event, Listener
+    from redraft.events import Event, Listener, TokenEvent
     from redraft.loop.revise import RevisionStrategy
     from redraft.loop.run import Verbs
     from redraft.protocols import ChatModel
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 30
 SHOWN_ISSUES = 4
+SHOWN_LINES = 4
+"""How many lines of what a model is writing are shown."""
+LONGEST_TAIL = 2_000
+"""The last characters of it, from which these lines are made."""
 DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
 IMPROVE = "Write the best version of the text that is wanted."
 STDOUT = "-"
@@ -301,6 +305,8 @@ class Runner:
         Raises `KeyboardInterrupt` if there is none yet.
         """
         options, again = pattern.options_for(verbs.judges), resumed.get()
+        if progress.is_live:
+            options = replace(options, on_token=progress.on_token)
         start = starting_draft(draft)
         if output_type is not None:
             options, start = options.with_output_type(output_type, start)
@@ -348,7 +354,8 @@ resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
 class Progress:
     """Show the progress of a run: a live status line, and a row for each version that was judged.
 
-    It is an event listener, and a context manager around one run. The status line appears only on a terminal.
+    It is an event listener, and a context manager around one run. The status line appears only on a terminal;
+    below are the last lines of what a model is writing.
     `label` names the run, and `rows=False` turns the rows off. `result` is the result of the run, also if it
     was interrupted.
     """
@@ -361,6 +368,8 @@ class Progress:
         self._doing = "loading"
         self._version = 1
         self._since = monotonic()
+        self._attempt = 0
+        self._text = ""
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(
             get_renderable=self._line,
@@ -371,8 +380,13 @@ class Progress:
             redirect_stderr=False,
         )
 
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a status line."""
+        return self._console.is_terminal
+
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self.is_live:
             self._live.start()
         return self
 
@@ -407,15 +421,27 @@ class Progress:
             case _:
                 pass
 
+    def on_token(self, event: TokenEvent) -> None:
+        """Show a piece of what a model writes; of several attempts at once, only the latest is shown."""
+        if event.attempt > self._attempt:
+            self._attempt, self._text = event.attempt, ""
+        if event.attempt == self._attempt:
+            self._text = (self._text + event.text)[-LONGEST_TAIL:]
+
     def _begin(self, doing: str) -> None:
         self._doing, self._since = doing, monotonic()
+        self._attempt, self._text = 0, ""
 
-    def _line(self) -> Spinner:
+    def _line(self) -> RenderableType:
         seconds = monotonic() - self._since
         version = f"version {self._version}" if self._version else ""
         parts = (self._label.rstrip(), version, self._doing, f"{seconds:.1f} s")
         self._spinner.update(text=Text(" · ".join(part for part in parts if part)))
-        return self._spinner
+        if not self._text:
+            return self._spinner
+        written = Text(visible(withheld(self._text)).expandtabs(4), QUIET)
+        lines = written.wrap(self._console, max(20, self._console.width - 2))[-SHOWN_LINES:]
+        return Group(self._spinner, Padding(Text("\n").join(lines), (0, 0, 0, 2)))
 
 
 def version_row(
