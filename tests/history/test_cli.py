@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
-from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables
+from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables, success_view
 from redraft.loop.record import Origin, Process
+from redraft.loop.success import SuccessCriteria, SuccessFigure
 from redraft.loop.version_diff import version_diff
 from redraft.types import Advice, Reflection
 from support.commands import document, put, redraft, script
@@ -569,6 +570,27 @@ def test_runs_measures_the_success_criteria(revised):
     assert consistency.split() == ["Consistency", "?", "<=", "0.10", "no", "outputs"]
 
 
+@pytest.mark.parametrize(
+    ("value", "at_most", "shown"),
+    [
+        (0.8, False, "80%"),
+        (0.796, False, "79.6%"),
+        (0.75, False, "75%"),
+        (0.1004, True, "0.1004"),
+        (0.1, True, "0.10"),
+    ],
+)
+def test_a_figure_is_shown_on_its_side_of_the_target(value, at_most, shown):
+    target = 0.1 if at_most else 0.8
+    figure = SuccessFigure(value, target, 1, 2, 0, "runs", at_most)
+    nothing = SuccessFigure(None, 0.8, 0, 0, 0, "runs")
+    measured = SuccessCriteria(9, figure, nothing, nothing, nothing, nothing)
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(success_view(measured))
+    assert f" {shown}  " in captured.get()
+
+
 def test_the_success_criteria_as_json_are_those_of_the_filtered_runs(revised):
     revised("aab", "aaa")
     revised("b", "bb", "bbb")
@@ -607,7 +629,7 @@ def test_outputs_are_judged_a_second_time_if_asked_for(project, monkeypatch):
     monkeypatch.setattr("redraft.loop.success.model_of", lambda *_: model)
     redraft("revise", "-", "-c", "judged.yaml", "-m", "any:model", stdin="a draft")
     calls = len(model.requests)
-    assert "--judge-again N has" in redraft("runs", "--criteria").stdout
+    assert "--judge-again N judges N outputs" in redraft("runs", "--criteria").stdout
     assert len(model.requests) == calls
     result = redraft("runs", "--criteria", "--judge-again", "5", "--budget-usd", "1")
     assert result.exit_code == 0, result.stderr

@@ -256,15 +256,21 @@ def success_view(measured: SuccessCriteria) -> RenderableType:
     if measured.note:
         parts += ["", Text(visible(withheld(measured.note)), BAD)]
     elif measured.consistency.unknown:
-        parts += ["", Text("--judge-again N has N outputs judged a second time.", QUIET)]
+        parts += ["", Text("--judge-again N judges N outputs a second time, at a call each.", QUIET)]
     return Group(*parts)
 
 
 def _reached_text(figure: SuccessFigure) -> Text:
     if figure.value is None:
         return Text("?", QUIET)
-    value = f"{figure.value:.2f}" if figure.at_most else f"{figure.value:.0%}"
+    # As many digits as show on which side of the target it is.
+    digits = next(n for n in range(2, 20) if _is_on_its_side(figure, round(figure.value, n)))
+    value = f"{figure.value:.{digits}f}" if figure.at_most else f"{figure.value:.{digits - 2}%}"
     return Text(value, GOOD if figure.reached else BAD)
+
+
+def _is_on_its_side(figure: SuccessFigure, value: float) -> bool:
+    return replace(figure, value=value).reached is figure.reached
 
 
 def _target(figure: SuccessFigure) -> str:
