@@ -91,6 +91,13 @@ def _in_words(criterion: QualityCriterion) -> str:
     return f"{name}: {description}"
 
 
+def is_test(criterion: QualityCriterion) -> bool:
+    """Return whether a criterion runs the output on cases: a failure says what came out, not what to do."""
+    if criterion.evaluator == "command":
+        return not criterion.evaluator_config.keys().isdisjoint(("tests", "calls"))
+    return criterion.evaluator in ("examples", "generated_tests")
+
+
 def needs_model(criterion: QualityCriterion) -> bool:
     """Return whether a model judges a criterion."""
     if criterion.evaluator == "compare":

@@ -21,6 +21,7 @@ from redraft.errors import (
     ReflectionFailedError,
     UnfinishedError,
 )
+from redraft.evaluate.criteria import is_test
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.candidates import best_of
@@ -236,6 +237,7 @@ class Run:
             self.options,
             tokens_left,
             is_repeat=self.is_repeat,
+            criteria=self.verbs.judges.criteria,
         )
         self.context = RunContext(
             self.task,
@@ -526,6 +528,7 @@ def next_attempt(
     tokens_left: int | None,
     *,
     is_repeat: bool,
+    criteria: Sequence[QualityCriterion] = (),
 ) -> tuple[Attempt, ReflectionVersion]:
     """Return the attempt after `before`, and the version it starts from: the best one, or the last.
 
@@ -538,13 +541,15 @@ def next_attempt(
     last = versions[-1]
     base = best if is_setback(last, best) else last
     worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
-    stuck = is_repeat or (last.strategy in FROM_SCRATCH and worse)
+    stuck = is_repeat or (last.strategy == "fresh" and worse)
     diversified = stuck and options.diversify
     fresh = diversified and (is_short(base.output) or before.temperature is not None)
     strategy: str = options.revision_strategy
     if (worse or diversified) and not fresh:
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         strategy = AFTER_FAILURE.get(tried, "full_rewrite")
+    if options.revision_strategy == "hybrid" and not diversified and _is_chance(versions, base, criteria):
+        strategy = "resample"
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
@@ -557,6 +562,26 @@ def next_attempt(
         base=None if fresh else base.iteration,
     )
     return attempt, base
+
+
+def _is_chance(
+    versions: Sequence[ReflectionVersion], base: ReflectionVersion, criteria: Sequence[QualityCriterion]
+) -> bool:
+    """Return whether another sample may pass: only tests fail, and not in the same way as before.
+
+    A failed test says what came out, not what to do. Small models solve more by another sample than by being
+    told, and other models lose a call; but what failed twice in the same way is worth telling.
+    """
+    scores, last = base.evaluation.criteria_scores, versions[-1].evaluation
+    failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
+    return (
+        bool(failing)
+        and all(is_test(one) for one in failing)
+        and not base.evaluation.suggestions
+        and versions[0].strategy != "given"
+        and is_short(base.output)
+        and all(version.evaluation.issues != last.issues for version in versions[:-1])
+    )
 
 
 def _fresh_temperature(versions: Sequence[ReflectionVersion]) -> float:
