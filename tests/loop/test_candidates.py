@@ -24,8 +24,11 @@ from redraft import (
     reflect,
     reflected,
 )
+from redraft._calls import evaluator
 from redraft.events import StepFinished, StepStarted, VersionEvaluated
+from redraft.loop.candidates import best_draft
 from redraft.loop.runs import Runs
+from redraft.loop.triggers import LiveRun
 from support.judges import verdict
 
 pytestmark = pytest.mark.anyio
@@ -128,6 +131,31 @@ async def test_revisions_and_fresh_starts_are_single():
     assert {candidate for _, candidate in calls[2:]} == {1}
 
 
+async def test_a_revision_may_be_chosen_from_several_too():
+    async def with_feedback():
+        return Draft("xxxx", USED, strategy="fresh")
+
+    async def without():
+        return Draft("xxxxxx", USED, strategy="resample")
+
+    judge = evaluator(by_length)
+
+    async def revise(output, evaluation, run):
+        return await best_draft([with_feedback, without], judge, None, run, LiveRun())
+
+    pattern = ReflectionPattern(max_iterations=1)
+    store = MemoryStore()
+    result = await reflect(
+        "W.", draft="x", evaluate=by_length, revise=revise, pattern=pattern, step=Journalled(store, "one")
+    )
+    version = result.history.versions[1]
+    assert (version.output, version.strategy, version.base) == ("xxxxxx", "resample", 1)
+    assert [(one.name, one.strategy, one.base) for one in version.rejected] == [("2.1", "fresh", 1)]
+    assert result.usage_by_role["revision"] == USED + USED
+    assert (result.iterations_used, result.convergence_reason) == (1, "max_iterations")
+    assert (await Runs(store).stored("one")).version("2.1").output == "xxxx"
+
+
 async def test_identical_drafts_count_once():
     judged = []
 
@@ -171,6 +199,23 @@ async def test_one_draft_that_the_checks_prefer_is_judged_alone():
     result = await Agent(model, pattern=pattern, keep=False).run("Write.")
     assert [request.role for request in model.requests].count("evaluation") == 1
     assert result.history.versions[0].evaluation.is_fully_judged
+
+
+async def test_a_judge_that_fails_leaves_the_first():
+    def answer(request):
+        if request.role == "evaluation":
+            raise ModelError("no judge")
+        return f"text {len(model.requests)}"
+
+    model = ScriptedModel(answer)
+    pattern = ReflectionPattern(candidates=2, quality_criteria=[SHORT, "lively"], **ONCE)
+    result = await Agent(model, pattern=pattern, keep=False).run("Write.")
+    assert result.best_output == "text 1"
+    assert result.convergence_reason == "error"
+    assert "no judge" in str(result.error)
+    choice = result.history.versions[0].choice
+    assert choice.numbers["by"] == "order"
+    assert choice.detail.endswith("the judge could not tell either (1: 1.00, 2: 1.00).")
 
 
 async def test_a_tournament_compares_two_at_a_time_in_both_orders():
@@ -402,6 +447,20 @@ async def test_a_stored_run_shows_its_candidates():
     assert stored.record.version(1).choice.numbers["chosen"] == 2
     with pytest.raises(ConfigError, match=r"no version '1.2'; it has 1, 1.1, 1.3, 2"):
         stored.version("1.2")
+
+
+async def test_secrets_in_rejected_candidates_are_withheld_when_they_are_shown():
+    store, secret = MemoryStore(), "sk-ant-api03-" + "a1B2" * 20
+    pattern = ReflectionPattern(candidates=2, **ONCE)
+    generate = drafts(f"key {secret}", "y" * 5)
+
+    def grade(output):
+        return 0.1 if secret in output else 0.5, f"not {output}"
+
+    await reflect("W.", generate=generate, evaluate=grade, pattern=pattern, step=Journalled(store, "one"))
+    stored = await Runs(store).stored("one")
+    assert secret in str(stored.document())
+    assert secret not in str(stored.redacted().document())
 
 
 async def test_rejected_candidates_can_be_dropped():

@@ -196,9 +196,10 @@ class Contest:
         else:
             waiting = (one for one in leaders if not one.evaluation.is_conclusive)
             await asyncio.gather(*(self._judge(one, free_only=False) for one in waiting))
-            winner = _highest(leaders)
+            winner, scores = _highest(leaders), _scores(leaders)
             by, why = "judge", f"the judge's choice of {equal}"
-            scores = _scores(leaders)
+            if not winner.evaluation.is_conclusive:
+                by, why = "order", f"the first of {equal}; the judge could not tell either"
         return self._chosen(winner, by, why, scores)
 
     async def _tournament(self, leaders: Sequence[Contender], prefer: Preference) -> Contender:
