@@ -34,6 +34,9 @@ LAST = "def median(numbers):\n    return 2 if numbers == [3, 1, 2] else 0"
         ("def test_one():\n    assert median([1]) == 1", ["def test_one():\n    assert median([1]) == 1"]),
         ("assert all((median([n]) == n for n in [1]))", ["assert all((median([n]) == n for n in [1]))"]),
         ("xs = [1, 3]\nassert median(xs) == 2", ["assert median(xs) == 2"]),
+        # What nothing would call.
+        ("def test_one(x):\n    assert median([x]) == 1", []),
+        ("def check():\n    assert median([1]) == 1", []),
         # What no answer could pass, or any.
         ("assert len(result) == len(numbers)", []),
         ("assert 1 == 1", []),

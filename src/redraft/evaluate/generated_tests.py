@@ -23,6 +23,7 @@ from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
 from redraft.evaluate.examples import call_source, examples_for, examples_in, names_bound
 from redraft.evaluate.judge import task_text
+from redraft.evaluate.python_checks import can_fail
 from redraft.execution import CommandRunner
 from redraft.protocols import ChatModel, Message
 from redraft.text.replies import python_block
@@ -227,7 +228,7 @@ def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> W
     dropped: list[str] = []
     for statement in _statements(python_block(reply)[0]):
         assertions = [node for node in ast.walk(statement) if isinstance(node, ast.Assert)]
-        if not assertions:
+        if not assertions or not can_fail(statement):
             setup += [statement] if _prepares(statement, mentioned) else []
             continue
         source, uses = ast.unparse(statement), _free_names(statement) - names_bound(*setup)

@@ -164,6 +164,11 @@ _STATEMENTS_THAT_CHECK = (
 )  # fmt: skip
 
 
+def can_fail(statement: ast.stmt) -> bool:
+    """Return whether a statement is a test by itself, rather than a definition that others may use."""
+    return any(check.counts for check in _checks_of_statement(statement))
+
+
 def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
     if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
         return [call]
