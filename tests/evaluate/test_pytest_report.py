@@ -34,6 +34,9 @@ ROWS = [
     (MEDIAN, "import nowhere\ndef test_a(): pass", None, ["Not judged: tests could not run: test_it.py raised ModuleNotFoundError: No module named 'nowhere'; in import nowhere"]),
     (MEDIAN, "def test_a(: pass", None, ["Not judged: tests could not run: test_it.py does not parse: invalid syntax"]),
     (MEDIAN, "def test_a(nothing): pass\ndef test_b():\n    assert median([1]) == 2", None, ["Not judged: tests could not run: test_it.py::test_a raised FixtureLookupError: the fixture 'nothing' does not exist", "test_it.py::test_b failed: assert 1 == 2, where 1 = median([1])"]),
+    # What pytest itself finds wrong.
+    (MEDIAN, {"test_it.py": f"{HEAD}def test_a():\n    assert median([1]) == 1", "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 1"}, 0.0, ["pytest -q -p no:cacheprovider exited with 1: "]),
+    (MEDIAN, {"test_it.py": HEAD, "conftest.py": "import nowhere"}, None, ["Not judged: pytest -q -p no:cacheprovider ran no test: ImportError while loading conftest"]),
     (MEDIAN, "def a(): pass", None, ["Not judged: pytest -q -p no:cacheprovider ran no test: no tests ran in"]),
 ]  # fmt: skip
 
@@ -48,7 +51,7 @@ def verdicts():
                 criterion(
                     "command",
                     command=RUN_PYTEST,
-                    files={"test_it.py": HEAD + text},
+                    files=text if isinstance(text, dict) else {"test_it.py": HEAD + text},
                     readable=PACKAGES,
                     timeout=60,
                 ),

@@ -65,12 +65,11 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
       which is Python, is executed, then `setup`, then each expression; the score is the share of expected
       values. These never enter the jail, so a draft can neither look them up nor claim them. Prefer this.
     - `tests`: Python source, functions, paths of test files, or a list of these, which run after the draft
-    and
-      `setup`; the score is the share of the tests that passed. In source, each statement is a test, and
+      and `setup`; the score is the share of the tests that passed. In source, each statement is a test, and
       `assert f(3) == 6` is treated as a call. The parameters of a function are names that the draft defines.
-      A file imports the draft, as `file` says (default `draft.py`); one that needs pytest is run by it. All
-      but such calls runs in the draft's own process, where a draft that wants to cheat could read it and make
-      it pass. A failed assertion, also inside a function, is reported with the values on both sides.
+      A file imports the draft by the name in `file` (default `draft.py`); pytest runs it if it has to. All
+      tests but such calls run in the draft's own process, where a draft that wants to cheat could read them
+      and make them pass. A failed assertion, also inside a function, is reported with its values.
 
     Unless `raw` is True, a draft that is one fenced block is taken without its Markdown fence, and only the
     code of a Python draft with prose around it. A draft that does not parse, or that a limit stops, scores
@@ -90,8 +89,8 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
         check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
         argv, file = _argv(criterion), _file(criterion)
         program = _ProgramJudge(criterion, run_command, base, argv, file, raw)
-        arguments = _pytest_arguments(argv)
-        judge = program if arguments is None else _PytestJudge(program, arguments)
+        reporting = _reporting(argv, file)
+        judge = _PytestJudge(program, reporting) if reporting else program
     elif forms == ["tests"]:
         check_keys(criterion, "tests", "file", "setup", "files", "readable", "timeout", "raw")
         judge = _tests_judge(criterion, run_command, base, raw)
@@ -126,14 +125,14 @@ def _tests_judge(
     if not for_pytest:
         checks = tuple(read_tests(criterion, tests_of(criterion, criterion.evaluator_config["tests"])))
         return _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw, _module(criterion))
-    argv = ("pytest", *for_pytest)
-    if find_program("pytest") is None:
+    argv, file = ("pytest", *for_pytest), _file(criterion)
+    if (reporting := _reporting(argv, file)) is None:
         raise invalid(
             criterion,
             f"the test file {for_pytest[0]!r} needs pytest, which is not installed: pip install pytest.",
         )
-    program = _ProgramJudge(criterion, run_command, base, argv, _file(criterion), raw)
-    return _PytestJudge(program, _pytest_arguments(argv) or argv, shares=True)
+    program = _ProgramJudge(criterion, run_command, base, argv, file, raw)
+    return _PytestJudge(program, reporting, shares=True)
 
 
 def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list[str]]:
@@ -238,10 +237,10 @@ def _ending(outcome: CommandOutcome) -> str:
     return f"was ended by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
-def _pytest_arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return how to run pytest so that it reports on each test; None for a command that is not pytest.
+def _reporting(argv: tuple[str, ...], file: str) -> tuple[str, ...] | None:
+    """Return a command that does what pytest does and reports on each test; None if `argv` is not pytest.
 
-    It is started by the interpreter beside it, which has the packages that it has.
+    It is run by the interpreter beside the program, which has the packages that its tests need.
     """
     program = Path(find_program(argv[0]) or argv[0])
     if program.name in ("pytest", "py.test"):
@@ -250,10 +249,8 @@ def _pytest_arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
         python, arguments = argv[0], argv[3:]
     else:
         return None
-    if find_program(python) is None:
-        return None
     source = Path(pytest_report.__file__).read_text("utf-8")
-    return (python, "-c", f"{source}\n\nmain()\n", "{file}", *arguments)
+    return (python, "-c", f"{source}\n\nmain()\n", file, *arguments) if find_program(python) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,40 +258,44 @@ class _PytestJudge:
     """Judge by the tests that pytest ran: 1.0 if all passed, else 0.0, or with `shares` their share."""
 
     program: _ProgramJudge
-    arguments: tuple[str, ...]
+    reporting: tuple[str, ...]
     shares: bool = False
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
-        criterion = self.program.criterion
-        argv = tuple(self.program.file if word == "{file}" else word for word in self.arguments)
-        outcome, skipped = await self.program.run(text, argv)
+        outcome, skipped = await self.program.run(text, self.reporting)
         if isinstance(outcome, ReflectionEvaluation):
             return outcome
         report = _report_in(outcome.stdout)
         if report is None:
             message = f"The draft ended {self.program.shown} before its tests were through"
-            return failed(Issue(message, criterion.name))
+            return failed(Issue(message, self.program.criterion.name))
+        return self._verdict(report, outcome, skipped)
+
+    def _verdict(self, report: dict[str, Any], outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
+        criterion, shown = self.program.criterion, self.program.shown
         if "missing" in report:
-            where = "Give the folder in which it is installed as 'readable'"
-            return unknown(criterion, f"pytest can't be imported in the jail: {report['missing']}. {where}.")
-        tests = _failures(report, "failures"), _failures(report, "broken")
-        issues = [Issue(_failure(test), criterion.name, line=_line(test, skipped)) for test in tests[0]]
-        issues = _first(issues, max(len(issues), _count(report, "failed")), "tests", criterion.name)
-        if tests[1]:
-            why = "; ".join(_failure(test) for test in tests[1][:MAX_FAILURES])
-            return _with_issues(unknown(criterion, f"tests could not run: {why}"), issues)
-        passed, count = _count(report, "passed"), _count(report, "passed") + _count(report, "failed")
+            why = f"pytest can't be imported in the jail: {report['missing']}"
+            return unknown(criterion, f"{why}. List the folder in which it is installed in 'readable'.")
+        found = [
+            Issue(_failure(test), criterion.name, line=_line(test, skipped))
+            for test in _tests(report, "failures")
+        ]
+        issues = _first(found, max(len(found), _count(report, "failed")), "tests", criterion.name)
+        if broken := _tests(report, "broken"):
+            not_run = unknown(criterion, f"tests could not run: {'; '.join(map(_failure, broken))}")
+            return replace(not_run, issues=(*not_run.issues, *issues))
+        printed = _ESCAPES.sub("", f"{report.get('printed', '')}\n{outcome.stderr}").strip()
+        passed = _count(report, "passed")
+        count = passed + _count(report, "failed")
         if not count:
-            why = _ESCAPES.sub("", f"{report.get('printed', '')}\n{outcome.stderr}").strip()
-            return unknown(
-                criterion, f"{self.program.shown} ran no test: {shortened(why[-MESSAGE:], MESSAGE)}"
-            )
-        if report.get("exit") == 0 and not issues:
+            return unknown(criterion, f"{shown} ran no test: {shortened(printed[-MESSAGE:], MESSAGE)}")
+        if outcome.exit_code == 0:
             return PASSED
+        if not issues:  # such as a coverage that is too low
+            issues = [Issue(f"{shown} {_ending(outcome)}: {printed[-MESSAGE:]}", criterion.name)]
         score = passed / count if self.shares else 0.0
-        return ReflectionEvaluation(
-            score, satisfactory=self.shares and score >= criterion.threshold, issues=tuple(issues)
-        )
+        is_enough = self.shares and score >= criterion.threshold
+        return ReflectionEvaluation(score, satisfactory=is_enough, issues=tuple(issues))
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
@@ -307,10 +308,10 @@ def _report_in(printed: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", report) if isinstance(report, dict) else None
 
 
-def _failures(report: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _tests(report: dict[str, Any], key: str) -> list[dict[str, Any]]:
     found = report.get(key)
     listed = cast("list[Any]", found) if isinstance(found, list) else []
-    return [cast("dict[str, Any]", item) for item in listed if isinstance(item, dict)]
+    return [cast("dict[str, Any]", item) for item in listed if isinstance(item, dict)][:MAX_FAILURES]
 
 
 def _count(report: dict[str, Any], key: str) -> int:
@@ -338,10 +339,6 @@ def _first(issues: list[Issue], count: int, things: str, name: str) -> list[Issu
         return issues
     verb = f"more {things} failed" if more > 1 else f"more {things.removesuffix('s')} failed"
     return [*issues[:MAX_FAILURES], Issue(f"{more} {verb}", name)]
-
-
-def _with_issues(evaluation: ReflectionEvaluation, issues: list[Issue]) -> ReflectionEvaluation:
-    return replace(evaluation, issues=(*evaluation.issues, *issues))
 
 
 @dataclass(frozen=True, slots=True)

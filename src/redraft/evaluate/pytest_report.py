@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK = "redraft-report:"
-_REPORTED, _MESSAGE = 20, 1000  # how many failures, and the most characters of each
+_REPORTED, _MESSAGE = 5, 1000  # how many failures, and the most characters of each
 _VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most characters of each
 
 
