@@ -18,7 +18,7 @@ from redraft._steps import allowance
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import RunContext
-from redraft.types import Draft, Issue, ReflectionEvaluation, prompt_of
+from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -83,7 +83,7 @@ def evaluator(
         try:
             return evaluation_of(verdict, threshold, score_max)
         except OutputError as error:
-            return ReflectionEvaluation(None, issues=(Issue(f"Not judged: {error}"),), confidence=0.0)
+            return ReflectionEvaluation(None, issues=(Issue(f"{NOT_JUDGED}{error}"),), confidence=0.0)
 
     return evaluate
 

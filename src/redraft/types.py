@@ -87,6 +87,8 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
 
 
 COUNTS = ("words", "characters", "lines", "bullets")
+NOT_JUDGED = "Not judged: "
+"""How an issue begins that says why a criterion has no score."""
 NOT_MET = "Not met."
 """What a writer is told of a failure of which only the criterion's description is shown."""
 Shown: TypeAlias = bool | Literal["description"]
@@ -420,9 +422,12 @@ class ReflectionEvaluation:
             self.suggestions = _as_tuple(self.suggestions)
 
     def for_writer(self) -> ReflectionEvaluation:
-        """Return what the writer may know of this evaluation, by the `shown` of its criteria."""
-        shown = self.shown
-        if not shown:
+        """Return what the writer may know of this evaluation, by the `shown` of its criteria.
+
+        That something could not be judged is left out: no revision would change that.
+        """
+        shown = self.shown or {}
+        if not shown and self.is_fully_judged:
             return self
         scores = {
             name: score for name, score in self.criteria_scores.items() if shown.get(name, True) is not False
@@ -430,6 +435,8 @@ class ReflectionEvaluation:
         issues: dict[Issue, None] = {}
         for issue in self.issues:
             name = issue.criterion or ""
+            if issue.startswith(NOT_JUDGED):
+                continue
             if name not in shown:
                 issues[issue] = None
             elif scores.get(name) is not None:
@@ -660,9 +667,10 @@ class ReflectionVersion(Generic[OutputT]):
 
     def for_writer(self) -> ReflectionVersion:
         """Return what the writer may know of this version."""
-        if not self.evaluation.shown:
+        told = self.evaluation.for_writer()
+        if told is self.evaluation:
             return self
-        return replace(self, evaluation=self.evaluation.for_writer(), choice=None)
+        return replace(self, evaluation=told, choice=None if self.evaluation.shown else self.choice)
 
 
 def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:

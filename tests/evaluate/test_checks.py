@@ -485,7 +485,12 @@ ORDER = {"items": [{"name": "tea set", "note": "a\nlong\nnote"}], "a/b": 3}
     ("evaluator", "path", "config", "issue"),
     [
         ("words", "/items/0/name", {"at_most": 2}, None),
-        ("words", "/items/0/note", {"at_most": 2}, ("Found 3 words, expected at most 2", "/items/0/note")),
+        (
+            "words",
+            "/items/0/note",
+            {"at_most": 2},
+            ("The text has 3 words; at most 2 (1 too many)", "/items/0/note"),
+        ),
         ("regex", "/items/0/name", {"pattern": "^tea"}, None),
         ("regex", "/a~1b", {"pattern": "^3$"}, None),
         (
@@ -506,7 +511,7 @@ ORDER = {"items": [{"name": "tea set", "note": "a\nlong\nnote"}], "a/b": 3}
             "schema",
             "/items",
             {"schema": {"items": {"properties": {"name": {"const": "x"}}}}},
-            ('"x" was expected', "/items/0/name"),
+            ('/items/0/name: expected "x", got "tea set"', "/items/0/name"),
         ),
         ("function", "/a~1b", {"function": lambda number: number == 3}, None),
     ],

@@ -422,3 +422,17 @@ def test_revising_outside_of_a_run_knows_the_bar_and_hides_the_same():
     text = json.dumps([message.content for message in model.requests[0].messages])
     assert "marks: It is marked well." in text
     assert SECRET not in text
+
+
+def test_the_writer_is_not_told_what_could_not_be_judged():
+    tests = "import nowhere\nassert f(1) == 1"
+    criteria = [
+        QualityCriterion("right", evaluator="command", evaluator_config={"tests": tests}),
+        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3}),
+    ]
+    model = ScriptedModel(["def f(x): return x", "f = int"])
+    pattern = ReflectionPattern(quality_criteria=criteria, max_iterations=1)
+    result = Agent(model, pattern=pattern, keep=False).run_sync("Write f.")
+    assert "4 words; at most 3" in model.requests[1].messages[-1].content
+    assert "nowhere" not in str(model.requests)
+    assert "can't import 'nowhere'" in str(result.history.versions[0].evaluation.issues)

@@ -337,9 +337,14 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
             return failed(Issue(f"There is nothing at {path}: {error}", criterion.name, path))
         evaluation = await evaluate(part, run)
         issues = tuple(
-            Issue(issue, issue.criterion, path + (issue.path or ""), issue.line)
+            Issue(_deeper(issue, path), issue.criterion, path + (issue.path or ""), issue.line)
             for issue in evaluation.issues
         )
         return replace(evaluation, issues=issues) if issues else evaluation
 
     return check_part
+
+
+def _deeper(issue: Issue, path: str) -> str:
+    """Return the message of an issue about a part, in which a place is one of the whole."""
+    return f"{path}{issue}" if issue.path and issue.startswith(f"{issue.path}: ") else issue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.text.replies import unfenced
-from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -208,7 +208,7 @@ def failed(*issues: Issue) -> ReflectionEvaluation:
 
 def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:
     """Return the verdict that a criterion could not be judged."""
-    issue = Issue(f"Not judged: {why}", criterion.name)
+    issue = Issue(f"{NOT_JUDGED}{why}", criterion.name)
     return ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
 
 

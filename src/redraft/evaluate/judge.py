@@ -23,6 +23,7 @@ from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
 from redraft.text.replies import fenced, verdict_json_of, without_thoughts
 from redraft.types import (
+    NOT_JUDGED,
     NOTHING_USED,
     Issue,
     QualityCriterion,
@@ -623,7 +624,7 @@ def _missing_issues(
     for criterion in criteria:
         score = scores[criterion.name]
         if score is None:
-            issues.append(Issue(f"Not judged: the judge's reply can't be used. {problem}", criterion.name))
+            issues.append(Issue(f"{NOT_JUDGED}the judge's reply can't be used. {problem}", criterion.name))
         elif score < criterion.threshold and criterion.name not in mentioned:
             issues.append(shortfall(criterion, score, critique.reasons.get(criterion.name, "")))
     return issues
@@ -680,7 +681,7 @@ def _probability_judge(
         scores = {criterion.name: answer.score for criterion, answer in pairs}
         missed = [one for one, answer in pairs if answer.score is not None and answer.score < one.threshold]
         unjudged = [
-            Issue(f"Not judged: {answer.problem}", one.name) for one, answer in pairs if answer.score is None
+            Issue(f"{NOT_JUDGED}{answer.problem}", one.name) for one, answer in pairs if answer.score is None
         ]
         evaluation = ReflectionEvaluation(
             weighted_mean(criteria, scores),

@@ -26,7 +26,15 @@ from redraft.evaluate.criteria import (
 )
 from redraft.evaluate.judge import ScoreJudge, judge
 from redraft.protocols import Evaluator
-from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, Shown
+from redraft.types import (
+    COUNTS,
+    NOT_JUDGED,
+    NOTHING_USED,
+    Issue,
+    QualityCriterion,
+    ReflectionEvaluation,
+    Shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
@@ -264,7 +272,7 @@ async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str) -> Re
     except UnfinishedError as error:
         if error.reason is None:
             raise
-        issue = Issue(f"Not judged: {error}", name.strip() or None)
+        issue = Issue(f"{NOT_JUDGED}{error}", name.strip() or None)
         return ReflectionEvaluation(None, issues=(issue,), confidence=0.0, usage=error.usage or NOTHING_USED)
 
 

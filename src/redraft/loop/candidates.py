@@ -14,6 +14,7 @@ from redraft.evaluate.ask import add_usage
 from redraft.loop.budget import calls_of_part
 from redraft.loop.revise import FRESH_TEMPERATURE
 from redraft.types import (
+    NOT_JUDGED,
     NOTHING_USED,
     Choice,
     Draft,
@@ -169,7 +170,7 @@ class Contest:
         except Exception as error:  # noqa: BLE001 (an output that can't be judged is an unknown; the loop asks again)
             self._count("evaluation", _usage_of_failure(error))
             if free_only:
-                issue = Issue(f"Not judged: {_named(error)}")
+                issue = Issue(f"{NOT_JUDGED}{_named(error)}")
                 candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
             return
         self._count("evaluation", candidate.evaluation.usage)

@@ -49,6 +49,7 @@ from redraft.protocols import (
 )
 from redraft.redact.log import logger
 from redraft.types import (
+    NOT_JUDGED,
     Advice,
     ConvergenceReason,
     Draft,
@@ -355,7 +356,7 @@ class Run:
         evaluator_has_worked = bool(self.versions)
         is_changed_run = isinstance(error, ChangedRunError)
         if self.pending is not None and not is_changed_run:
-            issue = Issue(f"Not judged: {type(error).__name__}: {error}".removesuffix(": "))
+            issue = Issue(f"{NOT_JUDGED}{type(error).__name__}: {error}".removesuffix(": "))
             self._add(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         if is_changed_run or not self.versions:
             self.options.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
