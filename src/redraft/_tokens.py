@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from redraft._texts import as_text, estimate_tokens
 from redraft.errors import ModelError
 from redraft.events import TokenEvent
 from redraft.protocols import RunContext
-from redraft.types import TokenUsage
+from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from redraft.protocols import ChatRequest, ModelRole, Step, TextListener
-    from redraft.types import Draft
+    from redraft.types import Draft, TokenUsage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,12 +33,12 @@ def streamed(
     step: Step,
     emit: Callable[[TokenEvent], None],
     run_id: str,
-    pay: Callable[[ModelRole, TokenUsage], None],
+    tally: UsageTally,
 ) -> Step:
     """Wrap a step to emit the text of drafts and revisions while a model writes it.
 
     A version that comes from a journal, or was not written by a model that streams, is emitted in one piece.
-    `pay` counts what a cancelled call has used, if there is no budget that does.
+    `tally` counts what a cancelled call has used, if there is no budget that does.
     """
     attempts: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
 
@@ -49,7 +50,7 @@ def streamed(
         if name not in ROLES or not isinstance(run, RunContext):
             return await step(name, returns, fn, *args, **kwargs)
         version = run.attempt.number
-        texts = VersionText(emit, run_id, version, ROLES[name], attempts[version], pay)
+        texts = VersionText(emit, run_id, version, ROLES[name], attempts[version], tally)
         outer = version_text.set(texts)
         try:
             result = await step(name, returns, fn, *args, **kwargs)
@@ -61,6 +62,14 @@ def streamed(
         return result
 
     return stream
+
+
+class UsageTally(Protocol):
+    """Counts the usage of calls that broke off; `estimated_tokens` are those that nobody reported."""
+
+    estimated_tokens: int
+
+    def add(self, role: ModelRole, usage: TokenUsage) -> None: ...
 
 
 class VersionText:
@@ -77,10 +86,10 @@ class VersionText:
         version: int,
         role: Literal["draft", "revision"],
         attempts: Iterator[int],
-        pay: Callable[[ModelRole, TokenUsage], None],
+        tally: UsageTally,
     ) -> None:
         self.is_told = False
-        self.pay = pay
+        self.tally = tally
         self.streams = True
         """Whether models are asked to stream: not after a stream that broke off, since it may do so again."""
         self._emit = emit
@@ -154,7 +163,7 @@ class ReplyText:
             return await stream(self)
         except asyncio.CancelledError:
             if (used := self._used(input_tokens)) is not None:
-                (self.pay or partial(self._version.pay, role))(used)
+                (self.pay or partial(self._version.tally.add, role))(used)
             raise
         except ModelError as error:
             self._version.streams = error.status is not None
@@ -172,7 +181,16 @@ class ReplyText:
             self.send(reply[len(sent) :])
 
     def _used(self, input_tokens: int) -> TokenUsage | None:
-        """Return what a call that broke off has used, as far as is known; None if nothing came of it."""
-        if self._usage is not None or not self._pieces:
-            return self._usage
-        return TokenUsage(input_tokens, estimate_tokens("".join(self._pieces)))
+        """Return what a call that broke off has used; None if nothing came of it.
+
+        What the provider has not said is estimated; its cost is unknown, unless the model is free.
+        """
+        said, written = self._usage or NOTHING_USED, estimate_tokens("".join(self._pieces))
+        if not said.total_tokens and not written:
+            return None
+        given = said.input_tokens or input_tokens
+        used = replace(said, input_tokens=given, output_tokens=max(said.output_tokens, written))
+        estimated = used.total_tokens - said.total_tokens
+        self._version.tally.estimated_tokens += estimated
+        is_free = said.total_tokens > 0 and said.cost_usd == 0
+        return replace(used, cost_usd=None) if estimated and not is_free else used

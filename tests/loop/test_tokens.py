@@ -31,6 +31,7 @@ from redraft import (
 )
 from redraft._texts import estimate_tokens
 from redraft.models.provider import ProviderModel
+from support.openai_server import Stream, completion, serving
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 AT_ONCE = Retry(first_wait=0)
@@ -176,6 +177,8 @@ def test_a_broken_stream_is_counted_and_repeated_without_streaming():
     assert used.output_tokens == 5 + estimate_tokens("gree")
     assert used.input_tokens > 7
     assert used.cost_usd is None  # what the broken stream cost is not known
+    estimate = used.total_tokens - 12
+    assert f"About {estimate} of the tokens are an estimate" in result.diagnostics["usage_estimated"]
 
 
 def test_what_the_provider_says_of_a_broken_stream_is_counted():
@@ -183,6 +186,18 @@ def test_what_the_provider_says_of_a_broken_stream_is_counted():
     model = Streaming(["gree", said, ModelError("gone", retryable=True)], ["green tea"])
     _, result = streamed(agent_of(model))
     assert result.token_usage == TokenUsage(10, 6, requests=1, failed_requests=1, cost_usd=0.75)
+    assert "usage_estimated" not in result.diagnostics
+
+
+@pytest.mark.parametrize(("cost", "total"), [(0.5, None), (0.0, 0.25)])
+def test_what_the_provider_has_not_said_is_estimated(cost, total):
+    said, text = TokenUsage(3, 1, cost_usd=cost), "green " * 40
+    model = Streaming([said, text, ModelError("gone", retryable=True)], ["green tea"])
+    _, result = streamed(agent_of(model))
+    used = result.usage_by_role["generation"]
+    assert (used.input_tokens, used.output_tokens) == (10, 5 + estimate_tokens(text))
+    assert used.cost_usd == total
+    assert f"About {estimate_tokens(text) - 1} of" in result.diagnostics["usage_estimated"]
 
 
 def test_a_rate_limit_is_no_broken_stream():
@@ -516,3 +531,59 @@ def test_an_agent_that_is_resumed_repeats_its_requests_in_one_piece_each():
     pieces = [(event.attempt, event.text) for event in asyncio.run(main()) if isinstance(event, TokenEvent)]
     assert pieces[0] == (1, "I will sip.")
     assert "".join(text for attempt, text in pieces if attempt == 2) == "hot tea"
+
+
+# Over HTTP.
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with serving(monkeypatch) as server:
+        yield server
+
+
+def over_http(**options):
+    return Agent("openai-chat:gpt-4o-mini", pattern=tea(**options), keep=False)
+
+
+def test_the_first_token_comes_before_the_reply_is_complete(server):
+    hanging = Stream(["hot ", "cof"], "hangs")
+    server.answers.append((200, {}, hanging))
+
+    async def main():
+        async with over_http().stream("W.") as run:
+            async for event in run:
+                if isinstance(event, TokenEvent):
+                    break
+            return event
+
+    assert asyncio.run(main()).text.startswith("hot ")
+
+
+@pytest.mark.parametrize("ending", ["cut", "drops", "garbage", "error"])
+def test_a_stream_that_breaks_off_on_its_way_costs_a_retry_and_no_more(ending, server):
+    server.answers += [
+        (200, {}, Stream(["cof", "fee"])),
+        (200, {}, Stream(["hot "], ending)),
+        (200, {}, Stream(["hot ", "tea"]) if ending == "error" else completion("hot tea")),
+    ]
+    events, result = streamed(over_http())
+    assert texts_of(events) == {
+        (1, "draft", 1): "coffee",
+        (2, "revision", 1): "hot ",
+        (2, "revision", 2): "hot tea",
+    }
+    assert result.best_output == "hot tea"
+    assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 1)
+    assert result.token_usage.output_tokens == 2 * 3 + estimate_tokens("hot ")
+    # A provider that reports an error can stream; a connection that breaks might break again.
+    assert [body["stream"] for _, body in server.asked] == [True, True, ending == "error"]
+
+
+def test_a_typed_answer_over_http(server):
+    server.answers.append((200, {}, Stream(['{"drink": "tea"', ', "cups": 2}'])))
+    agent = Agent("openai-chat:gpt-4o-mini", pattern=tea(), output_type=Order, keep=False)
+    events, result = streamed(agent)
+    assert texts_of(events) == {(1, "draft", 1): '{"drink": "tea", "cups": 2}'}
+    assert result.best_output == Order(drink="tea", cups=2)
+    assert server.asked[0][1]["response_format"]["type"] == "json_schema"

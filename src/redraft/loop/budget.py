@@ -72,6 +72,7 @@ class Tally:
 
     `longest` and `dearest` are the output tokens and the cost of the largest reply of each role. `exhausted`
     is the budget that kept a call from starting or from ending; `refused` and `cancelled` count these calls.
+    `estimated_tokens` are those of streams that broke off before the provider said what they used.
     """
 
     budget: Budget
@@ -84,6 +85,7 @@ class Tally:
     exhausted: ConvergenceReason | None = None
     refused: int = 0
     cancelled: int = 0
+    estimated_tokens: int = 0
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -196,6 +198,11 @@ class Tally:
             calls = " and ".join(f"{count} {what}" for count, what in counts if count)
             option = self.option(self.exhausted)
             found["budget"] = f"{option} left no room for all model calls and checks: {calls}."
+        if self.estimated_tokens:
+            found["usage_estimated"] = (
+                f"About {self.estimated_tokens:,} of the tokens are an estimate: a stream broke off before "
+                "the provider said what it used."
+            )
         if self.budget.usd is not None and self.total().cost_usd is None:
             found["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
         return found

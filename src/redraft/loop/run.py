@@ -174,7 +174,7 @@ class Run:
         self.step = retried(effect, options.retry, _failure_handler(self.run_id, self.tally, self.emit))
         self.step_once = step
         if options.on_token is not None:
-            self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally.add)
+            self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally)
         if options.on_event is not None:
             seconds = clock.elapsed if clock else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, seconds)

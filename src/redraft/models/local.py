@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,10 +76,11 @@ class LocalModel:
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer one request, and pass on its text token by token before."""
-        loop = asyncio.get_running_loop()
+        loop, written = asyncio.get_running_loop(), count(1)
 
         def pass_on(text: str) -> None:
-            loop.call_soon_threadsafe(on_text, text)
+            used = TokenUsage(output_tokens=next(written), cost_usd=0.0)
+            loop.call_soon_threadsafe(on_text, text, used)
 
         return await self._answer(request, pass_on)
 
