@@ -494,7 +494,8 @@ class StoredRun:
         """The steps of the loop in the order they ended, each with its inner steps and its version."""
         within: defaultdict[str, list[StoredStep]] = defaultdict(list)
         for step in self.steps:
-            if step.is_inner and step.given:  # without arguments it only encloses others
+            # A step without arguments only encloses others; a damaged one has lost its own.
+            if step.is_inner and (step.given or step.name == DAMAGED):
                 within[step.place.partition("/")[0]].append(step)
         ends = sorted((one.timestamp, one.iteration) for one in self.record.versions)
         times = [at for at, _ in ends]
