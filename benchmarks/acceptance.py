@@ -1,8 +1,9 @@
 """Which revisions are accepted when the judge is noisy: real gains, and versions that are no better.
 
-A simulated judge sees the true quality of an output with normal noise; everything else is the loop. A true
-gain is a draft of quality 0.60 with one revision of 0.70. A false gain is a draft with three revisions of its
-own quality, 0.65, of which any is returned in its place.
+A simulated judge sees the true quality of an output with normal noise; everything else is the loop. Of two
+answers it prefers the one that looks better to it. A true gain is a draft of quality 0.60 with one revision
+of 0.70. A false gain is a draft with three revisions of its own quality, 0.65, of which any is returned in
+its place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 NOISE = 0.07
 """The standard deviation of a judgement."""
+POSITION_BIAS = 0.02
+"""How much better the first of two answers looks when they are compared."""
 GAIN = (0.60, 0.70)
 EQUAL = (0.65,) * 4
 SAMPLES = (3, 5, 9)
@@ -39,7 +42,11 @@ def noisy_judge(random: Random, noise: float = NOISE) -> ScriptedModel:
     number = count()
 
     def answer(request: ChatRequest) -> dict[str, Any]:
-        quality = float(QUALITY.findall(request.messages[-1].content)[-1])
+        qualities = [float(found) for found in QUALITY.findall(request.messages[-1].content)]
+        if request.schema and "winner" in request.schema["properties"]:
+            first, second = (random.gauss(quality, noise) for quality in qualities)
+            return {"reason": "", "winner": "A" if first + POSITION_BIAS > second else "B"}
+        quality = qualities[-1]
         score = round(min(0.99, max(0.0, random.gauss(quality, noise))), 2)
         # The reason differs as those of a model do: identical replies count as one.
         return {"criteria": {"quality": {"reason": f"{next(number)}", "score": score}}, "confidence": 0.9}
@@ -100,6 +107,7 @@ async def rules_table(runs: int) -> str:
     rules: list[tuple[str, dict[str, Any]]] = [
         ("one judgement each", {}),
         *((f"{samples} samples", {"judge_samples": samples}) for samples in SAMPLES),
+        ('`accept="pairwise"`', {"accept": "pairwise"}),
     ]
     rows: list[list[object]] = []
     for name, choices in rules:

@@ -390,6 +390,10 @@ class ReflectionEvaluation:
     `judge_margin`), and `agreement` is the share of samples (0..1) with the same verdict as `satisfactory`.
     A gain counts only if it exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
 
+    With `accept="pairwise"`, `preferred` is what the judge said when it compared the output with the best one
+    before it, in both orders: 1.0 if this one is better, 0.0 if it is worse, 0.5 if that is undecided or
+    could not be found out; None if they were not compared.
+
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
     be judged, which does not count as passed. `generated` names the criteria of generated origin, and
     `meets_given` says whether the output would be satisfactory without them. `shown` holds the criteria that
@@ -406,6 +410,7 @@ class ReflectionEvaluation:
     spread: float = 0.0
     samples: tuple[Mapping[str, float], ...] = ()
     agreement: float = 1.0
+    preferred: float | None = None
     gates_passed: bool | None = True
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
@@ -497,6 +502,17 @@ class ReflectionEvaluation:
             self.meets_given if self.generated else self.satisfactory,
             spread=self.spread,
             gates_passed=self.gates_passed,
+        )
+
+    def is_level_with(self, other: ReflectionEvaluation) -> bool:
+        """Return whether nothing but their scores tells two outputs apart."""
+        return (
+            not (self.generated or other.generated)
+            and self.satisfactory == other.satisfactory
+            and bool(self.gates_passed) == bool(other.gates_passed)
+            and self.overall_score is not None
+            and other.overall_score is not None
+            and set(self.unjudged) == set(other.unjudged)
         )
 
     def outranks(self, other: ReflectionEvaluation) -> bool:
@@ -627,10 +643,11 @@ class ReflectionVersion(Generic[OutputT]):
     (`draft`, `given`, `fresh`, `revise`, or a revision strategy) and `base` the iteration it was revised
     from. `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is
     by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
-    counts as 1, one that was lost as -1); None if there is no such version, and for a repeat. `margin` is the
-    margin of error of the gain: a gain within it may be the judge's noise. `accepted` is True if a callback
-    accepted it. `conversation`, `memo` and `choice` are those of its `Draft`. A rejected candidate has a
-    1-based number of its own, `candidate`, and the iteration of the one that was chosen. Specification 2.7.1.
+    counts as 1, one that was lost as -1, and a comparison as 0.5, 0 or -0.5); None if there is no such
+    version, and for a repeat. `margin` is the margin of error of the gain: a gain within it may be the
+    judge's noise. `accepted` is True if a callback accepted it. `conversation`, `memo` and `choice` are those
+    of its `Draft`. A rejected candidate has a 1-based number of its own, `candidate`, and the iteration of
+    the one that was chosen. Specification 2.7.1.
     """
 
     iteration: int
@@ -673,11 +690,19 @@ class ReflectionVersion(Generic[OutputT]):
         return replace(self, evaluation=told, choice=None if self.evaluation.shown else self.choice)
 
 
+def replaces(version: ReflectionVersion, best: ReflectionVersion) -> bool:
+    """Return whether a version is better than the best one before it."""
+    preferred = version.evaluation.preferred
+    if preferred is None:
+        return version.evaluation.outranks(best.evaluation)
+    return preferred == 1.0 and version.repeats is None
+
+
 def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
-    """Return the version whose evaluation outranks the others; the earliest of equals."""
+    """Return the best version: the one that replaced those before it, and was replaced by none after it."""
     best = versions[0]
-    for version in versions:
-        if version.evaluation.outranks(best.evaluation):
+    for version in versions[1:]:
+        if replaces(version, best):
             best = version
     return best
 
@@ -803,7 +828,16 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation)
     how = "not chosen" if version.candidate else version.strategy
-    return f"{mark} version {version.name}  {score}  {how}{same}{blind}{failed}"
+    preferred = version.evaluation.preferred
+    compared = PREFERRED.get(preferred, "") if preferred is not None and not same else ""
+    return f"{mark} version {version.name}  {score}  {how}{same}{compared}{blind}{failed}"
+
+
+PREFERRED = {
+    1.0: ", preferred to the best before",
+    0.5: ", not preferred",
+    0.0: ", worse than the best before",
+}
 
 
 def failures(evaluation: ReflectionEvaluation, limit: int = 3) -> str:

@@ -33,11 +33,11 @@ from redraft import (
 )
 from redraft._critique import render_feedback
 from redraft._sync import run_sync
-from redraft.errors import ReflectionDueError
+from redraft.errors import ConfigError, ReflectionDueError
 from redraft.loop.run import next_attempt
 from redraft.loop.stop import quality_met
 from redraft.protocols import FIRST_ATTEMPT
-from redraft.types import PlainTask
+from redraft.types import PlainTask, highest
 from support.versions import version
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
@@ -999,3 +999,142 @@ def test_tests_that_may_be_wrong_replace_a_draft_only_when_all_pass(shares, retu
     assert result.history.best_version.iteration == returned
     assert len(result.history.versions) == made
     assert result.success == (returned == made)
+
+
+def comparing(*winners):
+    """A judge that scores everything 0.5, and in turn names these winners of its comparisons."""
+    left = iter(winners)
+    issues = iter("abcdefgh")
+
+    def answer(request):
+        if "winner" not in request.schema["properties"]:
+            return {
+                "criteria": {"clarity": {"reason": "so", "score": 0.5}},
+                "issues": [next(issues)],
+                "confidence": 1,
+            }
+        winner = next(left)
+        return winner if isinstance(winner, Exception) else {"reason": "so", "winner": winner}
+
+    return ScriptedModel(answer)
+
+
+NEW, OLD, FIRST = ("A", "B"), ("B", "A"), ("A", "A")
+"""What the judge says, asked in both orders: the new version, the best one, or whichever comes first."""
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "best", "bases", "gains"),
+    [
+        ([NEW, NEW], 3, [None, 1, 2], [None, 0.5, 0.5]),
+        ([NEW, OLD], 2, [None, 1, 2], [None, 0.5, -0.5]),
+        ([OLD, NEW], 3, [None, 1, 1], [None, -0.5, 0.5]),
+        ([FIRST, FIRST], 1, [None, 1, 2], [None, 0.0, 0.0]),
+        ([("tie", "tie"), OLD], 1, [None, 1, 2], [None, 0.0, -0.5]),
+    ],
+)
+def test_a_version_is_accepted_if_the_judge_prefers_it_in_both_orders(verdicts, best, bases, gains):
+    judge = comparing(*(winner for pair in verdicts for winner in pair))
+    result, _ = redrafted(
+        ["clarity"], max_iterations=2, reflection_model=judge, accept="pairwise", plateau_iterations=9
+    )
+    assert result.history.best_version.iteration == best
+    assert highest(result.history.versions).iteration == best
+    assert [version.base for version in result.history.versions] == bases
+    assert [version.gain for version in result.history.versions] == gains
+    assert result.usage_by_role["evaluation"].requests == len(judge.requests) == 3 + 2 * 2
+    undecided = FIRST in verdicts or ("tie", "tie") in verdicts
+    assert ("undecided_comparison" in result.diagnostics) is undecided
+    assert ("undecided_comparison" in result.summary()) is undecided
+
+
+def test_two_versions_that_the_judge_does_not_prefer_are_a_plateau():
+    result, _ = redrafted(["clarity"], reflection_model=comparing(*OLD, *FIRST), accept="pairwise")
+    assert result.convergence_reason == "plateau"
+    assert "versions 2 (0.50, not preferred to it) and 3 (0.50, not preferred to it)" in result.stop.detail
+    assert "version 2  0.50  revise, worse than the best before" in result.summary()
+
+
+@pytest.mark.parametrize("failure", [ModelError("down"), {"winner": "both"}])
+def test_a_comparison_that_fails_keeps_the_best_version(failure):
+    judge = comparing(*[failure] * 4)
+    result, _ = redrafted(["clarity"], max_iterations=1, reflection_model=judge, accept="pairwise")
+    assert result.error is None
+    assert [version.evaluation.preferred for version in result.history.versions] == [None, 0.5]
+    assert result.history.best_version.iteration == 1
+
+
+def test_versions_that_more_than_scores_tells_apart_are_not_compared():
+    judge = comparing()
+    short = QualityCriterion(
+        "short",
+        evaluator="function",
+        evaluator_config={"function": lambda output: "version" in output},
+        gate=True,
+    )
+    result, _ = redrafted([short, "clarity"], max_iterations=1, reflection_model=judge, accept="pairwise")
+    assert result.history.best_version.iteration == 2
+    assert result.history.versions[1].evaluation.preferred is None
+
+
+def test_a_repeated_output_does_not_win_a_second_time():
+    judge = comparing(*NEW, *NEW)
+    outputs = iter(["second", "third", "second"])
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], reflection_model=judge, accept="pairwise", plateau_iterations=9
+    )
+    result = reflect_sync(
+        "W.", generate=lambda p: "first", revise=lambda output, evaluation: next(outputs), pattern=pattern
+    )
+    assert [version.repeats for version in result.history.versions] == [None, None, None, 2]
+    assert result.best_output == "third"
+    assert highest(result.history.versions).output == "third"
+
+
+def test_plain_functions_are_compared_by_the_reflection_model():
+    judge = comparing(*NEW)
+    pattern = ReflectionPattern(reflection_model=judge, accept="pairwise", max_iterations=1)
+    outputs = iter(["a", "b"])
+    result = reflect_sync("W.", generate=lambda p: next(outputs), evaluate=lambda _: 0.5, pattern=pattern)
+    assert result.best_output == "b"
+    assert len(judge.requests) == 2
+
+
+def test_comparing_versions_needs_a_model():
+    with pytest.raises(ConfigError, match="accept='pairwise'"):
+        reflect_sync(
+            "W.", generate=lambda p: "a", evaluate=lambda _: 0.5, pattern=ReflectionPattern(accept="pairwise")
+        )
+    with pytest.raises(ConfigError, match="accept"):
+        ReflectionPattern(accept="pairs")
+
+
+def test_candidates_are_compared_only_if_asked():
+    judge = comparing()
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"],
+        reflection_model=judge,
+        accept="pairwise",
+        max_iterations=0,
+        candidates=2,
+    )
+    drafts = iter(["a", "b"])
+    reflect_sync("W.", generate=lambda p: next(drafts), pattern=pattern)
+    assert all("winner" not in request.schema["properties"] for request in judge.requests)
+
+
+def test_a_version_that_the_judge_prefers_goes_on_with_the_same_issues():
+    def answer(request):
+        if "winner" in request.schema["properties"]:
+            first, second = (
+                int(number) for number in re.findall(r"version (\d)", request.messages[-1].content)
+            )
+            return {"reason": "", "winner": "A" if first > second else "B"}
+        return {"criteria": {"clarity": {"reason": "so", "score": 0.5}}, "issues": ["dull"], "confidence": 1}
+
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], reflection_model=ScriptedModel(answer), accept="pairwise"
+    )
+    result = reflect_sync("W.", generate=lambda p, run: f"version {run.iteration}", pattern=pattern)
+    assert result.convergence_reason == "max_iterations"
+    assert result.best_output == "version 4"

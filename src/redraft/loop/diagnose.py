@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from redraft._texts import listed
+from redraft.loop.select import UNDECIDED
 from redraft.types import ConvergenceReason, highest
 
 if TYPE_CHECKING:
@@ -84,6 +85,16 @@ def diagnose(
         found["unjudged"] = f"Not fully judged: {missing}."
     if doubts := _doubts(versions):
         found["generated_criteria"] = doubts
+    if even := [
+        str(version.iteration)
+        for version in versions
+        if version.evaluation.preferred == UNDECIDED and version.repeats is None
+    ]:
+        what = "version" if len(even) == 1 else "versions"
+        found["undecided_comparison"] = (
+            f"The judge preferred neither {what} {listed(even)} nor the best one before in both orders, "
+            "so the earlier one was kept."
+        )
     if signals.judged:
         found.update(_judge_problems(versions, signals, first_drafts))
     return found

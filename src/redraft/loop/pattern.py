@@ -38,7 +38,7 @@ from redraft.loop.candidates import WAYS_TO_CHOOSE, Choose
 from redraft.loop.diagnose import Signals
 from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
-from redraft.loop.select import SELECTIONS, Selection
+from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
     diminishing,
     first,
@@ -111,6 +111,9 @@ class ReflectionPattern(AgentPattern):
     earlier versions whether they are fixed (unless `include_reflection_history` is False), and sees the
     earlier scores only with `include_prior_scores`.
 
+    With `accept="pairwise"`, scores decide only what is satisfactory, and the judge compares a new version
+    with the best one: it is better only if the judge prefers it in both orders. That takes two calls.
+
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
     the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
     `budget_seconds` bound the run. A model call starts only if it fits into what is left beside the calls
@@ -164,6 +167,7 @@ class ReflectionPattern(AgentPattern):
     diversify: bool = True
     candidates: int = 1
     choose: Choose = "checks"
+    accept: Accept = "score"
     plateau_iterations: int = 2
     improvement_threshold: float = 0.05
     detect_oscillation: bool = True
@@ -188,6 +192,7 @@ class ReflectionPattern(AgentPattern):
         check_count("plateau_iterations", self.plateau_iterations, 1)
         check_count("candidates", self.candidates, 1)
         check_choice("choose", self.choose, WAYS_TO_CHOOSE)
+        check_choice("accept", self.accept, WAYS_TO_ACCEPT)
         check_share("quality_threshold", self.quality_threshold)
         check_share("improvement_threshold", self.improvement_threshold)
         check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
@@ -423,7 +428,9 @@ def function_verbs(
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
         prefer = _preference(pattern, model, (), hint)
-        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), prefer=prefer)
+        accept = _acceptance(pattern, model, (), hint)
+        output_alone = not adapt.sees_run(evaluate)
+        judges = Judges(evaluator, output_alone=output_alone, prefer=prefer, accept=accept)
     else:
         judges = judges_of(pattern, model, task_type, hint)
     verbs = Verbs(generator, judges, reviser)
@@ -500,6 +507,7 @@ def judges_of(
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
     prefer = _preference(pattern, model, panel.criteria, hint)
+    accept = _acceptance(pattern, model, panel.criteria, hint)
     if not panel.judged:
         return Judges(
             panel,
@@ -507,12 +515,13 @@ def judges_of(
             output_alone=panel.output_alone,
             rubric=panel.rubric,
             prefer=prefer,
+            accept=accept,
         )
     judge = pattern.reflection_model or load_settings().reflection_model
     name = judge if isinstance(judge, str) else repr(judge or model)
     self_judged = model is not None and judge is None and not panel.checks
     signals = Signals(name, frozenset(panel.judged), self_judged)
-    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer)
+    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer, accept)
 
 
 def _preference(
@@ -525,6 +534,19 @@ def _preference(
     if pattern.candidates == 1 or pattern.choose != "pairwise":
         return None
     missing = f"There is no model to compare candidates (choose='pairwise'): pass {hint.model}"
+    return preference(criteria, _judge_model(pattern, model, missing))
+
+
+def _acceptance(
+    pattern: ReflectionPattern,
+    model: ChatModel | None,
+    criteria: Sequence[QualityCriterion],
+    hint: JudgeHint,
+) -> Preference | None:
+    """Return what compares a version with the best one, likewise."""
+    if pattern.accept != "pairwise":
+        return None
+    missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
     return preference(criteria, _judge_model(pattern, model, missing))
 
 

@@ -30,7 +30,15 @@ from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy, is_short
-from redraft.loop.select import Peaks, Selection, first_best_last, is_better, is_setback, select
+from redraft.loop.select import (
+    Peaks,
+    Selection,
+    comparing,
+    first_best_last,
+    is_better,
+    is_setback,
+    select,
+)
 from redraft.loop.stop import after, stop_of
 from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
@@ -77,8 +85,8 @@ class Judges:
 
     `signals` say where the scores come from; `criteria` are the criteria, where they are known, and `rubric`
     is what the writer is told of them. If a judgement depends on the output alone (`output_alone`), an
-    identical output is not judged again. `prefer` compares two outputs, if
-    candidates are to be chosen so.
+    identical output is not judged again. `prefer` compares two outputs, if candidates are to be chosen so,
+    and `accept` a version with the best one, if it is to replace that one so.
     """
 
     evaluate: Evaluator
@@ -87,6 +95,7 @@ class Judges:
     output_alone: bool = True
     rubric: str = ""
     prefer: Preference | None = None
+    accept: Preference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +298,10 @@ class Run:
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
         # Choosing among candidates may have taken a judgement.
         evaluate = judges.evaluate if draft.evaluation is None else _known(draft.evaluation)
+        if judges.accept is not None and self.best is not None:
+            on_failure = _failure_handler(self.run_id, self.tally, self.emit)
+            compare = retried(direct, self.options.retry, on_failure)
+            evaluate = comparing(evaluate, judges.accept, self.best, compare)
         evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
         if evaluation.is_conclusive:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft.types import highest
+from redraft.errors import ModelError, UnfinishedError
+from redraft.evaluate.ask import total_usage
+from redraft.types import ReflectionEvaluation, highest, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.types import ReflectionEvaluation, ReflectionVersion
+    from redraft.protocols import Evaluator, Preference, RunContext, Step
+    from redraft.types import Output, ReflectionVersion
 
 Selection: TypeAlias = Literal["highest_score", "latest", "first_satisfactory", "weighted_recency"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)
@@ -18,8 +22,40 @@ QUALITY_SHARE = 0.8
 """The weight of the score in `weighted_recency`; the rest is the position."""
 
 
+Accept: TypeAlias = Literal["score", "pairwise"]
+WAYS_TO_ACCEPT: tuple[str, ...] = get_args(Accept)
+UNDECIDED = 0.5
+
+
+def comparing(evaluate: Evaluator, prefer: Preference, best: ReflectionVersion, step: Step) -> Evaluator:
+    """Wrap an evaluator to let the judge compare an output with the best one if only their scores differ.
+
+    The comparison goes through `step`; if it fails for good, the two are undecided.
+    """
+
+    async def evaluate_and_compare(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        evaluation = await evaluate(output, run)
+        if run.free_only or not evaluation.is_level_with(best.evaluation):
+            return evaluation
+        try:
+            # Its failures count as those of the step that it is part of.
+            verdict = await step("evaluate", ReflectionEvaluation, prefer, output, best.output, run)
+        except ModelError:
+            return replace(evaluation, preferred=UNDECIDED)
+        except UnfinishedError as error:
+            if error.reason is None:
+                raise
+            return replace(evaluation, preferred=UNDECIDED, usage=total_usage([evaluation], [error]))
+        preferred = UNDECIDED if verdict.overall_score is None else verdict.overall_score
+        return replace(evaluation, preferred=preferred, usage=evaluation.usage + verdict.usage)
+
+    return evaluate_and_compare
+
+
 def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
-    """Return whether `one` outranks `other`, as `ReflectionEvaluation.outranks` defines it."""
+    """Return whether `one` is better than `other`, by their evaluations or by comparison."""
+    if one.iteration > other.iteration:  # the judge may have compared it with the best before
+        return replaces(one, other)
     return one.evaluation.outranks(other.evaluation)
 
 
@@ -28,7 +64,8 @@ def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
 
     Generated criteria count here, although they would not have replaced the best version by the last.
     """
-    if is_better(best, last):
+    preferred = last.evaluation.preferred
+    if preferred == 0.0 if preferred is not None else is_better(best, last):
         return True
     now, before = last.evaluation.generated_score, best.evaluation.generated_score
     return now is not None and before is not None and now < before
@@ -62,6 +99,8 @@ class Peaks:
             return score - self._best.get((False, judged), now)[0] + 1, 0.0
         if gates is False and True in self._gates:
             return score - self._best.get((True, judged), now)[0] - 1, 0.0
+        if evaluation.preferred is not None:
+            return evaluation.preferred - UNDECIDED, 0.0
         if before is None:
             return None, 0.0
         return score - before[0], hypot(evaluation.spread, before[1])

@@ -158,7 +158,8 @@ def _plateau(versions: Sequence[ReflectionVersion], beaten: Sequence[ReflectionV
     for version in beaten:
         margin = version.margin
         within = f", within the margin of error of {margin:.2f}" if 0 < (version.gain or 0) <= margin else ""
-        scores.append(f"{version.iteration} ({scored(version)}{within})")
+        less = "" if version.evaluation.preferred is None else ", not preferred to it"
+        scores.append(f"{version.iteration} ({scored(version)}{within}{less})")
     detail = (
         f"The best score, {scored(best)} of version {best.iteration}, was not beaten by "
         f"{'version' if len(beaten) == 1 else 'versions'} {listed(scores)}; "
@@ -249,6 +250,8 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     last = versions[-IN_A_ROW:]
     latest = last[-1].evaluation
     if not latest.issues or is_better(last[-1], last[0]):
+        return None
+    if any(version.evaluation.preferred == 1.0 for version in last[1:]):
         return None
     if any(version.repeats is not None for version in last):
         return None
