@@ -105,6 +105,15 @@ def test_a_fresh_start_is_measured_by_the_issues_that_it_was_given():
     assert figure("issue_resolution", record([first, worse, fresh], "max_iterations")) == (2, 2, 0)
 
 
+def test_only_issues_that_were_told_count():
+    first = version(1, 0.5, "a", issues=(Issue("too long", "long"), Issue("the secret", "hidden")))
+    first.evaluation.shown = {"hidden": False}
+    again = version(2, 0.5, "b", issues=first.evaluation.issues, strategy="resample")
+    again.evaluation.shown = first.evaluation.shown
+    revised = version(3, 0.9, "c", base=1)
+    assert figure("issue_resolution", record([first, again, revised], "max_iterations")) == (1, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("one", "expected"),
     [

@@ -301,6 +301,29 @@ def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, appe
     assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is appended
 
 
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("python", "secret = 'canary4711'\nresult = state['reflection_output'] == secret"),
+        ("lua", "local secret = 'canary4711'\nreturn reflection_output == secret"),
+    ],
+)
+def test_the_code_of_an_evaluator_never_reaches_a_prompt(language, code):
+    model = ScriptedModel(["a", "b", "c"])
+    evaluator = {"type": "custom", "language": language, "run": code}
+    act(
+        "reflection.loop",
+        None,
+        None,
+        {"gpt-4": model},
+        generator={**PROMPTED, "prompt": "Write."},
+        evaluator=evaluator,
+    )
+    assert len(model.requests) == 3
+    texts = [message.content for request in model.requests for message in request.messages]
+    assert not any("canary4711" in text for text in texts)
+
+
 def test_keys_of_the_output_never_replace_documented_ones():
     output = {"name": "Ada", "success": "mine", "valid": 3, "reflection_best": 1, "exhausted": 2}
     value = ran(making(output), ALWAYS)

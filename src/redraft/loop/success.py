@@ -179,16 +179,28 @@ def _has_all_versions(record: RunRecord) -> bool:
 
 
 def _resolved(record: RunRecord) -> list[bool | None]:
-    """Return for each issue that a revision was given whether it is gone in that revision."""
+    """Return for each issue that a revision was given whether it is gone in that revision.
+
+    A draft that was made again without feedback was given none, and nobody was given those of criteria that
+    are hidden from the writer.
+    """
     found: list[bool | None] = []
     for at, version in enumerate(record.versions[1:], 1):
+        if version.strategy == "resample":
+            continue
         if version.base is None:  # a fresh start is given the issues of the best version before it
             earlier = record.versions[:at]
             base = highest(earlier) if version.iteration == at + 1 else None
         else:
             base = record.version(version.base)
         if base is not None:
-            found += [point.addressed for point in addressed(base.evaluation, version.evaluation).points]
+            shown = base.evaluation.shown or {}
+            points = addressed(base.evaluation, version.evaluation).points
+            found += [
+                point.addressed
+                for point in points
+                if shown.get(point.issue.criterion or "", True) is not False
+            ]
     return found
 
 
