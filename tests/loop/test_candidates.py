@@ -19,6 +19,7 @@ from redraft import (
     ReflectionPattern,
     Retry,
     ScriptedModel,
+    SqliteStore,
     TokenUsage,
     UnfinishedError,
     reflect,
@@ -314,21 +315,24 @@ async def test_an_evaluator_that_raises_a_mistake_raises_it():
         await run(drafts("a", "b", "c"), evaluate)
 
 
-async def test_a_token_budget_leaves_out_what_does_not_fit():
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [({"budget_tokens": 130}, "token_budget"), ({"budget_usd": 0.015}, "cost_budget")],
+)
+async def test_a_budget_leaves_out_what_does_not_fit(budget, reason):
     def answer(request):
-        return ChatReply("x" * len(model.requests), usage=TokenUsage(60, 10, requests=1, cost_usd=0.0))
+        return ChatReply("x" * len(model.requests), usage=TokenUsage(60, 10, requests=1, cost_usd=0.01))
 
     model = ScriptedModel(answer)
-    pattern = ReflectionPattern(
-        candidates=3,
-        budget_tokens=130,
-        quality_criteria=[QualityCriterion("no", evaluator="regex", evaluator_config={"pattern": "y"})],
-    )
+    never = QualityCriterion("never", evaluator="regex", evaluator_config={"pattern": "y"})
+    pattern = ReflectionPattern(candidates=3, quality_criteria=[never], **budget)
     result = await Agent(model, pattern=pattern, keep=False).run("Write.")
     assert len(model.requests) == 2
-    assert result.token_usage.total_tokens == 140
-    assert result.convergence_reason == "token_budget"
-    assert "budget_tokens=130" in result.history.versions[0].choice.numbers["failed"]["3"]
+    assert (result.token_usage.total_tokens, result.token_usage.cost_usd) == (140, 0.02)
+    assert result.convergence_reason == reason
+    version = result.history.versions[0]
+    assert [one.output for one in version.rejected] == ["xx"]
+    assert next(iter(budget)) in version.choice.numbers["failed"]["3"]
 
 
 async def test_a_budget_for_nothing_raises_what_one_draft_would():
@@ -430,6 +434,14 @@ def test_a_run_that_was_killed_pays_only_for_the_missing_drafts(tmp_path):
     program = [sys.executable, str(Path(__file__).with_name("killed_drafts.py")), str(tmp_path)]
     killed = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert killed.returncode == -9
+
+    async def state():
+        store = SqliteStore(tmp_path / "runs.db")
+        stored = await Runs(store).stored("killed")
+        await store.aclose()
+        return stored.why.detail
+
+    assert "0 versions, 2 candidates for the next one and 0 finished steps are stored" in asyncio.run(state())
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "xxx ['x', 'xx']\n", done.stderr
     assert sorted((tmp_path / "drafts.log").read_text().split()) == ["1", "2", "3", "3"]

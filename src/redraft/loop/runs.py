@@ -457,7 +457,9 @@ class StoredRun:
             return f"It was cancelled {after}.", {"versions": len(versions)}
         process, steps = record.process, len(self.outer_steps)
         numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
-        progress = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
+        drafts = self._drafts_so_far
+        next_one = f", {counted(drafts, 'candidate')} for the next one" if drafts else ""
+        progress = f"{counted(len(versions), 'version')}{next_one} and {counted(steps, 'finished step')}"
         if record.state == "killed":
             detail = (
                 f"The process {process.pid} is gone; {progress} are stored, which "
@@ -471,6 +473,15 @@ class StoredRun:
         else:
             detail = f"The process {process.pid} on {process.host} is working on it: {progress} so far."
         return detail, numbers
+
+    @property
+    def _drafts_so_far(self) -> int:
+        """The number of candidates made for a version whose step has not finished."""
+        done = {step.place for step in self.outer_steps}
+        return sum(
+            step.name.startswith("draft ") and step.error is None and step.place.partition("/")[0] not in done
+            for step in self.steps
+        )
 
     @property
     def after_best(self) -> AfterBest | None:
