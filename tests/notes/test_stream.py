@@ -1,4 +1,5 @@
 import asyncio
+from collections import defaultdict
 
 import pytest
 
@@ -11,6 +12,7 @@ from redraft import (
     ReflectionPattern,
     RunFinished,
     RunStarted,
+    ScriptedModel,
     StepFinished,
     StepStarted,
     Task,
@@ -18,6 +20,7 @@ from redraft import (
     TaskFinished,
     TaskReflectedEvent,
     TaskStarted,
+    TokenEvent,
     VersionEvaluated,
 )
 from support.ensembles import BETTER, thinking
@@ -40,7 +43,9 @@ def test_stream_yields_events_in_order():
         return events, stream.result
 
     events, result = asyncio.run(main())
-    kinds = [type(event) for event in events if not isinstance(event, StepStarted | StepFinished)]
+    kinds = [
+        type(event) for event in events if not isinstance(event, StepStarted | StepFinished | TokenEvent)
+    ]
     assert kinds[:5] == [TaskStarted, RunStarted, VersionEvaluated, RunFinished, TaskFinished]
     assert kinds[5] in (TaskReflectedEvent, TaskStarted)
     assert sorted(kind.__name__ for kind in kinds[5:-1]) == sorted(
@@ -50,6 +55,20 @@ def test_stream_yields_events_in_order():
     assert events[-1].result is result
     assert result.output == "said"
     assert RunFinished in {type(event) for event in pattern_events}
+
+
+def test_stream_has_what_the_models_of_its_tasks_write():
+    async def main():
+        model = ScriptedModel(lambda request: f"a report on {request.messages[-1].content[:4]}")
+        stream = Ensemble(model, [Task("Tea."), Task("Cake.")], InMemoryReflectionStore()).stream()
+        return [event async for event in stream]
+
+    events = asyncio.run(main())
+    texts, pieces = defaultdict(str), [event for event in events if isinstance(event, TokenEvent)]
+    for event in pieces:
+        texts[event.run_id] += event.text
+    assert list(texts.values()) == ["a report on Tea.", "a report on Cake"]
+    assert len(pieces) > 4
 
 
 def test_stream_raises_the_error_after_the_last_event():

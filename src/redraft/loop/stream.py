@@ -8,14 +8,13 @@ from io import StringIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from redraft.events import RunFinished, TokenEvent
+from redraft.events import Event, RunFinished, TokenEvent
 from redraft.types import OutputT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from types import TracebackType
 
-    from redraft.events import Event
     from redraft.loop.run import RunOptions
     from redraft.loop.triggers import LiveRun
     from redraft.types import ReflectionResult
@@ -29,11 +28,15 @@ class EventStream(Generic[E, R]):
 
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. After the
     last event, the iteration raises what the run raised.
+
+    The run never waits for the iteration. What a model writes between two steps of the iteration comes as one
+    `TokenEvent`, so an iteration that lags gets fewer and longer ones, and all of the text.
     """
 
     def __init__(self, start: Callable[[Callable[[E], None]], Coroutine[Any, Any, R]]) -> None:
         self._start = start
         self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._pending: dict[tuple[str, int, int], PendingText] = {}
         self._run: asyncio.Task[R] | None = None
         self._result: R | None = None
 
@@ -71,11 +74,23 @@ class EventStream(Generic[E, R]):
 
     def _taken(self, event: Any) -> E:
         """Return the event to yield for a queued one; called in the context of the iteration."""
-        return event
+        if not isinstance(event, PendingText):
+            return event
+        self._pending.pop(event.key, None)
+        whole: Any = event.whole()
+        return whole
 
     def _on_event(self, event: E) -> None:
         """Called by the run with each event, as it happens."""
-        self._events.put_nowait(event)
+        if not isinstance(event, TokenEvent):
+            self._pending.clear()  # text that comes later belongs behind this event
+            self._events.put_nowait(event)
+            return
+        key = event.run_id, event.version, event.attempt
+        if (pending := self._pending.get(key)) is None:
+            pending = self._pending[key] = PendingText(key, event)
+            self._events.put_nowait(pending)
+        pending.text.write(event.text)
 
     def _start_run(self) -> asyncio.Task[R]:
         if self._run is None:
@@ -89,7 +104,7 @@ class EventStream(Generic[E, R]):
             run.exception()  # marks it as retrieved: an iteration that was left early never awaits the run
 
 
-StreamEvent: TypeAlias = "Event | TokenEvent"
+StreamEvent: TypeAlias = Event | TokenEvent
 
 
 class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[OutputT]):
@@ -97,9 +112,6 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
 
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. The
     iteration raises what the run raises.
-
-    The run never waits for the iteration. What a model writes between two steps of the iteration comes as one
-    `TokenEvent`, so an iteration that lags gets fewer and longer ones, and all of the text.
     """
 
     def __init__(
@@ -109,7 +121,6 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
         options: RunOptions,
     ) -> None:
         super().__init__(start)
-        self._waiting: dict[tuple[int, int], PendingText] = {}
         self._live = live
         self._listener = options.on_event
         self._last_run = options.last_run
@@ -125,40 +136,26 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
         return self._live.request_reflection()
 
-    def _taken(self, event: StreamEvent | PendingText) -> StreamEvent:
-        if isinstance(event, PendingText):
-            self._waiting.pop(event.key, None)
-            return event.whole()
-        if isinstance(event, RunFinished):
+    def _taken(self, event: Any) -> StreamEvent:
+        taken = super()._taken(event)
+        if isinstance(taken, RunFinished):
             # The run recorded it in the context of its own task, which the caller does not see.
-            self._last_run.set(monotonic(), event.result)
-        return event
+            self._last_run.set(monotonic(), taken.result)
+        return taken
 
     def _on_event(self, event: StreamEvent) -> None:
-        if isinstance(event, TokenEvent):
-            self._on_token(event)
-            return
-        self._waiting.clear()  # text that comes later belongs behind this event
         if isinstance(event, RunFinished):
             self._result = event.result
         super()._on_event(event)
-        if self._listener is not None:
+        if self._listener is not None and not isinstance(event, TokenEvent):
             self._listener(event)
-
-    def _on_token(self, event: TokenEvent) -> None:
-        """Add the text to what the iteration has not taken yet of the same attempt, if there is such text."""
-        key = event.version, event.attempt
-        if (waiting := self._waiting.get(key)) is None:
-            waiting = self._waiting[key] = PendingText(event)
-            self._events.put_nowait(waiting)
-        waiting.text.write(event.text)
 
 
 class PendingText:
     """Text of one attempt that the iteration has not taken yet: it becomes one `TokenEvent`."""
 
-    def __init__(self, first: TokenEvent) -> None:
-        self.key = first.version, first.attempt
+    def __init__(self, key: tuple[str, int, int], first: TokenEvent) -> None:
+        self.key = key
         self.text = StringIO()
         self._first = first
 

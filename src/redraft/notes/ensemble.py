@@ -14,9 +14,8 @@ from redraft._steps import direct, inner_step
 from redraft._sync import run_sync
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
-from redraft.events import Event
 from redraft.loop.keeper import RunKey, check_keep
-from redraft.loop.stream import EventStream
+from redraft.loop.stream import EventStream, StreamEvent
 from redraft.notes.background import background
 from redraft.notes.learner import Learner, learner_of
 from redraft.notes.note import (
@@ -129,7 +128,8 @@ class Ensemble:
         """Run all tasks, and return a stream: iterate over it for the events as they happen.
 
         They are the ensemble's (`TaskStarted`, `TaskFinished`, `TaskReflectedEvent`, ...) and those of the
-        tasks' runs. Reflections that are not waited for only reach their listeners.
+        tasks' runs, with a `TokenEvent` for each piece of text that a model writes. Reflections that are not
+        waited for only reach their listeners.
         """
 
         def start(listener: Callable[[EnsembleEvent], None]) -> Coroutine[Any, Any, EnsembleResult]:
@@ -267,7 +267,7 @@ class EnsembleFinished:
 
 
 EnsembleEvent: TypeAlias = (
-    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
+    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | StreamEvent
 )
 
 

@@ -14,7 +14,6 @@ from redraft._critique import render_feedback, render_issue
 from redraft._texts import as_text, copy_of
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
-from redraft.events import Event, Listener
 from redraft.loop.agent import tool_agent_with
 from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.pattern import (
@@ -27,6 +26,7 @@ from redraft.loop.pattern import (
 )
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
+from redraft.loop.stream import StreamEvent
 from redraft.models.names import model_of
 from redraft.notes import checkpoint
 from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner
@@ -48,6 +48,7 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.events import Event, Listener
     from redraft.loop.tool_agent import ToolAgent  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
     from redraft.protocols import RunContext
     from redraft.settings import Settings
@@ -90,7 +91,7 @@ class TaskRun:
     inputs: Mapping[str, Any]
     outputs: Mapping[Task, Output]
     key: RunKey
-    emit: Listener | None = None
+    emit: Callable[[StreamEvent], None] | None = None
     used: TokenUsage = NOTHING_USED
     _note: InjectedNote = NO_NOTE
     _first_score: float | None = None
@@ -179,7 +180,7 @@ class TaskRun:
             )
         options = replace(pattern.options_for(verbs.judges), advice=self._note.advice())
         if self.emit is not None:
-            options = replace(options, on_event=_both(self.emit, options.on_event))
+            options = replace(options, on_event=_both(self.emit, options.on_event), on_token=self.emit)
         try:
             result = await run_and_store(self._filled_in(), verbs, options, key.step(), draft, runner.origin)
         except RedraftError as error:
@@ -228,7 +229,7 @@ class RefusedFirst:
         return self.refusal if run.iteration == 1 else await self.judge(output, run)
 
 
-def _both(emit: Listener, listener: Listener | None) -> Listener:
+def _both(emit: Callable[[StreamEvent], None], listener: Listener | None) -> Listener:
     if listener is None:
         return emit
 
