@@ -287,10 +287,10 @@ def test_count(unit, output, found):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"at_most": 2}, "The text has 3 words; at most 2 (1 too many)"),
-        ({"at_least": 4}, "The text has 3 words; at least 4 (1 too few)"),
-        ({"at_least": 4, "at_most": 6}, "The text has 3 words; 4 to 6 (1 too few)"),
-        ({"at_least": 4, "at_most": 4}, "The text has 3 words; exactly 4 (1 too few)"),
+        ({"at_most": 2}, "The text has 3 words; at most 2, 1 too many"),
+        ({"at_least": 4}, "The text has 3 words; at least 4, 1 too few"),
+        ({"at_least": 4, "at_most": 6}, "The text has 3 words; 4 to 6, 1 too few"),
+        ({"at_least": 4, "at_most": 4}, "The text has 3 words; exactly 4, 1 too few"),
     ],
 )
 def test_count_issues(config, message):
@@ -300,7 +300,7 @@ def test_count_issues(config, message):
 
 def test_singular_and_raw_counts():
     assert evaluate(count(criterion("words", at_least=2)), "one").issues == (
-        Issue("The text has 1 word; at least 2 (1 too few)", "it"),
+        Issue("The text has 1 word; at least 2, 1 too few", "it"),
     )
     assert evaluate(count(criterion("lines", at_most=2, raw=True)), "```\none\n```").overall_score == 0.0
 
@@ -489,7 +489,7 @@ ORDER = {"items": [{"name": "tea set", "note": "a\nlong\nnote"}], "a/b": 3}
             "words",
             "/items/0/note",
             {"at_most": 2},
-            ("The text has 3 words; at most 2 (1 too many)", "/items/0/note"),
+            ("The text has 3 words; at most 2, 1 too many", "/items/0/note"),
         ),
         ("regex", "/items/0/name", {"pattern": "^tea"}, None),
         ("regex", "/a~1b", {"pattern": "^3$"}, None),

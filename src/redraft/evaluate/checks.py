@@ -224,7 +224,7 @@ def count(criterion: QualityCriterion) -> Evaluator:
             return PASSED
         name = unit if found != 1 else unit.removesuffix("s")
         off = f"{least - found} too few" if found < least else f"{found - (most or 0)} too many"
-        return failed(Issue(f"The text has {found} {name}; {bounds} ({off})", criterion.name))
+        return failed(Issue(f"The text has {found} {name}; {bounds}, {off}", criterion.name))
 
     return check
 
