@@ -37,6 +37,7 @@ LAST = "def median(numbers):\n    return 2 if numbers == [3, 1, 2] else 0"
         # What nothing would call.
         ("def test_one(x):\n    assert median([x]) == 1", []),
         ("def check():\n    assert median([1]) == 1", []),
+        ("class TestIt(median):\n    def test_one(self):\n        assert median([1]) == 1", []),
         # What no answer could pass, or any.
         ("assert len(result) == len(numbers)", []),
         ("assert 1 == 1", []),

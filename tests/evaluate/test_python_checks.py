@@ -51,6 +51,8 @@ ASSERTIONS = [
     ("async def test_it():\n    async def later(): return median([1])\n    assert await later() == 2", ["test_it() failed: await later() returned 1, expected 2"]),
     ("class TestIt:\n    def test_a(self):\n        assert median([1]) == 2", ["TestIt.test_a() failed: median([1]) returned 1, expected 2"]),
     ("import unittest\nclass It(unittest.TestCase):\n    def setUp(self): self.x = [1]\n    def test_a(self):\n        self.assertEqual(median(self.x), 2)", ["It.test_a() failed: 1 != 2; in self.assertEqual(median(self.x), 2)"]),
+    ("import unittest\nclass It(unittest.IsolatedAsyncioTestCase):\n    async def test_a(self):\n        self.assertEqual(median([1]), 2)", ["It.test_a() failed: 1 != 2; in self.assertEqual(median([1]), 2)"]),
+    ("class TestIt:\n    async def test_a(self):\n        assert median([1]) == 2", ["TestIt.test_a() failed: median([1]) returned 1, expected 2"]),
     ("from draft import mean\nassert mean([1]) == 1", ["from draft import mean raised ImportError: cannot import name 'mean' from 'draft' (draft.py)", "mean([1]) raised NameError: name 'mean' is not defined; expected 1"]),
     ("for n in range(9):\n    assert len(str(median([n]))) == 2, n", ["for n in range(9): assert len(str(median([n]))) == 2, n failed: len(str(median([n]))) returned 1, expected 2 (with n = 0, median([n]) = 0); 0"]),
 ]  # fmt: skip
@@ -159,7 +161,12 @@ def decorated():
         (eval("lambda: 0"), "can't be read"),  # noqa: S307 (a function without source)
         (len, "tests must be Python source"),
         ([], "tests is empty"),
-        ("def test_it(median):\n    assert median([1]) == 1", "nothing gives 'test_it' its arguments"),
+        ("def test_it(median):\n    assert median([1]) == 1", "nothing calls 'test_it' as pytest would"),
+        (
+            "class TestIt:\n    def setup_method(self): pass\n    def test_it(self): pass",
+            "nothing calls 'setup_method'",
+        ),
+        ("class TestIt(Base):\n    def test_it(self): pass", "nothing calls 'TestIt' as pytest would"),
     ],
 )
 def test_functions_that_cannot_be_tests(test, message):
@@ -223,6 +230,9 @@ def test_two_files_of_one_name(tmp_path):
         "import pytest",
         "def test_it(tmp_path): pass",
         "class TestIt:\n    def setup_method(self): pass",
+        "def setup_module(): pass",
+        "import unittest\nclass It(unittest.TestCase):\n    def setUpClass(cls): pass",
+        "class Base: pass\nclass TestIt(Base): pass",
         "import nothing_of_the_standard_library",
     ],
 )

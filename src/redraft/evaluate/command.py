@@ -158,7 +158,9 @@ def _module(criterion: QualityCriterion) -> str:
     module, dot, suffix = _file(criterion).rpartition(".")
     if not (module.isidentifier() and dot and suffix == "py"):
         raise invalid(
-            criterion, f"file must be the name of a module, such as 'median.py', got {_file(criterion)!r}."
+            criterion,
+            f"file must be the name of a module, such as 'median.py', got {_file(criterion)!r}; for a "
+            'package, use command: ["pytest"].',
         )
     return module
 

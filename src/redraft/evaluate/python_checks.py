@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -146,11 +147,11 @@ def read_tests(criterion: QualityCriterion, tests: Iterable[Test]) -> list[Pytho
         else:
             source = read_file(criterion, test) if isinstance(test, Path) else test
             tree = parse(criterion, source)
-            if needless := next(_functions_without_arguments(tree), None):
+            if name := next(_only_for_pytest(tree), None):
                 raise invalid(
                     criterion,
-                    f"nothing gives {needless!r} its arguments: call it, or let pytest run it, with "
-                    'command: ["pytest"].',
+                    f"nothing calls {name!r} as pytest would: call it, or put the tests in a file, which "
+                    "pytest runs.",
                 )
             for statement in tree.body:
                 checks += _checks_of_statement(statement)
@@ -165,7 +166,9 @@ _STATEMENTS_THAT_CHECK = (
 
 
 def can_fail(statement: ast.stmt) -> bool:
-    """Return whether a statement is a test by itself, rather than a definition that others may use."""
+    """Return whether a statement is a test by itself, rather than a definition, or something for pytest."""
+    if next(_only_for_pytest(ast.Module([statement], [])), None):
+        return False
     return any(check.counts for check in _checks_of_statement(statement))
 
 
@@ -173,9 +176,10 @@ def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
     if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
         return [call]
     source = ast.unparse(statement)
-    can_fail = isinstance(statement, _STATEMENTS_THAT_CHECK) and not source.startswith("if __name__ ==")
     is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    check = PythonCheck("exec", source, counts=can_fail and not is_text)
+    prepares = is_text or source.startswith("if __name__ ==")
+    counts = isinstance(statement, _STATEMENTS_THAT_CHECK) and not prepares
+    check = PythonCheck("exec", source, counts=counts)
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         if statement.name.startswith("test") and not _required(statement):
             return [check, _call_to(statement)]
@@ -213,24 +217,47 @@ def _call_to(function: ast.FunctionDef | ast.AsyncFunctionDef, arguments: Sequen
 
 
 def _checks_of_class(definition: ast.ClassDef) -> Iterator[PythonCheck]:
-    is_case = any(ast.unparse(base).split(".")[-1] == "TestCase" for base in definition.bases)
-    if not is_case and not definition.name.startswith("Test"):
+    if not _is_test_class(definition):
         return
-    for method in definition.body:
-        if isinstance(method, ast.FunctionDef) and method.name.startswith("test"):
-            new = f"{definition.name}({method.name!r})" if is_case else f"{definition.name}()"
-            source = f"{new}.debug()" if is_case else f"{new}.{method.name}()"
-            yield PythonCheck("exec", source, name=f"{definition.name}.{method.name}()")
+    for method in _tests_in(definition.body):
+        name = f"{definition.name}.{method.name}()"
+        if _bases(definition):
+            yield PythonCheck("exec", f"{definition.name}({method.name!r}).debug()", name=name)
+        elif isinstance(method, ast.AsyncFunctionDef):
+            call = f"{definition.name}().{method.name}()"
+            yield PythonCheck("exec", f"__import__('asyncio').run({call})", name=name)
+        else:
+            yield PythonCheck("exec", f"{definition.name}().{method.name}()", name=name)
 
 
-def _functions_without_arguments(tree: ast.Module) -> Iterator[str]:
-    """Yield the test functions that need arguments and are mentioned nowhere else."""
+def _tests_in(body: Iterable[ast.stmt]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [function for function in functions if function.name.startswith("test")]
+
+
+def _is_test_class(definition: ast.ClassDef) -> bool:
+    """Return whether pytest would collect a class: by its name, or as a `unittest.TestCase`."""
+    return definition.name.startswith("Test") or any(base.endswith("TestCase") for base in _bases(definition))
+
+
+def _bases(definition: ast.ClassDef) -> list[str]:
+    return [ast.unparse(base) for base in definition.bases]
+
+
+_HOOKS = re.compile(r"(?:setup|teardown)_(?:module|function|class|method)|(?:setUp|tearDown)(?:Module|Class)")
+
+
+def _only_for_pytest(tree: ast.Module) -> Iterator[str]:
+    """Yield the functions and classes of tests that need more than to be called, such as fixtures."""
     mentioned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name in mentioned:
-            continue
-        if node.name.startswith("test") and _required(node):
+    yield from (test.name for test in _tests_in(tree.body) if _required(test) and test.name not in mentioned)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and _HOOKS.fullmatch(node.name):
             yield node.name
+        elif isinstance(node, ast.ClassDef) and _is_test_class(node):
+            takes_more = any(len(_required(test)) > 1 for test in _tests_in(node.body))
+            if takes_more or any(not base.endswith("TestCase") for base in _bases(node)):
+                yield node.name
 
 
 # Test functions.
@@ -375,11 +402,8 @@ def needs_pytest(criterion: QualityCriterion, source: str, files: Iterable[str],
     """Return whether a test file needs pytest: for fixtures, or for what is not in the standard library."""
     tree = parse(criterion, source)
     known = {draft, *(name.partition("/")[0].removesuffix(".py") for name in files)}
-    needed = {module for module in _imported(tree) if module not in known and not _is_standard(module)}
-    hooks = {"setup_method", "teardown_method", "setup_class", "teardown_class"}
-    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    takes = any(node.name.startswith("test") and set(_required(node)) - {"self", "cls"} for node in defined)
-    return bool(needed) or takes or any(node.name in hooks for node in defined)
+    others = any(module not in known and not _is_standard(module) for module in _imported(tree))
+    return others or next(_only_for_pytest(tree), None) is not None
 
 
 def _imported(tree: ast.AST) -> set[str]:
