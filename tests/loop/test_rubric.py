@@ -341,6 +341,23 @@ def test_the_prefix_is_the_same_in_all_calls_of_a_run():
         assert request.messages[1].content.startswith(task.content)
 
 
+def test_the_prefix_of_an_agent_that_answers_in_a_type_is_the_same_in_all_calls_of_a_run():
+    values = [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]
+    model = ScriptedModel([json.dumps(value) for value in values])
+    offer = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    large = QualityCriterion(
+        "large",
+        "It is large.",
+        evaluator="function",
+        evaluator_config={"function": lambda value: value["n"] / 10},
+    )
+    pattern = ReflectionPattern(3, [large], until=lambda _: None)
+    result = Agent(model, output_type=offer, pattern=pattern, keep=False).run_sync("Choose.")
+    assert [version.output for version in result.history.versions] == values
+    assert len({request.messages[0].content for request in model.requests}) == 1
+    assert f"{RUBRIC}\n- large: It is large." in model.requests[0].messages[0].content
+
+
 def test_the_prefix_of_an_agent_with_tools_is_the_same_in_all_calls_of_a_run():
     for wrapped in (True, False):
         actor = Actor(list(DRAFTS))

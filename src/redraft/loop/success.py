@@ -247,7 +247,7 @@ def judged_again(record: RunRecord) -> tuple[list[QualityCriterion], ReflectionV
     That is the first version that has all their scores, because only the first judgement of a run is made
     without a record of earlier versions.
     """
-    fields = ("name", "description", "weight", "threshold")
+    fields = ("name", "description", "weight", "threshold", "shown")
     criteria = [
         QualityCriterion(**{name: one[name] for name in fields if name in one})
         for one in cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
