@@ -58,7 +58,10 @@ def _encoder(kind: type[Any], encode: Callable[[Any], Any]) -> Callable[[Any], A
     """
     tagged = encode is to_record
     if is_dataclass(kind) and kind.__module__.startswith("redraft."):
-        return _object_encoder([(field.name, field.default) for field in fields(kind)], encode)
+        return _object_encoder(
+            [(field.name, field.default) for field in fields(kind) if field.metadata.get("recorded", True)],
+            encode,
+        )
     if issubclass(kind, Issue):  # before `str`, which it is a subclass of
         return _object_encoder([(name, None) for name in ISSUE_FIELDS], encode)
     if issubclass(kind, Enum):

@@ -21,6 +21,7 @@ from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.protocols import ChatReply, StreamingModel
+from redraft.types import ImageMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -254,8 +255,14 @@ def _name_of(request: ChatRequest) -> str:
     return f"model {sha256(content.encode()).hexdigest()[:16]}"
 
 
+IMAGE_TOKENS = 1_000
+"""What an image is taken to cost; providers count 85 to 2,500 tokens, by its size."""
+
+
 def _input_tokens(request: ChatRequest) -> int:
     tokens = sum(estimate_tokens(message.content) for message in request.messages)
+    images = [message.images for message in request.messages if isinstance(message, ImageMessage)]
+    tokens += IMAGE_TOKENS * sum(map(len, images))
     return tokens + (estimate_tokens(json.dumps(request.schema)) if request.schema else 0)
 
 

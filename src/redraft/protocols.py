@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 from redraft.types import (
     NOTHING_USED,
     Advice,
+    Message,
     Output,
     PlainTask,
     ReflectionEvaluation,
@@ -89,7 +90,10 @@ class AgentLike(Protocol):
 
 
 class ChatModel(Protocol):
-    """Answer one request. Raises `ModelError` if the provider fails."""
+    """Answer one request. Raises `ModelError` if the provider fails.
+
+    A model with a false attribute `takes_images` is never sent an `ImageMessage`.
+    """
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
 
@@ -313,14 +317,6 @@ class ReflectionCallbacks:
 
 
 ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflection"]
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 @dataclass(frozen=True, slots=True)

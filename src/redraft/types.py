@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
@@ -28,12 +29,42 @@ else:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """An image for a model: its bytes, or a `url` that the provider fetches.
+
+    `digest` is the SHA-256 of the bytes: images with the same are equal. Records hold everything but the
+    bytes, which a store keeps once.
+    """
+
+    media_type: str = ""
+    digest: str = ""
+    url: str = ""
+    data: bytes = field(default=b"", repr=False, compare=False, metadata={"recorded": False})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMessage(Message):
+    """A message with images, which follow its text."""
+
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PlainTask:
     """What an agent is asked, as plain data; `redraft.Task` adds who answers, and how.
 
     `expected_output` describes what the answer should look like. `task_type` picks default criteria
     (`code_generation`, `writing`, `analysis`, `reasoning`) and groups lessons. `tools` names the tools that
-    the agent may use. `context` is background for this run only.
+    the agent may use. `context` is background for this run only. `messages` are the conversation before the
+    task, and `images` belong to its description.
     """
 
     description: str
@@ -41,10 +72,18 @@ class PlainTask:
     task_type: str = ""
     tools: tuple[str, ...] = ()
     context: str = ""
+    messages: tuple[Message | ImageMessage, ...] = ()
+    images: tuple[Image, ...] = ()
 
     def plain(self) -> PlainTask:
         """Return the task as plain data: what a run gets and what its record keeps."""
         return self
+
+    @property
+    def all_images(self) -> tuple[Image, ...]:
+        """The images of the earlier messages and of the task itself."""
+        earlier = (one.images for one in self.messages if isinstance(one, ImageMessage))
+        return (*chain.from_iterable(earlier), *self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +123,20 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
         heading = "## Expected Output" if notes else "Expected output:"
         parts.append(f"{heading}\n{task.expected_output}")
     return "\n\n".join(parts)
+
+
+def asked_by_task(messages: tuple[Message, ...], task: PlainTask) -> tuple[Message, ...]:
+    """Put a task's conversation before its prompt, the first user message, and its images into that."""
+    if not (task.messages or task.images):
+        return messages
+    at = next(at for at, message in enumerate(messages) if message.role == "user")
+    prompt = with_images(messages[at].content, task.images)
+    return (*messages[:at], *task.messages, prompt, *messages[at + 1 :])
+
+
+def with_images(content: str, images: tuple[Image, ...]) -> Message:
+    """Return a user message with images, if there are any."""
+    return ImageMessage("user", content, images) if images else Message("user", content)
 
 
 COUNTS = ("words", "characters", "lines", "bullets")

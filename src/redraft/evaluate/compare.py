@@ -22,7 +22,7 @@ from redraft.evaluate.judge import task_text
 from redraft.protocols import Message
 from redraft.text.diff import similarity
 from redraft.text.replies import fenced, verdict_json_of
-from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, highest
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, highest, with_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,8 @@ def _messages(
     case = "\n\n".join(
         (f"The task was:\n{task_text(run.task)}", fenced(first, "answer A"), fenced(second, "answer B"))
     )
-    return Message("system", f"{role}\n\nWhat counts: {by}\n\n{FORM}"), Message("user", case)
+    system = f"{role}\n\nWhat counts: {by}\n\n{FORM}"
+    return Message("system", system), with_images(case, run.task.all_images)
 
 
 def _read(reply: ChatReply) -> tuple[Verdict, str]:

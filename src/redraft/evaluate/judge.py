@@ -30,6 +30,7 @@ from redraft.types import (
     ReflectionEvaluation,
     TokenUsage,
     similar_words,
+    with_images,
 )
 
 if TYPE_CHECKING:
@@ -189,13 +190,16 @@ def judge_messages(
     if options.prompt is None:
         guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
         system = f"{ROLE}\n\n{guide}\n\n{CRITIQUE}\n\n{listing}\n\n{form.instructions}"
-        return Message("system", system), Message("user", _case(options, output, run, form.earlier))
+        return Message("system", system), with_images(
+            _case(options, output, run, form.earlier), run.task.all_images
+        )
     parts = [_fill_in(options, form.listing, output, run)]
     if "{criteria}" not in options.prompt:
         parts.append(listing)
     if form.earlier:
         parts.append(_earlier_text(form.earlier))
-    return Message("system", ROLE), Message("user", "\n\n".join([*parts, form.instructions]))
+    prompt = "\n\n".join([*parts, form.instructions])
+    return Message("system", ROLE), with_images(prompt, run.task.all_images)
 
 
 def _fill_in(options: JudgeOptions, listing: str, output: Output, run: RunContext) -> str:
@@ -232,6 +236,9 @@ def _case(options: JudgeOptions, output: Output, run: RunContext, earlier: Seque
 def task_text(task: PlainTask) -> str:
     """Return what was asked, with its context and the expected output."""
     parts = [task.description]
+    if task.messages:
+        said = "\n".join(f"{message.role}: {message.content}" for message in task.messages)
+        parts.insert(0, f"Earlier in the conversation:\n{said}")
     if task.context:
         parts.append(f"Context:\n{task.context}")
     if task.expected_output:

@@ -12,6 +12,8 @@ from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
     check_advisor,
+    check_images,
+    judge_of,
     judges_of,
     judges_of_type,
     live_run,
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
     from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
+    from redraft.models.content import Query
     from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
-    from redraft.types import Draft, Output, PlainTask, ReflectionResult
+    from redraft.types import Draft, Output, ReflectionResult
 
 
 T = TypeVar("T")
@@ -139,7 +142,7 @@ class Agent(Generic[OutputT]):
 
     async def run(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -148,15 +151,17 @@ class Agent(Generic[OutputT]):
     ) -> ReflectionResult[OutputT]:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
-        `pattern` replaces the agent's own for this run; `draft` is an existing answer to start from. With a
-        `run_id`, repeating the call resumes a run that was killed, and returns the result of one that has
-        finished. `step` carries out every effect, instead of the journal of a stored run.
+        A query is a text, a `Task`, or a list of texts and images (Pydantic AI's `ImageUrl` and
+        `BinaryContent`), which the messages of an earlier conversation may precede. `pattern` replaces the
+        agent's own for this run; `draft` is an existing answer to start from. With a `run_id`, repeating the
+        call resumes a run that was killed, and returns the result of one that has finished. `step` carries
+        out every effect, instead of the journal of a stored run.
         """
         return await self._run(query, pattern, draft, run_id, step)
 
     def run_sync(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -167,7 +172,7 @@ class Agent(Generic[OutputT]):
 
     def stream(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -183,7 +188,7 @@ class Agent(Generic[OutputT]):
 
     def _stream(
         self,
-        query: str | PlainTask,
+        query: Query,
         pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
@@ -203,7 +208,7 @@ class Agent(Generic[OutputT]):
 
     async def _run(
         self,
-        query: str | PlainTask,
+        query: Query,
         pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
@@ -216,11 +221,18 @@ class Agent(Generic[OutputT]):
         pattern = pattern_or_default(pattern, self._pattern)
         tool_agent = tool_agent or self._tool_agent
         task = task_of(query, pattern)
+        if tool_agent is not None and (task.messages or task.images):
+            raise ConfigError(
+                "A query with messages or images is for an agent without tools; a wrapped agent takes "
+                "message_history."
+            )
         if tool_agent is not None and not task.tools:
             task = replace(task, tools=tool_agent.tool_names)
         judges = self._judges
         if pattern is not self._pattern or task.task_type not in ("", pattern.task_type):
             judges = judges_of(pattern, self._model, task.task_type)
+        if task.all_images:
+            check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         live = live or self._live(pattern)
         if tool_agent is not None:
             if self._output_type is not None:
@@ -292,7 +304,7 @@ class WrappedAgent(Agent[OutputT]):
 
     async def run(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -312,7 +324,7 @@ class WrappedAgent(Agent[OutputT]):
 
     def run_sync(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
@@ -335,7 +347,7 @@ class WrappedAgent(Agent[OutputT]):
 
     def stream(
         self,
-        query: str | PlainTask,
+        query: Query,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from os import urandom
@@ -23,6 +24,7 @@ from redraft.loop.run import Run
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
 from redraft.stores.location import project_store
+from redraft.types import ImageMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from redraft.loop.record import Status
     from redraft.loop.run import RunOptions, Verbs
     from redraft.protocols import Step
-    from redraft.types import Draft, PlainTask, ReflectionResult
+    from redraft.types import Draft, Image, PlainTask, ReflectionResult
 
 R = TypeVar("R")
 
@@ -78,6 +80,7 @@ async def run_and_store(
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
         return _replay_result(finished, options)
+    task = await with_stored_images(task, journal)
     result = await keeper.follow(work())
     if keeper.trouble:
         extent = "" if journal.is_closed else ", or not completely"
@@ -86,6 +89,39 @@ async def run_and_store(
     elif not options.preserve_all_versions:
         await _delete_other_versions(journal, {version.iteration for version in record.versions})
     return result
+
+
+IMAGE = "image"
+"""The kind of the record of an image; its key is the digest."""
+
+
+async def with_stored_images(task: PlainTask, journal: Journalled) -> PlainTask:
+    """Store the images of a task, each once whatever run it belongs to, and load those without their bytes.
+
+    Raises `StoreError` if one that has to be loaded can't be.
+    """
+    known = {image.digest: image for image in task.all_images if image.digest}
+    for digest, image in known.items():
+        if not image.data:
+            record = await journal.store.get(IMAGE, digest)
+            if record is None:
+                raise StoreError(f"The store has no image {digest!r}; give it with the task again.")
+            known[digest] = replace(image, data=b64decode(record.data["base64"]))
+        elif not journal.is_closed:
+            data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
+            try:
+                await journal.store.put_if_absent(Record(IMAGE, digest, data))
+            except StoreError as error:
+                logger.warning("The image %s is not stored: %s", digest, error)
+
+    def loaded(images: tuple[Image, ...]) -> tuple[Image, ...]:
+        return tuple(known.get(image.digest, image) for image in images)
+
+    messages = tuple(
+        replace(one, images=loaded(one.images)) if isinstance(one, ImageMessage) else one
+        for one in task.messages
+    )
+    return replace(task, messages=messages, images=loaded(task.images)) if known else task
 
 
 class StoredRecord(Protocol):

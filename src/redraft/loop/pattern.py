@@ -59,6 +59,7 @@ from redraft.loop.triggers import (
     reflecting_reviser,
     triggers_of,
 )
+from redraft.models.content import Query, task_of_content
 from redraft.models.names import model_of
 from redraft.protocols import (
     Advisor,
@@ -486,7 +487,7 @@ def live_run(pattern: ReflectionPattern, model: ChatModel | None, runner: str = 
     if runner:
         pattern.triggers.check_runner(runner)
     missing = "There is no model to reflect with, which reflection_triggers need: pass reflection_model=..."
-    return LiveRun(pattern.triggers, _judge_model(pattern, model, missing), pattern.retry)
+    return LiveRun(pattern.triggers, judge_of(pattern, model, missing), pattern.retry)
 
 
 def with_reflections(verbs: Verbs, live: LiveRun) -> Verbs:
@@ -534,7 +535,7 @@ def _preference(
     if pattern.candidates == 1 or pattern.choose != "pairwise":
         return None
     missing = f"There is no model to compare candidates (choose='pairwise'): pass {hint.model}"
-    return preference(criteria, _judge_model(pattern, model, missing))
+    return preference(criteria, judge_of(pattern, model, missing))
 
 
 def _acceptance(
@@ -547,7 +548,7 @@ def _acceptance(
     if pattern.accept != "pairwise":
         return None
     missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
-    return preference(criteria, _judge_model(pattern, model, missing))
+    return preference(criteria, judge_of(pattern, model, missing))
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
@@ -576,14 +577,15 @@ def _panel(
     return panel_of(
         parsed,
         threshold=pattern.quality_threshold,
-        model=_judge_model(pattern, model, missing) if judged else None,
+        model=judge_of(pattern, model, missing) if judged else None,
         run_command=_jail(parsed),
         judge_options=pattern.judge_options,
         task_type=task_type,
     )
 
 
-def _judge_model(pattern: ReflectionPattern, model: ChatModel | None, missing: str) -> ChatModel:
+def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str = "") -> ChatModel:
+    """Return the model that judges: that of the pattern, of the settings, or else the one that drafts."""
     settings = load_settings()
     return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
 
@@ -637,15 +639,27 @@ def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
     return variant
 
 
-def task_of(task: str | PlainTask, pattern: ReflectionPattern) -> PlainTask:
+def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
     """Convert a query to a `PlainTask`; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
         task = PlainTask(task, task_type=pattern.task_type)
+    elif isinstance(task, list | tuple):
+        task = replace(task_of_content(task), task_type=pattern.task_type)
     if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
+        raise ConfigError(f"The task must be a text, a Task, or a list of texts and images, got {task!r}.")
     if not task.description.strip():
         raise ConfigError("The task is empty; describe what to do.")
     return task.plain()
+
+
+def check_images(task: PlainTask, model: ChatModel | None, judge: ChatModel | None) -> None:
+    """Raise `ConfigError` for images that the model, or the judge, is known not to take."""
+    if not task.all_images:
+        return
+    for role, one in (("answers", model), ("judges", judge)):
+        if one is not None and not getattr(one, "takes_images", True):
+            name = getattr(one, "name", None) or type(one).__name__
+            raise ConfigError(f"The task has images, which the model that {role}, {name!r}, does not take.")
 
 
 def starting_draft(draft: Output | Draft | None) -> Draft | None:

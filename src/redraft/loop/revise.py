@@ -16,7 +16,7 @@ from redraft.loop.output_type import OutputType
 from redraft.loop.select import highest, is_better
 from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
-from redraft.types import NOTHING_USED, Draft, prompt_of
+from redraft.types import NOTHING_USED, Draft, asked_by_task, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -263,6 +263,7 @@ def _request(
     """Return a request with the attempt's options; `temperature` is the default."""
     if run.attempt.temperature is not None:
         temperature = run.attempt.temperature
+    turns = asked_by_task(turns, run.task)
     return ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
 
 

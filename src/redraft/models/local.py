@@ -50,6 +50,8 @@ class LocalModel:
     not installed, and `ModelError` for a prompt that is too long.
     """
 
+    takes_images = False
+
     def __init__(
         self,
         source: str | Path,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft.errors import ConfigError, MissingExtraError, ModelError
+from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
 from redraft.protocols import ChatReply
 from redraft.text.characters import well_formed
-from redraft.types import TokenUsage
+from redraft.types import ImageMessage, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -60,6 +61,8 @@ class ProviderModel:
             self._fresh: Model | None = _model_named(model)
         else:
             self.name, self._given, self._fresh = model.model_id, model, None
+        known = self._given or self._fresh
+        self.takes_images = known is None or known.profile.get("supports_image_input", True)
         self._streams = True
 
     @property
@@ -400,6 +403,10 @@ def _messages(request: ChatRequest) -> list[ModelMessage]:
         content = well_formed(message.content)  # what is sent is UTF-8
         if message.role == "assistant":
             history.append(m.ModelResponse([m.TextPart(content)]))
+            continue
+        if isinstance(message, ImageMessage):
+            images = [image_content(image) for image in message.images]
+            history.append(m.ModelRequest([m.UserPromptPart([content, *images])]))
             continue
         part = (m.SystemPromptPart if message.role == "system" else m.UserPromptPart)(content)
         history.append(m.ModelRequest([part]))
