@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from redraft._tokens import ReplyText
     from redraft.events import Event
-    from redraft.protocols import Allowance, ChatModel, ChatRequest, Step
+    from redraft.protocols import Allowance, ChatModel, ChatRequest, Step, TextListener
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -268,7 +268,7 @@ def _input_tokens(request: ChatRequest) -> int:
 
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
     if text is not None and text.streams and isinstance(model, StreamingModel):
-        stream = partial(model.stream, request)
+        stream = partial(_stream, model, request)
         returned: Any = text.follow(stream, request.role, _input_tokens(request))
     else:
         returned = model(request)
@@ -279,3 +279,13 @@ async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None 
             "that returns a ChatReply."
         )
     return reply
+
+
+async def _stream(model: StreamingModel, request: ChatRequest, on_text: TextListener) -> ChatReply:
+    streaming: Any = model.stream(request, on_text)
+    if not isawaitable(streaming):
+        raise ConfigError(
+            f"The stream of the model {model!r} returned {short_repr(streaming)}; expected an async function "
+            "of a ChatRequest and a listener, which calls the listener and returns a ChatReply."
+        )
+    return await streaming

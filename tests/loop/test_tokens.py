@@ -16,6 +16,7 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from redraft import (
     Agent,
     ChatReply,
+    ConfigError,
     MemoryStore,
     ModelError,
     QualityCriterion,
@@ -409,6 +410,27 @@ def test_candidates_are_attempts_of_their_own_at_the_same_time():
     assert texts_of(events) == {(1, "draft", 1): "a cup of coffee", (1, "draft", 2): "a cup of tea"}
     attempts = [event.attempt for event in events if isinstance(event, TokenEvent)]
     assert attempts == [1, 2, 1, 2]
+
+
+async def pieces(_request, _on_text):
+    yield "tea"
+
+
+async def text(_request, _on_text):
+    return "tea"
+
+
+@pytest.mark.parametrize("stream", [pieces, text])
+def test_a_stream_that_returns_no_reply_is_refused_by_name(stream):
+    class Model:
+        def __init__(self):
+            self.stream = stream
+
+        async def __call__(self, request):
+            return ChatReply("tea")
+
+    with pytest.raises(ConfigError, match=r"model .*Model object.* returned .*expected an async function"):
+        streamed(agent_of(Model()))
 
 
 # Agents that call tools.
