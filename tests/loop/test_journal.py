@@ -373,6 +373,43 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("dies_at", range(1, 8))
+def test_confirmations_and_comparisons_are_not_paid_twice(dies_at):
+    calls = []
+
+    def reply(request):
+        calls.append(request)
+        if len(calls) == dies_at:
+            raise Killed
+        if request.role != "evaluation":
+            return f"{request.role} text"
+        if "winner" in request.schema["properties"]:
+            first, _, _ = request.messages[-1].content.partition("answer B begins")
+            return {"reason": "", "winner": "A" if "revision text" in first else "B"}
+        is_first = "generation text" in request.messages[-1].content
+        score = 0.5 if is_first else 0.85 if request.temperature is None else 0.7
+        return {"criteria": {"clarity": {"reason": "so", "score": score}}, "issues": [], "confidence": 0.9}
+
+    async def main():
+        store = MemoryStore()
+        pattern = ReflectionPattern(max_iterations=1, quality_criteria=["clarity"], accept="pairwise")
+        agent = Agent(ScriptedModel(reply), pattern=pattern)
+        with pytest.raises(Killed):
+            await agent.run("T", step=Journalled(store, "r"))
+        result = await agent.run("T", step=Journalled(store, "r"))
+        assert [version.evaluation.preferred for version in result.history.versions] == [None, 1.0]
+        assert result.history.best_version.evaluation.samples == ({"clarity": 0.85}, {"clarity": 0.7})
+        requests = [str(request) for request in calls]
+        # A draft, a revision, three judgements and two comparisons; what was under way is asked again.
+        assert len(set(requests)) == 7
+        assert len(requests) <= 9
+        again = await agent.run("T", step=Journalled(store, "r"))
+        assert len(calls) == len(requests)
+        assert again.history.versions == result.history.versions
+
+    asyncio.run(main())
+
+
 def test_a_path_is_rejected_as_a_store():
     with pytest.raises(ConfigError, match=r"such as SqliteStore\(path\); got 'runs.db'"):
         Journalled("runs.db", "r")

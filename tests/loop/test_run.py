@@ -10,6 +10,7 @@ import pytest
 from redraft import (
     Advice,
     Attempt,
+    ChatReply,
     Draft,
     Issue,
     ModelError,
@@ -1075,6 +1076,22 @@ def test_versions_that_more_than_scores_tells_apart_are_not_compared():
     result, _ = redrafted([short, "clarity"], max_iterations=1, reflection_model=judge, accept="pairwise")
     assert result.history.best_version.iteration == 2
     assert result.history.versions[1].evaluation.preferred is None
+
+
+def test_a_verdict_stands_if_the_budget_allows_no_confirmation():
+    def answer(request):
+        if request.role != "evaluation":
+            return "draft"
+        reply = {"criteria": {"clarity": {"reason": "so", "score": 0.85}}, "issues": [], "confidence": 1}
+        return ChatReply("", parsed=reply, usage=TokenUsage(900, 90, requests=1, cost_usd=0.0))
+
+    model = ScriptedModel(answer)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], reflection_model=model, budget_tokens=1000)
+    result = reflect_sync("W.", generate=lambda p: "draft", pattern=pattern)
+    assert (result.convergence_reason, result.success) == ("quality_met", True)
+    assert result.final_evaluation.overall_score == 0.85
+    assert len(model.requests) == 1
+    assert "budget_tokens=1000" in result.diagnostics["budget"]
 
 
 def test_a_repeated_output_does_not_win_a_second_time():
