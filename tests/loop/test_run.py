@@ -149,7 +149,7 @@ def test_a_repeated_draft_is_not_judged_again_and_followed_by_a_fresh_start():
     assert script.judged == ["same", "other"]
     assert [version.repeats for version in result.history.versions] == [None, 1, None]
     fresh = script.attempts[2]
-    assert (fresh.mode, fresh.temperature) == ("fresh", 0.7)
+    assert (fresh.mode, fresh.temperature) == ("fresh", 1.0)
     assert result.history.versions[2].strategy == "fresh"
     assert result.success
 
@@ -160,7 +160,7 @@ def test_a_long_text_is_revised_in_another_way_before_it_is_thrown_away():
     script.run(until=quality_met, revision_strategy="incremental")
     _, first, second, third = script.attempts
     assert (first.mode, first.strategy, first.temperature) == ("revise", "incremental", None)
-    assert (second.mode, second.strategy, second.temperature) == ("revise", "targeted_edit", 0.7)
+    assert (second.mode, second.strategy, second.temperature) == ("revise", "targeted_edit", 1.0)
     assert (second.previous, second.base) == (long, 2)
     assert "changed nothing" in render_feedback(second)
     assert third.mode == "fresh"
@@ -245,11 +245,11 @@ def test_identical_again_after_a_fresh_start_is_semantic_stability():
     assert len(result.history.versions) == 3
 
 
-def test_the_temperature_of_fresh_starts_rises():
+def test_fresh_starts_have_a_high_temperature():
     script = Script(0.5, 0.5, 0.4, 0.45, 0.9, outputs=["a", "a", "b", "c", "d"])
     result = script.run(max_iterations=9, plateau_iterations=9)
     assert [attempt.mode for attempt in script.attempts] == ["draft", "revise", "fresh", "fresh", "fresh"]
-    assert [attempt.temperature for attempt in script.attempts[2:]] == [0.7, 1.0, 1.0]
+    assert [attempt.temperature for attempt in script.attempts[2:]] == [1.0, 1.0, 1.0]
     assert result.success
 
 

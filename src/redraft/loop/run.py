@@ -29,7 +29,7 @@ from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, FROM_SCRATCH, RevisionStrategy, is_short
+from redraft.loop.revise import AFTER_FAILURE, HIGHEST_TEMPERATURE, RevisionStrategy, is_short
 from redraft.loop.select import (
     Peaks,
     Selection,
@@ -570,7 +570,7 @@ def next_attempt(
         previous=copy_of(base.output),
         evaluation=base.evaluation,
         strategy=strategy,
-        temperature=_fresh_temperature(versions) if diversified else None,
+        temperature=HIGHEST_TEMPERATURE if diversified else None,
         failed=last if worse and not is_repeat else None,
         max_tokens=tokens_left,
         base=None if fresh else base.iteration,
@@ -596,11 +596,6 @@ def _is_chance(
         and is_short(base.output)
         and all(version.evaluation.issues != last.issues for version in versions[:-1])
     )
-
-
-def _fresh_temperature(versions: Sequence[ReflectionVersion]) -> float:
-    """Return the temperature of the next fresh start, which rises with each."""
-    return min(1.0, FRESH_TEMPERATURE + 0.3 * sum(version.strategy in FROM_SCRATCH for version in versions))
 
 
 def _failure_handler(
