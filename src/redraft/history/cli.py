@@ -6,6 +6,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,6 +20,7 @@ from redraft._codec import to_json
 from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
 from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.events import RunStarted
 from redraft.loop.cli import (
     Progress,
     Resumed,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from redraft.events import Event
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
     from redraft.loop.success import SuccessCriteria, SuccessFigure
@@ -166,13 +169,20 @@ def runs(
             },
         )
         if criteria:
-            progress = Progress(CalmConsole(stderr=True), "second judgement", rows=False)
+            progress = Progress(CalmConsole(stderr=True), rows=False)
+            number = count(1)
+
+            def listen(event: Event) -> None:
+                if isinstance(event, RunStarted):
+                    progress.switch_to(f"second judgement {next(number)}")
+                progress(event)
+
             pattern = ReflectionPattern(
                 reflection_model=model,
                 budget_tokens=budget_tokens,
                 budget_usd=budget_usd,
                 budget_seconds=budget_seconds,
-                on_event=progress if judge_again else None,
+                on_event=listen if judge_again else None,
             )
             with progress if judge_again else nullcontext():
                 measured = run_async(
