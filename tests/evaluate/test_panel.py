@@ -275,6 +275,17 @@ def test_both_judges_confirm_a_verdict():
     assert [issue.criterion for issue in evaluation.issues] == [None, "tone"]
 
 
+def test_a_refused_confirmation_says_what_is_wrong():
+    def answer(request):
+        score, issue = (0.85, "fine, really") if request.temperature is None else (0.65, "far too vague")
+        reply = {"criteria": {"clarity": {"reason": "", "score": score}}, "issues": [issue]}
+        return reply | {"suggestions": [], "confidence": 0.9}
+
+    evaluation = evaluate(panel(["clarity"], model=ScriptedModel(answer)), "x")
+    assert not evaluation.satisfactory
+    assert evaluation.issues == ("far too vague",)
+
+
 def test_a_check_near_its_threshold_is_not_repeated():
     asked = []
     near = QualityCriterion(

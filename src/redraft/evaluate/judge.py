@@ -600,7 +600,8 @@ def _combine(
     if overall is None or not by_overall:
         critique, spread, confidence = readings[0], 0.0, 0.0
     else:
-        critique = min(by_overall, key=lambda pair: abs(pair[0] - overall))[1]
+        # Of two that are as close, the stricter one has more to say.
+        critique = min(by_overall, key=lambda pair: (round(abs(pair[0] - overall), 9), pair[0]))[1]
         spread = round(margin * standard_error([value for value, _ in by_overall]), 12)
         confidence = median(reading.confidence for _, reading in by_overall)
     problem = next((answer.problem for answer in answers if answer.problem), "")
