@@ -55,6 +55,9 @@ PYTHON_DRAFTS = [
         ("import os; os.abort()", {"calls": [("1", 1)]}, 0.0, ["The draft was ended by SIGABRT before its checks were through"]),
         ("import os; os.kill(os.getpid(), 40)", {"calls": [("1", 1)]}, 0.0, ["The draft was ended by signal 40 before its checks were through"]),
         ("while True: pass", {"calls": [("1", 1)], "timeout": 0.3}, 0.0, ["The draft ran longer than its limit of 0.3 s (timeout)"]),
+        ("def f(x):\n    while x: pass", {"calls": [("f(0)", None), ("f(1)", None)], "timeout": 0.5}, 0.0, ["The draft ran longer than its limit of 0.5 s (timeout); in f(1)"]),
+        ("import os\ndef f(x): os._exit(3)", {"tests": "def test_f():\n    f(1)"}, 0.0, ["The draft exited with 3 before its checks were through; in test_f()"]),
+        ("import os\nos.write(2, b'\\nredraft-step:99\\n')\nos._exit(3)", {"tests": "assert 1"}, 0.0, ["The draft exited with 3 before its checks were through"]),
         ("while True: print('x' * 9999)", {"calls": [("1", 1)]}, 0.0, ["The draft wrote more than its limit (output)"]),
         (
             "def f(): return open('/etc/passwd').read()",

@@ -30,6 +30,7 @@ ROWS = [
     ("x = 1", "def test_a(): pass", 0.0, ["test_it.py raised ImportError: cannot import name 'median' from 'draft' (draft.py); in from draft import median"]),
     ("exit(0)", "def test_a(): pass", 0.0, ["The draft raised SystemExit: 0 (line 1)"]),
     ("import os; os._exit(0)", "def test_a(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through"]),
+    ("import os\ndef median(xs): os._exit(0)", "def test_a(): pass\ndef test_b(): median([1])\ndef test_c(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through; in test_it.py::test_b"]),
     # Tests that cannot run are unknown, whatever else failed.
     (MEDIAN, "import nowhere\ndef test_a(): pass", None, ["Not judged: tests could not run: test_it.py raised ModuleNotFoundError: No module named 'nowhere'; in import nowhere"]),
     (MEDIAN, "def test_a(: pass", None, ["Not judged: tests could not run: test_it.py does not parse: invalid syntax"]),
@@ -109,3 +110,12 @@ def test_a_report_is_not_trusted(stdout, score, message):
     evaluation = evaluate(command(criterion("command", command=["python", "-m", "pytest"]), run), MEDIAN)
     assert evaluation.overall_score == score
     assert evaluation.issues[0].startswith(message)
+
+
+def test_a_draft_that_hangs_is_told_in_which_test():
+    async def run(_command):
+        printed = "\nredraft-test:test_it.py::test_a\n.\nredraft-test:test_it.py::test_b\n"
+        return CommandOutcome(None, completed=False, stdout=printed, stopped="timeout")
+
+    evaluation = evaluate(command(criterion("command", command=["pytest"]), run), MEDIAN)
+    assert evaluation.issues == ("pytest ran longer than its limit of 10 s (timeout); in test_it.py::test_b",)

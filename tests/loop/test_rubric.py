@@ -453,3 +453,31 @@ def test_the_writer_is_not_told_what_could_not_be_judged():
     assert "4 words; at most 3" in model.requests[1].messages[-1].content
     assert "nowhere" not in str(model.requests)
     assert "can't import 'nowhere'" in str(result.history.versions[0].evaluation.issues)
+
+
+def adds_one(f):
+    wanted = 31337
+    assert f(wanted - 1) == wanted, "psst"
+
+
+@pytest.mark.parametrize("shown", ["description", False])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"tests": adds_one},
+        {"tests": "assert f(31336) == 31337, 'psst'"},
+        {"tests": "import psst\nassert f(31336) == 31337"},
+        {"calls": [["f(31336)", 31337]]},
+    ],
+    ids=["function", "source", "unknown", "calls"],
+)
+def test_withheld_tests_are_in_no_prompt(config, shown):
+    criteria = [
+        QualityCriterion("held", evaluator="command", evaluator_config=config, shown=shown),
+        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3}),
+    ]
+    model = ScriptedModel([f"def f(x): return x  # {n}" for n in range(4)])
+    pattern = ReflectionPattern(quality_criteria=criteria, plateau_iterations=9, include_prior_versions=True)
+    result = Agent(model, pattern=pattern, keep=False).run_sync("Write f.")
+    assert len(result.history.versions) > 1
+    assert [word for word in ("31336", "31337", "psst", "wanted") if word in str(model.requests)] == []

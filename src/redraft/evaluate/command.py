@@ -191,7 +191,8 @@ class _ProgramJudge:
             return failed(Issue(problem, self.criterion.name)), 0
         outcome = await self.run_command(replace(self.base, argv=argv, files=files))
         if outcome.stopped:
-            return failed(Issue(f"{self.shown} {_limit(outcome, self.base)}", self.criterion.name)), 0
+            message = f"{self.shown} {_limit(outcome, self.base)}{_test_begun(outcome)}"
+            return failed(Issue(message, self.criterion.name)), 0
         return outcome, first_line - 1
 
     @property
@@ -270,6 +271,7 @@ class _PytestJudge:
         report = _report_in(outcome.stdout)
         if report is None:
             message = f"The draft ended {self.program.shown} before its tests were through"
+            message += _test_begun(outcome)
             return failed(Issue(message, self.program.criterion.name))
         return self._verdict(report, outcome, skipped)
 
@@ -298,6 +300,12 @@ class _PytestJudge:
         score = passed / count if self.shares else 0.0
         is_enough = self.shares and score >= criterion.threshold
         return ReflectionEvaluation(score, satisfactory=is_enough, issues=tuple(issues))
+
+
+def _test_begun(outcome: CommandOutcome) -> str:
+    """Say during which test of pytest a program was ended."""
+    begun = re.findall(rf"^{pytest_report.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
+    return f"; in {shortened(begun[-1], SHOWN)}" if begun else ""
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
@@ -364,10 +372,17 @@ class _PythonJudge:
         }
         outcome = await self.run_command(replace(self.base, python=_harness(), inputs=inputs))
         if outcome.stopped:
-            return self._failed(f"The draft {_limit(outcome, self.base)}")
+            return self._failed(f"The draft {_limit(outcome, self.base)}{self._place(outcome)}")
         if not outcome.completed:
-            return self._failed(f"The draft {_ending(outcome)} before its checks were through")
+            place = self._place(outcome)
+            return self._failed(f"The draft {_ending(outcome)} before its checks were through{place}")
         return self._verdict(outcome.result, first_line - 1)
+
+    def _place(self, outcome: CommandOutcome) -> str:
+        """Say during which check the draft was ended, as far as the jail has reported it."""
+        begun = re.findall(rf"^{python_steps.STEP}(\d{{1,9}})$", outcome.stderr, re.MULTILINE)
+        at = int(begun[-1]) if begun else len(self.checks)
+        return f"; in {self.checks[at].shown}" if at < len(self.checks) else ""
 
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
         """Judge what the jail returned; the draft ran in the same process, so take nothing for granted."""

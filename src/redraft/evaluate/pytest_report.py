@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-MARK = "redraft-report:"
+MARK, BEGUN = "redraft-report:", "redraft-test:"
+"""How the lines on stdout begin that hold the report, and the name of a test that begins."""
 _REPORTED, _MESSAGE = 5, 1000  # how many failures, and the most characters of each
 _VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most characters of each
 
@@ -47,6 +48,7 @@ class _Report:
         self.folder = f"{os.getcwd()}{os.sep}"  # noqa: PTH109 (likewise)
         self.found: dict[str, Any] = {"passed": 0, "failed": 0, "failures": [], "broken": []}
         self.errors: dict[str, BaseException] = {}
+        self.stdout = os.dup(1)  # while a test runs, pytest captures what is written to 1
 
     def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
         """Keep what a file raised when its tests were collected."""
@@ -61,6 +63,10 @@ class _Report:
     def pytest_internalerror(self, excinfo: Any) -> None:
         """Keep what ended pytest itself, such as a draft that exits when it is imported."""
         self._failure("pytest", excinfo.value, by_draft=False)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say which test begins, for when it does not end."""
+        os.write(self.stdout, f"\n{BEGUN}{nodeid}\n".encode())
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         """Keep what a test raised."""

@@ -44,9 +44,14 @@ class PythonCheck:
     counts: bool = True
     name: str = ""
 
+    @property
+    def shown(self) -> str:
+        """What issues call this step."""
+        return _shown(self.name or self.source)
+
     def problem(self, outcome: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the outcome of this step; None if nothing is."""
-        shown = _shown(self.name or self.source)
+        shown = self.shown
         if raised := outcome.get("raised"):
             return self._error(shown, str(raised), outcome)
         if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):

@@ -6,6 +6,7 @@ import ast
 import builtins
 import json
 import math
+import os
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 from types import ModuleType
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-DRAFT = "<draft>"
+DRAFT, STEP = "<draft>", "redraft-step:"
+"""The name of the draft's file, and how a line on stderr begins that says which step comes now."""
 _SHOWN, _VALUE, _MESSAGE = 200, 100, 500  # characters of a value, of one in an assertion, of a message
 _VALUES = 5  # of variables and calls that a failed assertion names
 _DIGITS = 2000  # bits of a number that is still written in decimal
@@ -46,8 +48,11 @@ def run_steps(inputs: dict[str, Any]) -> dict[str, Any]:
         outcome = _take("exec", inputs[part], names, f"<{part}>")
         if "raised" in outcome:
             return {**outcome, "part": part}
-    steps = enumerate(inputs["steps"])
-    return {"outcomes": [_take(how, source, names, f"<check {at}>") for at, (how, source) in steps]}
+    outcomes: list[dict[str, Any]] = []
+    for at, (how, source) in enumerate(inputs["steps"]):
+        os.write(2, f"\n{STEP}{at}\n".encode())
+        outcomes.append(_take(how, source, names, f"<check {at}>"))
+    return {"outcomes": outcomes}
 
 
 def _take(how: str, source: str, names: dict[str, Any], file: str) -> dict[str, Any]:
