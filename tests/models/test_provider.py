@@ -441,8 +441,15 @@ def test_another_refusal_is_not_asked_again(monkeypatch):
     assert (error.status, error.retryable, len(sent)) == (400, False, 1)
 
 
-def test_a_model_without_streams_is_asked_without():
-    model, told = function_model("fine")
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: WrapperModel(WrapperModel(model))])
+def test_a_model_without_streams_is_asked_without(wrap):
+    told = []
+
+    def respond(messages, _info):
+        told.append(messages)
+        return ModelResponse([TextPart("fine")])
+
+    model = ProviderModel(wrap(FunctionModel(respond)))
     pieces = []
     assert run_sync(model.stream(asked(), pieces.append)).text == "fine"
     assert (len(told), pieces) == (1, [])

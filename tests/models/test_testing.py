@@ -49,6 +49,14 @@ def test_replay_includes_every_field(path):
     assert ask(Cassette(path), asked()) == FULL
 
 
+def test_a_scripted_stream_passes_on_each_word():
+    said = []
+    reply = run_sync(ScriptedModel([" one  two\n"]).stream(asked(), lambda *piece: said.append(piece)))
+    assert [text for text, _ in said] == [" one", "  two", "\n"]
+    assert reply.text == " one  two\n"
+    assert {used.cost_usd for _, used in said} == {0.0}
+
+
 def test_repeated_requests_replay_in_order(path):
     model = ScriptedModel(["one", "two"])
     recording = Cassette(path, record=model)

@@ -163,7 +163,8 @@ def can_stream(model: Model) -> bool:
     """Return whether a model object has streams; a `FunctionModel` needs a function for them."""
     from pydantic_ai.models import Model  # noqa: PLC0415 (loaded by now)
 
-    model = getattr(model, "wrapped", model)
+    while (inner := getattr(model, "wrapped", None)) is not None:
+        model = inner
     is_implemented = type(model).request_stream is not Model.request_stream
     return is_implemented and getattr(model, "stream_function", ...) is not None
 

@@ -59,8 +59,8 @@ class ScriptedModel:
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Return the next reply, and pass it on word by word before."""
         reply = await self(request)
-        for word in _WORD.findall(reply.text):
-            on_text(word)
+        for number, word in enumerate(_WORD.findall(reply.text), 1):
+            on_text(word, TokenUsage(output_tokens=number, cost_usd=0.0))
             await asyncio.sleep(0)
         return reply
 
