@@ -345,6 +345,35 @@ def test_an_agent_with_tools_answers_in_the_type(kind, value):
     assert agent.run_sync("Order tea.", run_id="r").best_output == value
 
 
+@pytest.mark.parametrize(
+    ("refused", "answer", "path"),
+    [
+        (["No.", "I would rather talk about the sea."], "I would rather talk about the sea.", None),
+        ([final(**BAD), final(**BAD)], json.dumps(BAD), "/quantity"),
+    ],
+)
+def test_an_agent_with_tools_that_ignores_the_type_loses_nothing(refused, answer, path):
+    actor = Actor([*refused, final(**GOOD)])
+    agent = Agent(actor.provider, output_type=Order, tools=[len], pattern=pattern_of(), keep=False)
+    result = agent.run_sync("Order tea.")
+    first = result.history.versions[0]
+    assert json.dumps(json.loads(first.output)) == answer if path else first.output == answer
+    assert first.evaluation.issues[0].path == path
+    assert "The reply is no Order" in result.diagnostics["draft_notes"]
+    assert first.token_usage.requests == 2
+    assert result.best_output == Order(item="tea", quantity=2)
+
+
+def test_outputs_that_are_not_of_the_type_are_not_compared():
+    agent, model = agent_of(
+        ["no JSON", "none again", "not this time", GOOD],
+        QualityCriterion("polite", "Is polite."),
+        accept="pairwise",
+    )
+    agent.run_sync("Take the order.")
+    assert [request.role for request in model.requests[:4]] == ["generation", *["revision"] * 3]
+
+
 def test_candidates_are_of_the_type_also_when_they_come_from_a_record():
     class Local(BaseModel):  # a record can't find a class of a function by its name
         item: str

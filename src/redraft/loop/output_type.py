@@ -18,7 +18,7 @@ from redraft.types import Draft, Issue, OutputT, ReflectionEvaluation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from redraft.protocols import Evaluator, RunContext, Step
+    from redraft.protocols import Evaluator, Preference, RunContext, Step
     from redraft.types import Output, QualityCriterion
 
 P = ParamSpec("P")
@@ -130,6 +130,16 @@ class OutputType(Generic[OutputT]):
             return ReflectionEvaluation(0.0, unknown, issues=issues, gates_passed=False)
 
         return evaluate_if_typed
+
+    def preference(self, prefer: Preference) -> Preference:
+        """Compare outputs of the type; any other is undecided, and nothing is spent on comparing it."""
+
+        async def prefer_if_typed(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
+            if isinstance(output, str) or isinstance(other, str):
+                return ReflectionEvaluation(None)
+            return await prefer(output, other, run)
+
+        return prefer_if_typed
 
     def recorded(self, step: Step) -> Step:
         """Wrap a step so that outputs pass through it as JSON data, and are validated when they come back."""

@@ -458,7 +458,12 @@ def model_verbs(
 
 def judges_of_type(judges: Judges, output_type: OutputType[Any]) -> Judges:
     """Return judges that see only outputs of the type."""
-    return replace(judges, evaluate=output_type.evaluator(judges.evaluate, judges.criteria))
+    return replace(
+        judges,
+        evaluate=output_type.evaluator(judges.evaluate, judges.criteria),
+        prefer=judges.prefer and output_type.preference(judges.prefer),
+        accept=judges.accept and output_type.preference(judges.accept),
+    )
 
 
 def _model_reviser(

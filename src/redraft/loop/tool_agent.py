@@ -23,6 +23,7 @@ from pydantic_ai.exceptions import (
     ToolFailed,
     ToolFailedError,
     ToolRetryError,
+    UnexpectedModelBehavior,
     UsageLimitExceeded,
     UserError,
 )
@@ -51,6 +52,7 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
+from redraft.loop.output_type import OutputType
 from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.triggers import LiveRun, note
@@ -75,7 +77,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext, StreamedResponse
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-    from redraft.loop.output_type import OutputType
     from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, ModelRole, RunContext, TextListener
     from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
@@ -94,6 +95,7 @@ class ToolAgent:
     provider: ProviderModel | None = None
     tool_names: tuple[str, ...] = ()
     system_prompt: str = ""
+    output_type: OutputType[Any] | None = None
     deps: Any = None
     history: Sequence[ModelMessage] = ()
     limits: UsageLimits | None = None
@@ -122,7 +124,7 @@ class ToolAgent:
         except (UserError, TypeError, ValueError, NameError) as error:
             # Duplicate names, or parameters without a schema.
             raise ConfigError(f"tools: {error}") from error
-        return cls(agent, model, tuple(toolset.tools), system_prompt)
+        return cls(agent, model, tuple(toolset.tools), system_prompt, output_type)
 
     @classmethod
     def around(cls, agent: object) -> Self:
@@ -180,6 +182,10 @@ class ToolAgent:
         except Exception as error:
             if isinstance(error, UserError) and not steps.used.requests:
                 raise ConfigError(f"The agent can't run: {error}") from error
+            if self.output_type is not None and isinstance(error, UnexpectedModelBehavior) and steps.answer:
+                # The answer was refused, and so was the next one: they are paid for, and can be revised.
+                note = f"The reply is no {self.output_type.name}: {error}"
+                return Draft(steps.answer, steps.used, notes=(note,))
             raise _unfinished(error, steps) from error
         output = result.output
         if output is None or isinstance(output, DeferredToolRequests):
@@ -220,6 +226,14 @@ def _agent_output(output_type: OutputType[Any]) -> Any:
     if output_type.is_list:
         raise ConfigError("output_type: with tools, a JSON Schema must have an object at the top.")
     return StructuredDict(dict(output_type.schema), name="answer")
+
+
+def _answer_in(response: ModelResponse, parameters: ModelRequestParameters) -> str:
+    """Return the answer in a response, as text; empty if it calls tools instead."""
+    tools = {tool.name for tool in parameters.function_tools}
+    if any(isinstance(part, ToolCallPart) and part.tool_name in tools for part in response.parts):
+        return ""
+    return text_of(response, parameters)
 
 
 def _with_usage(error: RedraftError, steps: AgentSteps) -> RedraftError:
@@ -316,6 +330,7 @@ class AgentSteps:
         self.tolerant = tolerant
         self.messages: Sequence[ModelMessage] = history
         self.used = NOTHING_USED
+        self.answer = ""
         self.failure: ModelError | None = None
         self.reflections: list[Reflection] = []
         self._responses_before = count_responses(history)
@@ -412,6 +427,7 @@ class AgentSteps:
             self._requests -= 1  # it was not answered
             raise self._over(error.reason) from error
         self.used += used
+        self.answer = _answer_in(response, request.parameters)
         if version is not None:
             text = texts[-1] if texts else version.begin()
             text.finish(text_of(response, request.parameters))
