@@ -137,7 +137,7 @@ async def threshold_table(runs: int) -> str:
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--runs", type=int, default=2000, help="simulated runs per figure")
+    parser.add_argument("--runs", type=int, default=1000, help="simulated runs per figure")
     args = parser.parse_args()
     parts = [
         asyncio.run(rules_table(args.runs)),

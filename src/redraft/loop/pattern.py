@@ -692,6 +692,9 @@ FLAGS = (
 RECORDED = (
     "max_iterations",
     "quality_threshold",
+    "judge_samples",
+    "judge_margin",
+    "accept",
     "revision_strategy",
     "best_version_selection",
     "plateau_iterations",
