@@ -29,12 +29,7 @@ ROLES: dict[str, Literal["draft", "revision"]] = {"generate": "draft", "revise":
 """What the steps that write a version write."""
 
 
-def streamed(
-    step: Step,
-    emit: Callable[[TokenEvent], None],
-    run_id: str,
-    tally: UsageTally,
-) -> Step:
+def streamed(step: Step, emit: Callable[[TokenEvent], None], run_id: str, tally: UsageTally) -> Step:
     """Wrap a step to emit the text of drafts and revisions while a model writes it.
 
     A version that comes from a journal, or was not written by a model that streams, is emitted in one piece.
