@@ -42,6 +42,7 @@ PYTHON_DRAFTS = [
             ["f(None) raised TypeError: unsupported operand type(s) for *: 'NoneType' and 'int'; expected 1"],
         ),
         (DOUBLE, {"calls": [("g(1)", 1), ("f(1)", 2)]}, 0.5, ["g(1) raised NameError: name 'g' is not defined; expected 1"]),
+        ("def f(x): return 'a' * 500 + x", {"calls": [("f('b')", "a" * 500 + "c")]}, 0.0, [f"f('b') returned ...{'a' * 100}b', expected ...{'a' * 100}c'"]),
         (DOUBLE, {"calls": [("y", 4)], "setup": "y = f(2)"}, 1.0, []),
         (DOUBLE, {"calls": [("f(1)", 2)], "setup": "g()"}, 0.0, ["The setup after the draft raised NameError: name 'g' is not defined"]),
         (f"Sure:\n{F}python\n{DOUBLE}{F}\n", {"calls": [("f(1)", 2)]}, 1.0, []),

@@ -41,6 +41,8 @@ ASSERTIONS = [
     ("x = 3\nassert x == x + 1", ["x is 3, expected 4"]),
     ("x, y = 3, 4\nassert x == y", ["x is 3, expected 4"]),
     ("x, y = [1, 2], 1\nassert median(x) == y", ["median(x) returned 2, expected 1 (with x = [1, 2])"]),
+    ("assert [median([n]) for n in range(99)] == [*range(98), 99]", ["[median([n]) for n in range(99)] is ... 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98], expected ... 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 99]"]),
+    ("assert 'a' * 500 + str(median([1])) == 'a' * 500 + '2'", ["'a' * 500 + str(median([1])) is ..." + "a" * 50 + "1', expected ..." + "a" * 50 + "2' (with median([1]) = 1)"]),
     ("x = 0\nassert x", ["x is 0, expected something true"]),
     ("assert sorted([median([2])]) == [median([1])]", ["sorted([median([2])]) returned [2], expected [1] (with median([2]) = 2, median([1]) = 1)"]),
     ("assert (0 if True else median([])) == 1", ["0 if True else median([]) is 0, expected 1"]),

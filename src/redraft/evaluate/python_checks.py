@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from redraft._texts import short_repr, shortened
 from redraft._validation import nearest
 from redraft.evaluate.criteria import invalid
-from redraft.evaluate.python_steps import plain
+from redraft.evaluate.python_steps import difference, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +57,8 @@ class PythonCheck:
         if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):
             return None
         verb = "returned" if isinstance(ast.parse(self.source, mode="eval").body, ast.Call) else "is"
-        return f"{shown} {verb} {_shown(outcome.get('shown'))}, expected {_shown(repr(self.expected))}"
+        found, wanted = difference(str(outcome.get("shown")), repr(self.expected), SHOWN)
+        return f"{shown} {verb} {_shown(found)}, expected {_shown(wanted)}"
 
     def _error(self, shown: str, raised: str, outcome: Mapping[str, Any]) -> str:
         message = shortened(str(outcome.get("message") or ""), MESSAGE)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DRAFT, STEP = "<draft>", "redraft-step:"
 """The name of the draft's file, and how a line on stderr begins that says which step comes now."""
-_SHOWN, _VALUE, _MESSAGE = 200, 100, 500  # characters of a value, of one in an assertion, of a message
+_LONG, _VALUE, _MESSAGE = 10_000, 100, 500  # characters of a value, of one in an assertion, of a message
 _VALUES = 5  # of variables and calls that a failed assertion names
 _DIGITS = 2000  # bits of a number that is still written in decimal
 
@@ -59,7 +59,7 @@ def _take(how: str, source: str, names: dict[str, Any], file: str) -> dict[str, 
     try:
         code = compile(source, file, how) if file == DRAFT else _explaining(source, file, how)
         value = eval(code, names)  # noqa: S307 (this is what the jail is for; of a module's code it gives None)
-        return {"value": plain(value), "shown": _shown(value)}
+        return {"value": plain(value), "shown": _shown(value, _LONG)}
     except BaseException as error:  # noqa: BLE001 (whatever the draft raises is an outcome)
         return _raised(error, names["__name__"])
 
@@ -127,12 +127,21 @@ def _text(message: Any) -> str:
         return "its message can't be shown"
 
 
-def _shown(value: Any, limit: int = _SHOWN) -> str:
+def _shown(value: Any, limit: int) -> str:
     try:
         text = repr(value)
     except BaseException as error:  # noqa: BLE001 (the draft's own __repr__)
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
     return _clip(text, limit)
+
+
+def difference(one: str, other: str, limit: int) -> tuple[str, str]:
+    """Clip two texts to `limit` characters around the place where they begin to differ."""
+    pairs = enumerate(zip(one, other, strict=False))
+    same = next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))
+    start = max(0, same - limit // 2) if max(len(one), len(other)) > limit else 0
+    dots = "..." if start else ""
+    return _clip(dots + one[start:], limit), _clip(dots + other[start:], limit)
 
 
 def _clip(text: str, limit: int) -> str:
@@ -242,20 +251,22 @@ def _explain(source: str, values: list[Any], calls: dict[str, Any], message: Any
     """Say what a failed assertion compared and what came of it, with the variables and calls in it."""
     test = ast.parse(source, mode="eval").body
     results = [(test, values[0])]
-    told = results
+    told, found = results, ""
     if isinstance(test, ast.Compare):
         results = list(zip((test.left, test.comparators[0]), values, strict=True))
         if _is_literal(test.left):
             results.reverse()
         if isinstance(test.ops[0], ast.Eq | ast.Is):
-            told, wanted = results[:1], _shown(results[1][1], _VALUE)
+            told = results[:1]
+            one, other = (_shown(value, _LONG) for _, value in results)
+            found, wanted = difference(one, other, _VALUE)
         else:
             told, wanted = [side for side in results if not _is_literal(side[0])], None
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         told, wanted = [(test.operand, values[0])], "False" if values[0] is True else "something false"
     else:
         wanted = "True" if values[0] is False else "something true"
-    text = ", ".join(_result(*side) for side in told)
+    text = ", ".join(_result(side, found or _shown(value, _VALUE)) for side, value in told)
     text = f"{_clip(source, _VALUE)} is false: {text}" if wanted is None else f"{text}, expected {wanted}"
     names = _names_in(test)
     shown = {side.id for side, _ in told if isinstance(side, ast.Name)}
@@ -265,9 +276,9 @@ def _explain(source: str, values: list[Any], calls: dict[str, Any], message: Any
     return f"{text}{_known(test, caller, shown, calls)}{said}"
 
 
-def _result(side: ast.expr, value: Any) -> str:
+def _result(side: ast.expr, shown: str) -> str:
     verb = "returned" if isinstance(side, ast.Await | ast.Call) else "is"
-    return f"{_clip(ast.unparse(side), _VALUE)} {verb} {_shown(value, _VALUE)}"
+    return f"{_clip(ast.unparse(side), _VALUE)} {verb} {shown}"
 
 
 def _known(node: ast.AST, frame: FrameType, shown: AbstractSet[str], calls: Mapping[str, Any]) -> str:
@@ -336,7 +347,7 @@ def _plain_object(value: Any) -> Any:
         return {"__bytes__": value.hex()}
     if isinstance(value, complex):
         return {"__complex__": [_plain(value.real), _plain(value.imag)]}
-    return {"__other__": _shown(value)}
+    return {"__other__": _shown(value, _VALUE)}
 
 
 def _order(item: Any) -> str:
