@@ -172,11 +172,12 @@ CALLS = QualityCriterion(
 EXAMPLES = replace(CALLS, name="examples", evaluator="examples", evaluator_config={})
 LINT = replace(CALLS, name="lint", evaluator_config={"command": ["lint", "{file}"]})
 WORDS = QualityCriterion("words", evaluator="regex", evaluator_config={"pattern": "x"})
+TONE = QualityCriterion("tone", threshold=0.5)
 
 
-def failed_by(criterion, *messages, number=1, **fields):
+def failed_by(criterion, *messages, number=1, score=0.0, **fields):
     issues = tuple(Issue(message, criterion.name) for message in messages)
-    return version(number, 0.0, criteria_scores={criterion.name: 0.0}, issues=issues, **fields)
+    return version(number, score, criteria_scores={criterion.name: 0.0}, issues=issues, **fields)
 
 
 @pytest.mark.parametrize(
@@ -184,24 +185,32 @@ def failed_by(criterion, *messages, number=1, **fields):
     [
         ([failed_by(CALLS, "f() returned 2")], "resample"),
         ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 3", number=2)], "resample"),
-        ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 2", number=2)], "hybrid"),
+        ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 2", number=2)], "fresh"),
         ([failed_by(EXAMPLES, "f() returned 2")], "resample"),
-        ([failed_by(LINT, "line 3 is too long")], "hybrid"),
-        ([failed_by(WORDS, "there is no x")], "hybrid"),
+        ([failed_by(LINT, "line 3 is too long")], "fresh"),
+        ([failed_by(WORDS, "there is no x")], "fresh"),
+        (
+            [failed_by(WORDS, "there is no x"), failed_by(WORDS, "none", number=2, strategy="fresh")],
+            "resample",
+        ),
+        ([failed_by(WORDS, "there is no x", score=0.5)], "fresh"),
+        ([failed_by(WORDS, "there is no x", score=0.6)], "hybrid"),
+        ([failed_by(CALLS, "f() returned 2", score=0.9)], "resample"),
+        ([failed_by(TONE, "it is rude")], "hybrid"),
         ([failed_by(CALLS, "f() returned 2", suggestions=("Return 1.",))], "hybrid"),
         ([failed_by(CALLS, "f() returned 2", output="x" * 2000)], "hybrid"),
         ([failed_by(CALLS, "f() returned 2", strategy="given")], "hybrid"),
     ],
 )
-def test_where_only_tests_fail_another_sample_comes_before_feedback(versions, expected):
-    def attempt(strategy, criteria=(CALLS, EXAMPLES, LINT, WORDS)):
+def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versions, expected):
+    def attempt(strategy, criteria=(CALLS, EXAMPLES, LINT, WORDS, TONE)):
         options = ReflectionPattern(revision_strategy=strategy).run_options
         return next_attempt(
             versions, versions[0], FIRST_ATTEMPT, options, None, is_repeat=False, criteria=criteria
         )[0]
 
     assert attempt("hybrid").strategy == expected
-    assert attempt("fresh").strategy == "fresh"  # as the caller said
+    assert attempt("incremental").strategy == "incremental"  # as the caller said
     assert attempt("hybrid", criteria=()).strategy == "hybrid"
 
 
@@ -209,7 +218,7 @@ def test_a_test_and_another_check_that_fail_are_told():
     both = version(1, 0.0, criteria_scores={"calls": 0.0, "words": 0.0}, issues=(Issue("f() returned 2"),))
     options = ReflectionPattern().run_options
     for criteria, expected in (
-        ((CALLS, WORDS), "hybrid"),
+        ((CALLS, WORDS), "fresh"),
         ((CALLS, replace(WORDS, threshold=0)), "resample"),
     ):
         attempt, _ = next_attempt(

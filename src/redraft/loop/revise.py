@@ -34,10 +34,7 @@ FRESH_TEMPERATURE = 0.7
 """The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
 
 HIGHEST_TEMPERATURE = 1.0
-"""The temperature after a revision that led nowhere: the highest that all providers take.
-
-At 0.7, a small model that repeated itself does so again two times out of three, at 1.0 every other time.
-"""
+"""The temperature after a revision that led nowhere: the highest that all providers take."""
 
 SHORT_TEXT = 1500
 """Characters up to which rewriting a text costs no more than editing it."""

@@ -21,7 +21,7 @@ from redraft.errors import (
     ReflectionFailedError,
     UnfinishedError,
 )
-from redraft.evaluate.criteria import is_test
+from redraft.evaluate.criteria import is_test, needs_model
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.candidates import best_of
@@ -29,7 +29,14 @@ from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import AFTER_FAILURE, HIGHEST_TEMPERATURE, RevisionStrategy, is_short
+from redraft.loop.revise import (
+    AFTER_FAILURE,
+    HIGHEST_TEMPERATURE,
+    MOSTLY_WRONG,
+    RevisionStrategy,
+    from_scratch,
+    is_short,
+)
 from redraft.loop.select import (
     Peaks,
     Selection,
@@ -562,8 +569,8 @@ def next_attempt(
     if (worse or diversified) and not fresh:
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         strategy = AFTER_FAILURE.get(tried, "full_rewrite")
-    if options.revision_strategy == "hybrid" and not diversified and _is_chance(versions, base, criteria):
-        strategy = "resample"
+    if options.revision_strategy == "hybrid" and options.output_type is None and not diversified:
+        strategy = _way_from_scratch(versions, base, criteria) or strategy
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
@@ -578,24 +585,25 @@ def next_attempt(
     return attempt, base
 
 
-def _is_chance(
+def _way_from_scratch(
     versions: Sequence[ReflectionVersion], base: ReflectionVersion, criteria: Sequence[QualityCriterion]
-) -> bool:
-    """Return whether another sample may pass: only tests fail, and not in the same way as before.
+) -> str | None:
+    """Return how to start a short output from scratch if only checks fail, and it is half wrong or more.
 
-    A failed test says what came out, not what to do. Small models solve more by another sample than by being
-    told, and other models lose a call; but what failed twice in the same way is worth telling.
+    Small models repeat most of what they are asked to rewrite. A failed test says what came out, not what to
+    do: however few fail, another sample solves more, until they fail in exactly the same way again.
     """
     scores, last = base.evaluation.criteria_scores, versions[-1].evaluation
     failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
-    return (
-        bool(failing)
-        and all(is_test(one) for one in failing)
-        and not base.evaluation.suggestions
-        and versions[0].strategy != "given"
-        and is_short(base.output)
-        and all(version.evaluation.issues != last.issues for version in versions[:-1])
-    )
+    if not failing or any(needs_model(one) and not is_test(one) for one in failing):
+        return None
+    if base.evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
+        return None
+    is_new = all(version.evaluation.issues != last.issues for version in versions[:-1])
+    if is_new and all(is_test(one) for one in failing):
+        return "resample"
+    score = base.evaluation.overall_score
+    return from_scratch(base.evaluation, versions) if score is not None and score <= MOSTLY_WRONG else None
 
 
 def _failure_handler(

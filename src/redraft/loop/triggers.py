@@ -377,7 +377,9 @@ def _advised(run: RunContext, reflection: Reflection | None) -> RunContext:
     if reflection is None or not reflection.text or evaluation is None:
         return run
     advised = replace(evaluation, suggestions=(*evaluation.suggestions, reflection.text))
-    return replace(run, attempt=replace(run.attempt, evaluation=advised))
+    # A sample without feedback would ignore it.
+    strategy = "fresh" if run.attempt.strategy == "resample" else run.attempt.strategy
+    return replace(run, attempt=replace(run.attempt, evaluation=advised, strategy=strategy))
 
 
 def _with_reflection(reflection: Reflection | None, draft: Draft) -> Draft:
