@@ -21,7 +21,7 @@ from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.protocols import ChatReply, StreamingModel
-from redraft.types import ImageMessage
+from redraft.types import images_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -261,12 +261,13 @@ IMAGE_TOKENS = 1_000
 
 def _input_tokens(request: ChatRequest) -> int:
     tokens = sum(estimate_tokens(message.content) for message in request.messages)
-    images = [message.images for message in request.messages if isinstance(message, ImageMessage)]
-    tokens += IMAGE_TOKENS * sum(map(len, images))
+    tokens += IMAGE_TOKENS * len(images_in(request.messages))
     return tokens + (estimate_tokens(json.dumps(request.schema)) if request.schema else 0)
 
 
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
+    if not getattr(model, "takes_images", True) and images_in(request.messages):
+        raise ConfigError(f"The task has images, which the model {model!r} does not take.")
     if text is not None and text.streams and isinstance(model, StreamingModel):
         stream = partial(_stream, model, request)
         returned: Any = text.follow(stream, request.role, _input_tokens(request))

@@ -82,8 +82,7 @@ class PlainTask:
     @property
     def all_images(self) -> tuple[Image, ...]:
         """The images of the earlier messages and of the task itself."""
-        earlier = (one.images for one in self.messages if isinstance(one, ImageMessage))
-        return (*chain.from_iterable(earlier), *self.images)
+        return (*images_in(self.messages), *self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +122,11 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
         heading = "## Expected Output" if notes else "Expected output:"
         parts.append(f"{heading}\n{task.expected_output}")
     return "\n\n".join(parts)
+
+
+def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
+    """Return the images of messages, in order."""
+    return tuple(chain.from_iterable(one.images for one in messages if isinstance(one, ImageMessage)))
 
 
 def asked_by_task(messages: tuple[Message, ...], task: PlainTask) -> tuple[Message, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -32,11 +33,13 @@ from redraft import (
     ReflectionPattern,
     Runs,
     ScriptedModel,
+    StoreError,
+    reflect,
 )
 from redraft._codec import to_json
 from redraft.loop.event_log import EventLog
 from redraft.models.provider import ProviderModel
-from redraft.types import ImageMessage, Message
+from redraft.types import Image, ImageMessage, Message, PlainTask
 from support.openai_server import completion, serving
 
 PNG = base64.b64decode(
@@ -45,6 +48,7 @@ PNG = base64.b64decode(
 DIGEST = sha256(PNG).hexdigest()
 BASE64 = base64.b64encode(PNG).decode()
 PHOTO = BinaryContent(PNG, media_type="image/png")
+IMAGE = Image("image/png", DIGEST, data=PNG)
 RED = QualityCriterion("red", evaluator="regex", evaluator_config={"pattern": "red"})
 PATTERN = ReflectionPattern(quality_criteria=[RED])
 VERDICT = json.dumps(
@@ -225,3 +229,19 @@ def test_an_agent_with_tools_says_where_messages_go():
     agent = Agent(ProviderModel(FunctionModel(lambda *_: None)), tools=[len], pattern=PATTERN, keep=False)
     with pytest.raises(ConfigError, match="without tools"):
         agent.run_sync(["What colour?", PHOTO])
+
+
+def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):
+    """Also where it is found only during the run, as the model of the settings is by `reflect`."""
+    blind = Blind(["red"])
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_, **__: blind)
+    with pytest.raises(ConfigError, match="does not take"):
+        asyncio.run(reflect(PlainTask("What colour?", images=(IMAGE,)), pattern=PATTERN))
+    assert not blind.requests
+
+
+def test_an_image_that_the_store_has_lost_is_asked_for():
+    store = MemoryStore()
+    lost = PlainTask("What colour?", images=(replace(IMAGE, data=b""),))
+    with pytest.raises(StoreError, match="give it with the task again"):
+        Agent(ScriptedModel([]), pattern=PATTERN, keep=store).run_sync(lost, run_id="r")

@@ -63,6 +63,7 @@ class ProviderModel:
             self.name, self._given, self._fresh = model.model_id, model, None
         known = self._given or self._fresh
         self.takes_images = known is None or known.profile.get("supports_image_input", True)
+        """Whether images may be sent: False if the model is known to take none."""
         self._streams = True
 
     @property
