@@ -111,7 +111,7 @@ class OutputType(Generic[OutputT]):
         if self.validator is None:
             raise AssertionError("an output type has an adapter or a validator")
         errors = self.validator.check(value, coerce=False).errors
-        return tuple(Issue(error.detail, CRITERION, error.pointer or None) for error in errors[:MOST_ISSUES])
+        return tuple(Issue(error.placed, CRITERION, error.pointer or None) for error in errors[:MOST_ISSUES])
 
     def dump(self, output: OutputT | str) -> Any:
         """Return an output as JSON data, from which `take` restores it."""

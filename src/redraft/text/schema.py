@@ -203,7 +203,7 @@ def _is_of_root_type(error: Any) -> bool:
 
 def _problem_with_value(message: str, expected: str, got: str, suggestion: str) -> SchemaProblem:
     """Return a problem with the value as a whole that no rule of the schema states."""
-    return SchemaProblem("", message, "", expected, got, suggestion, detail=message)
+    return SchemaProblem("", message, "", expected, got, suggestion)
 
 
 # Coercion: strings that hold the value that the schema wants.

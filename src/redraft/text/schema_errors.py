@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MAX_SHOWN = 80
-MAX_DETAIL = 300
 MAX_OPTIONS = 12
 MAX_BRANCHES = 5
 
@@ -20,7 +19,7 @@ class SchemaProblem:
     """One place where a value does not fit its schema: what was expected, what was found, and what to do.
 
     `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
-    pointer; `schema_path` points to the rule in the schema; `detail` is the validator's own message.
+    pointer; `schema_path` points to the rule in the schema.
     """
 
     path: str
@@ -29,7 +28,6 @@ class SchemaProblem:
     expected: str
     got: str
     suggestion: str
-    detail: str
     pointer: str = ""
 
     @property
@@ -59,7 +57,7 @@ def problem_of(error: Any, value: Any) -> SchemaProblem:
     where = at or "The value"
     message = f"{where}: expected {expected}, got {got}" if kind not in _BARE else f"{where}: {expected}"
     rule = pointer(error.schema_path)
-    return SchemaProblem(at, message, rule, expected, got, suggestion, detail_of(error), pointer(place))
+    return SchemaProblem(at, message, rule, expected, got, suggestion, pointer(place))
 
 
 def value_at(value: Any, place: Sequence[str | int]) -> Any:
@@ -67,12 +65,6 @@ def value_at(value: Any, place: Sequence[str | int]) -> Any:
     for key in place:
         value = value[key]
     return value
-
-
-def detail_of(error: Any) -> str:
-    """Return the validator's own message, shortened."""
-    words: str = error.message
-    return words if len(words) <= MAX_DETAIL else f"{words[:MAX_DETAIL]}..."
 
 
 def shown(value: Any) -> str:
