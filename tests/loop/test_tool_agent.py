@@ -87,12 +87,15 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
 
 
 def test_each_candidate_has_its_own_conversation_and_the_best_one_is_continued():
-    first, second = call("population", city="Paris"), call("population", city="Berlin")
+    async def people(city: str) -> int:  # a sync one runs in a thread, and either candidate may be first
+        return population(city)
+
+    first, second = call("people", city="Paris"), call("people", city="Berlin")
     actor = Actor([first, second, "Many.", "About 3700000.", "Exactly 3700000."])
     grades = {"Many.": 0.1, "About 3700000.": 0.4, "Exactly 3700000.": 1.0}
     criterion = QualityCriterion("graded", evaluator="function", evaluator_config={"function": grades.get})
     pattern = ReflectionPattern(quality_criteria=[criterion], candidates=2)
-    agent = Agent(actor.provider, tools=[population], pattern=pattern, keep=False)
+    agent = Agent(actor.provider, tools=[people], pattern=pattern, keep=False)
     result = agent.run_sync("Which city is larger?")
     version = result.history.versions[0]
     (rejected,) = version.rejected
