@@ -235,9 +235,8 @@ class Agent(Generic[OutputT]):
             check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         live = live or self._live(pattern)
         if tool_agent is not None:
-            if self._output_type is not None:
-                judges = judges_of_type(judges, self._output_type)
-            verbs = with_reflections(tool_agent.verbs(judges, live), live)
+            verbs = tool_agent.verbs(judges_of_type(judges, self._output_type), live)
+            verbs = with_reflections(verbs, live)
         elif self._model is None:
             raise AssertionError("an agent without tools has a model")
         else:
@@ -246,13 +245,12 @@ class Agent(Generic[OutputT]):
             step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
-        options, start = pattern.options_for(judges), starting_draft(draft)
-        if self._output_type is not None:
-            options, start = options.with_output_type(self._output_type, start)
+        options = replace(pattern.options_for(judges), output_type=self._output_type)
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
             options = replace(options, on_event=on_event, on_token=on_event)
+        start = starting_draft(draft, self._output_type)
         return await run_and_store(task, verbs, options, step, start, self._origin)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:

@@ -287,8 +287,7 @@ class Runner:
             return output  # never called: the pattern allows no revision
 
         verbs = function_verbs(pattern, task.task_type, None, None, unchanged, has_draft=True)
-        if output_type is not None:
-            verbs = replace(verbs, judges=judges_of_type(verbs.judges, output_type))
+        verbs = replace(verbs, judges=judges_of_type(verbs.judges, output_type))
         return self._run(task, verbs, pattern, draft, progress, output_type)
 
     def _run(
@@ -304,12 +303,10 @@ class Runner:
 
         Raises `KeyboardInterrupt` if there is none yet.
         """
-        options, again = pattern.options_for(verbs.judges), resumed.get()
+        options, again = replace(pattern.options_for(verbs.judges), output_type=output_type), resumed.get()
         if progress.is_live:
             options = replace(options, on_token=progress.on_token)
-        start = starting_draft(draft)
-        if output_type is not None:
-            options, start = options.with_output_type(output_type, start)
+        start = starting_draft(draft, output_type)
         if again is None:
             arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
             origin = Origin("command", f"redraft {self.command}", self.model, arguments, folder)

@@ -35,7 +35,7 @@ from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.candidates import WAYS_TO_CHOOSE, Choose
-from redraft.loop.diagnose import Signals
+from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
@@ -428,8 +428,7 @@ def function_verbs(
         reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
-        prefer = _preference(pattern, model, (), hint)
-        accept = _acceptance(pattern, model, (), hint)
+        prefer, accept = _preferences(pattern, model, (), hint)
         output_alone = not adapt.sees_run(evaluate)
         judges = Judges(evaluator, output_alone=output_alone, prefer=prefer, accept=accept)
     else:
@@ -450,14 +449,16 @@ def model_verbs(
 ) -> Verbs:
     """Return the verbs of a run that a model drafts and revises."""
     if output_type is not None:
-        system_prompt, judges = output_type.prompt(system_prompt), judges_of_type(judges, output_type)
+        system_prompt = output_type.prompt(system_prompt)
     generate = ModelGenerator(model, system_prompt, output_type)
     revise = _model_reviser(pattern, model, system_prompt, output_type)
-    return with_reflections(Verbs(generate, judges, revise), live)
+    return with_reflections(Verbs(generate, judges_of_type(judges, output_type), revise), live)
 
 
-def judges_of_type(judges: Judges, output_type: OutputType[Any]) -> Judges:
-    """Return judges that see only outputs of the type."""
+def judges_of_type(judges: Judges, output_type: OutputType[Any] | None) -> Judges:
+    """Return judges that see only outputs of the type, if there is one."""
+    if output_type is None:
+        return judges
     return replace(
         judges,
         evaluate=output_type.evaluator(judges.evaluate, judges.criteria),
@@ -512,48 +513,36 @@ def judges_of(
     `ConfigError` with the `hint` if criteria need a model and there is none.
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
-    prefer = _preference(pattern, model, panel.criteria, hint)
-    accept = _acceptance(pattern, model, panel.criteria, hint)
-    if not panel.judged:
-        return Judges(
-            panel,
-            criteria=panel.criteria,
-            output_alone=panel.output_alone,
-            rubric=panel.rubric,
-            prefer=prefer,
-            accept=accept,
-        )
-    judge = pattern.reflection_model or load_settings().reflection_model
-    name = judge if isinstance(judge, str) else repr(judge or model)
-    self_judged = model is not None and judge is None and not panel.checks
-    signals = Signals(name, frozenset(panel.judged), self_judged)
+    prefer, accept = _preferences(pattern, model, panel.criteria, hint)
+    signals = NO_JUDGE
+    if panel.judged:
+        judge = pattern.reflection_model or load_settings().reflection_model
+        name = judge if isinstance(judge, str) else repr(judge or model)
+        self_judged = model is not None and judge is None and not panel.checks
+        signals = Signals(name, frozenset(panel.judged), self_judged)
     return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer, accept)
 
 
-def _preference(
-    pattern: ReflectionPattern,
-    model: ChatModel | None,
-    criteria: Sequence[QualityCriterion],
-    hint: JudgeHint = BY_PATTERN,
-) -> Preference | None:
-    """Return what compares candidates, if the pattern asks for it; raises `ConfigError` without a model."""
-    if pattern.candidates == 1 or pattern.choose != "pairwise":
-        return None
-    missing = f"There is no model to compare candidates (choose='pairwise'): pass {hint.model}"
-    return preference(criteria, judge_of(pattern, model, missing))
-
-
-def _acceptance(
+def _preferences(
     pattern: ReflectionPattern,
     model: ChatModel | None,
     criteria: Sequence[QualityCriterion],
     hint: JudgeHint,
-) -> Preference | None:
-    """Return what compares a version with the best one, likewise."""
-    if pattern.accept != "pairwise":
-        return None
-    missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
-    return preference(criteria, judge_of(pattern, model, missing))
+) -> tuple[Preference | None, Preference | None]:
+    """Return what compares candidates, and what compares a version with the best one.
+
+    Each is None unless the pattern asks for it. Raises `ConfigError` without a model.
+    """
+
+    def comparing(what: str) -> Preference:
+        missing = f"There is no model to compare {what}: pass {hint.model}"
+        return preference(criteria, judge_of(pattern, model, missing))
+
+    chooses = pattern.candidates > 1 and pattern.choose == "pairwise"
+    return (
+        comparing("candidates (choose='pairwise')") if chooses else None,
+        comparing("versions (accept='pairwise')") if pattern.accept == "pairwise" else None,
+    )
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
@@ -667,15 +656,20 @@ def check_images(task: PlainTask, model: ChatModel | None, judge: ChatModel | No
             raise ConfigError(f"The task has images, which the model that {role}, {name!r}, does not take.")
 
 
-def starting_draft(draft: Output | Draft | None) -> Draft | None:
-    """Return the draft to start a run from; unless it reports its usage, it costs the run nothing."""
+def starting_draft(draft: Output | Draft | None, output_type: OutputType[Any] | None = None) -> Draft | None:
+    """Return the draft to start a run from, read into the output type, if there is one.
+
+    Unless it reports its usage, it costs the run nothing.
+    """
     if draft is None:
         return None
     try:
         start = draft_of(draft, "draft")
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
-    return replace(start, strategy="given", usage=start.usage if start is draft else NOTHING_USED)
+    output = start.output if output_type is None else output_type.take(start.output)
+    usage = start.usage if start is draft else NOTHING_USED
+    return replace(start, output=output, strategy="given", usage=usage)
 
 
 IN_A_DRAFT = ("step_interval", "error", "tool_result")

@@ -150,13 +150,6 @@ class RunOptions:
     first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
     choices: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def with_output_type(
-        self, output_type: OutputType[Any], start: Draft | None
-    ) -> tuple[RunOptions, Draft | None]:
-        """Return the options of a run whose outputs have a type, and its starting draft, read into it."""
-        start = start and replace(start, output=output_type.take(start.output))
-        return replace(self, output_type=output_type), start
-
 
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one."""
@@ -187,7 +180,8 @@ class Run:
             verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
         effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
-        self.step = retried(effect, options.retry, _failure_handler(self.run_id, self.tally, self.emit))
+        self.on_failure = _failure_handler(self.run_id, self.tally, self.emit)
+        self.step = retried(effect, options.retry, self.on_failure)
         self.step_once = step
         if options.on_token is not None:
             self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally)
@@ -303,17 +297,24 @@ class Run:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
-        # Choosing among candidates may have taken a judgement.
-        evaluate = judges.evaluate if draft.evaluation is None else _known(draft.evaluation)
-        if judges.accept is not None and self.best is not None:
-            on_failure = _failure_handler(self.run_id, self.tally, self.emit)
-            compare = retried(direct, self.options.retry, on_failure)
-            evaluate = comparing(evaluate, judges.accept, self.best, compare)
-        evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
+        evaluation = await self.step(
+            "evaluate", ReflectionEvaluation, self._evaluator(draft), copy_of(output), context
+        )
         version = self._add(draft, evaluation)
         if evaluation.is_conclusive:
             self.judged[key] = version
         return version
+
+    def _evaluator(self, draft: Draft) -> Evaluator:
+        """Return what judges a draft, and compares it with the best version if that is to decide."""
+        judges = self.verbs.judges
+        # Choosing among candidates may have taken a judgement.
+        evaluate = judges.evaluate if draft.evaluation is None else _known(draft.evaluation)
+        if judges.accept is None or self.best is None:
+            return evaluate
+        return comparing(
+            evaluate, judges.accept, self.best, retried(direct, self.options.retry, self.on_failure)
+        )
 
     def _add(
         self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None = None
