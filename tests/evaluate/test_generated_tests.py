@@ -203,7 +203,7 @@ def test_the_examples_come_first_as_a_gate():
         ({"count": True}, "count must be a whole number"),
         ({"timeout": -1}, "timeout must be seconds"),
         ({"examples": [["f(", 1]]}, "is not Python"),
-        ({"examples": 3}, "calls must be a list"),
+        ({"examples": 3}, "examples must be a list"),
     ],
 )
 def test_invalid_configuration(config, message):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SEARCHED, LONGEST, MOST_CALLS = 50_000, 1_000, 500
 """The most characters of a text that are searched, of a call or its value, and the most calls looked at."""
+NOT_PYTHON = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError)
+"""What parsing a text, or evaluating it as a literal, raises if it is no Python."""
 _CALL = re.compile(r"(?<![\w.])(?<!def )(?<!class )[A-Za-z_][\w.]*\(")
 _ARROW = re.compile(
     r"\s*(?:#\s*)?(?:=+>?|-+>|[➞→⇒➡:]|(?:should |must |will |would )?(?:return|give|be|equal)s?\b|is\b)"
@@ -46,26 +48,35 @@ def examples(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluat
     A task without examples leaves the criterion out. Configuration: `timeout`, as for `command`.
     """
     check_keys(criterion, "timeout")
-    _command(criterion, {"None": None}, run_command)  # raises for a timeout that can't work
+    limits = criterion.evaluator_config
+    by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         found = examples_for(task_text(run.task), output)
-        return await _command(criterion, found, run_command)(output, run) if found else NOT_APPLICABLE
+        if not found:
+            return NOT_APPLICABLE
+        return await by_calls(criterion, found, run_command, limits)(output, run)
 
     return check
 
 
-def _command(criterion: QualityCriterion, found: Mapping[str, Any], run_command: CommandRunner) -> Evaluator:
-    calls = [list(pair) for pair in found.items()]
-    return command(
-        QualityCriterion(
-            criterion.name,
-            threshold=criterion.threshold,
-            evaluator="command",
-            evaluator_config={**criterion.evaluator_config, "calls": calls},
-        ),
-        run_command,
+def by_calls(
+    criterion: QualityCriterion,
+    known: Mapping[str, Any],
+    run_command: CommandRunner,
+    limits: Mapping[str, Any],
+) -> Evaluator:
+    """Judge by calls and the values that they should return; without any, by whether the code runs at all."""
+    calls = [list(pair) for pair in known.items()] or [["None", None]]
+    return in_jail(criterion, {**limits, "calls": calls}, run_command)
+
+
+def in_jail(criterion: QualityCriterion, config: Mapping[str, Any], run_command: CommandRunner) -> Evaluator:
+    """Judge a criterion as the evaluator `command` would with this configuration; raises `ConfigError`."""
+    by_command = QualityCriterion(
+        criterion.name, threshold=criterion.threshold, evaluator="command", evaluator_config=config
     )
+    return command(by_command, run_command)
 
 
 def examples_for(task: str, output: Output) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def examples_for(task: str, output: Output) -> dict[str, Any]:
     found = examples_in(task)
     try:
         names = names_bound(ast.parse(python_block(as_text(output))[0]))
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NOT_PYTHON:
         return found
     defined = {call: value for call, value in found.items() if re.split(r"[.(]", call)[0] in names}
     return defined or found
@@ -101,7 +112,7 @@ def examples_in(text: str) -> dict[str, Any]:
             continue
         try:
             expected = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except NOT_PYTHON:
             continue
         if "Ellipsis" in repr(expected):  # "[1, 2, ...]" leaves out what is expected
             continue
@@ -178,14 +189,14 @@ def call_source(text: str) -> str | None:
     """Return a call as normalized source; None for anything else, or if an argument is no literal."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NOT_PYTHON:
         return None
     if not isinstance(call, ast.Call):
         return None
     for value in (*call.args, *(keyword.value for keyword in call.keywords)):
         try:
             ast.literal_eval(value)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        except NOT_PYTHON:
             return None
     return ast.unparse(call)
 

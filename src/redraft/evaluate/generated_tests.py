@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import math
 import operator
 import re
 import sys
@@ -16,14 +15,21 @@ from weakref import WeakValueDictionary
 
 from redraft._steps import allowance
 from redraft._texts import shortened
-from redraft._validation import is_number
 from redraft.errors import UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
-from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
-from redraft.evaluate.examples import call_source, examples_for, examples_in, names_bound
+from redraft.evaluate.examples import (
+    NOT_PYTHON,
+    by_calls,
+    call_source,
+    examples_for,
+    examples_in,
+    in_jail,
+    names_bound,
+)
 from redraft.evaluate.judge import task_text
-from redraft.evaluate.python_checks import can_fail
+from redraft.evaluate.python_checks import SHOWN, agree, can_fail, read_calls
+from redraft.evaluate.python_steps import plain
 from redraft.execution import CommandRunner
 from redraft.protocols import ChatModel, Message
 from redraft.text.replies import python_block
@@ -36,11 +42,9 @@ if TYPE_CHECKING:
     from redraft.types import Output
 
 COUNT, MOST = 5, 20
-TIMEOUT, LONGEST = 5.0, 600.0
+TIMEOUT = 5.0
 KEPT = 64
 """The most runs whose tests are kept for versions that are judged at the same time, such as candidates."""
-SHOWN = 200
-"""The most characters of a test in an issue."""
 
 
 def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: CommandRunner) -> Evaluator:
@@ -62,13 +66,11 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     count, timeout = config.get("count", COUNT), config.get("timeout", TIMEOUT)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
         raise invalid(criterion, f"count must be a whole number in 1..{MOST}, got {count!r}.")
-    if not is_number(timeout) or not 0 < timeout <= LONGEST:
-        raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
-    judge = _TestsJudge(criterion, model, run_command, count, timeout)
-    if "examples" in config:
-        judge.in_jail(calls=config["examples"])  # which says what is wrong with them
-        judge.examples = dict(map(_example, config["examples"]))
-    return judge
+    limits = {"timeout": timeout}
+    by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
+    calls = read_calls(criterion, config["examples"], "examples") if "examples" in config else []
+    known = {call_source(call.source) or call.source: call.expected for call in calls}
+    return _TestsJudge(criterion, model, run_command, count, limits, known)
 
 
 @dataclass(slots=True)
@@ -79,8 +81,8 @@ class _TestsJudge:
     model: ChatModel
     run_command: CommandRunner
     count: int
-    timeout: float
-    examples: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits: Mapping[str, Any]
+    examples: Mapping[str, Any]
     kept: dict[str, WrittenTests] = field(default_factory=dict[str, "WrittenTests"])
     locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary[str, Lock])
 
@@ -125,25 +127,13 @@ class _TestsJudge:
         if not written.tests:
             return unknown(self.criterion, "the model wrote no test that can be used")
         # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
-        certain = self.in_jail(calls=[list(pair) for pair in known.items()] or [["None", None]])
+        certain = by_calls(self.criterion, known, self.run_command, self.limits)
         right = await certain(output, run)
         if right.overall_score != 1:
             return right if right.overall_score is None else failed(*right.issues)
-        judges = [self.in_jail(tests=test, setup=written.setup) for test in written.tests]
+        configs = [{**self.limits, "tests": test, "setup": written.setup} for test in written.tests]
+        judges = [in_jail(self.criterion, config, self.run_command) for config in configs]
         return _merged(self.criterion, written, await gather(*(judge(output, run) for judge in judges)))
-
-    def in_jail(self, **checks: object) -> Evaluator:
-        """Return an evaluator that runs checks in a jail of their own; raises `ConfigError`."""
-        config = {"timeout": self.timeout, **checks}
-        return command(
-            QualityCriterion(self.criterion.name, evaluator="command", evaluator_config=config),
-            self.run_command,
-        )
-
-
-def _example(item: Any) -> tuple[str, Any]:
-    call, value = (item["call"], item["expect"]) if isinstance(item, dict) else item  # pyright: ignore[reportUnknownVariableType] (checked before)
-    return call_source(call) or call, value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _messages(criterion: QualityCriterion, task: str, count: int) -> tuple[Message, ...]:
@@ -245,11 +235,9 @@ def _statements(source: str) -> list[ast.stmt]:
     """Parse Python source; of what does not parse, the lines that do."""
     try:
         return ast.parse(source).body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NOT_PYTHON:
         lines = source.splitlines()
-    return [
-        statement for line in lines for statement in (_statements(line.strip()) if line != source else [])
-    ]
+    return [statement for line in lines if line != source for statement in _statements(line.strip())]
 
 
 def _prepares(statement: ast.stmt, mentioned: set[str]) -> bool:
@@ -277,7 +265,7 @@ def _contradicts(assertion: ast.Assert, known: Mapping[str, Any]) -> bool:
     test = ast.parse(ast.unparse(assertion.test), mode="eval").body
     try:
         return not _holds(_KnownCalls(known).visit(test))
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    except NOT_PYTHON:
         return False
 
 
@@ -305,12 +293,7 @@ def _holds(test: ast.expr) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if is_number(one) and is_number(other):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        items, others = cast("Sequence[Any]", one), cast("Sequence[Any]", other)
-        return len(items) == len(others) and all(map(_same, items, others))
-    return one == other
+    return agree(plain(one), other)
 
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {

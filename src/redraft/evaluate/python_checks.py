@@ -54,7 +54,7 @@ class PythonCheck:
         shown = self.shown
         if raised := outcome.get("raised"):
             return self._error(shown, str(raised), outcome)
-        if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):
+        if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
             return None
         verb = "returned" if isinstance(ast.parse(self.source, mode="eval").body, ast.Call) else "is"
         found, wanted = difference(str(outcome.get("shown")), repr(self.expected), SHOWN)
@@ -78,10 +78,10 @@ def _shown(value: Any) -> str:
     return shortened(str(value), SHOWN)
 
 
-def read_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
-    """Read `calls`, a list of `{"call": ..., "expect": ...}` or pairs; raises `ConfigError`."""
+def read_calls(criterion: QualityCriterion, calls: object, key: str = "calls") -> list[PythonCheck]:
+    """Read a list of `{"call": ..., "expect": ...}` or pairs, configured as `key`; raises `ConfigError`."""
     if not isinstance(calls, list | tuple) or not calls:
-        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
+        raise invalid(criterion, f"{key} must be a list with at least one call, got {calls!r}.")
     return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
 
 
@@ -430,7 +430,7 @@ ABSOLUTE = 1e-12
 """Tolerance near zero, so that 0.1 + 0.2 - 0.3 counts as 0."""
 
 
-def _agree(returned: Any, expected: Any) -> bool:
+def agree(returned: Any, expected: Any) -> bool:
     """Return whether the JSON that `plain` made in the jail stands for the value `expected`.
 
     Equality is Python's, except that floats need only be close, and tuples equal lists.
