@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
-from redraft._texts import as_text
+from redraft._texts import as_text, scored
 from redraft.errors import ConfigError
 from redraft.history.changes import Comparison, comparison, strip_versions
 from redraft.loop.keeper import RunKey
@@ -282,7 +282,7 @@ def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int
     change = comparison(base, version) if base is not None and differs and both_in_full else None
     return VersionView(
         version.iteration,
-        _score(evaluation),
+        scored(version),
         _how(version),
         version is best,
         output,
@@ -299,13 +299,7 @@ def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int
 
 def _rejected(version: ReflectionVersion) -> RejectedView:
     output = as_text(version.output)
-    return RejectedView(
-        version.name, _score(version.evaluation), _issues(version.evaluation), output, is_cut(output)
-    )
-
-
-def _score(evaluation: ReflectionEvaluation) -> str:
-    return "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}"
+    return RejectedView(version.name, scored(version), _issues(version.evaluation), output, is_cut(output))
 
 
 def _issues(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
@@ -315,7 +309,7 @@ def _issues(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
 def _how(version: ReflectionVersion) -> str:
     if version.repeats is not None:
         return f"the same as version {version.repeats}"
-    base = "" if version.base is None else f" of version {version.base}"
+    base = "" if version.base is None else f" from version {version.base}"
     return f"{version.strategy.replace('_', ' ')}{base}"
 
 
