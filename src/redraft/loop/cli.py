@@ -207,15 +207,17 @@ def _headline(wanted: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
 
 
 def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvaluation, without: str) -> Table:
-    """Render each criterion; `without` says why one has no score."""
+    """Render each criterion, and `output_type` where it failed; `without` says why one has no score."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=4)
     table.add_column(max_width=LONGEST_NAME)
     table.add_column()
-    for criterion in criteria:
+    named = {criterion.name for criterion in criteria}
+    implied = [QualityCriterion(name) for name in evaluation.criteria_scores if name not in named]
+    for criterion in [*criteria, *implied]:
         issues = [issue for issue in evaluation.issues if issue.criterion == criterion.name]
         table.add_row(*_row(criterion, evaluation, issues, without))
-    named = {criterion.name for criterion in criteria}
+    named |= evaluation.criteria_scores.keys()
     if others := [issue for issue in evaluation.issues if issue.criterion not in named]:
         table.add_row("", "", issue_lines(others, SHOWN_ISSUES))
     return table
