@@ -248,7 +248,7 @@ def test_readable_paths(tmp_path):
     [
         ({}, "needs one of"),
         ({"comand": ["ruff"]}, "did you mean 'command'?"),
-        ({"calls": [("1", 1)], "tests": "assert 1"}, r"got \['calls', 'tests'\]"),
+        ({"calls": [("1", 1)], "tests": "assert 1"}, r"got 'calls' and 'tests'"),
         ({"calls": [("1", 1)], "timout": 3}, "did you mean 'timeout'?"),
         ({"calls": [("1", 1)], "file": "x.py"}, "has no 'file'"),
         ({"command": ["ruff"], "setup": "x"}, "has no 'setup'"),

@@ -239,7 +239,7 @@ def test_end_of_the_script():
     model = ScriptedModel(["one"])
     run_sync(model(chat_request()))
     with pytest.raises(
-        ModelError, match=r"1 replies, and this is call 2 \(revision\), which asks 'Again'"
+        ModelError, match=r"1 reply, and this is call 2 \(revision\), which asks 'Again'"
     ) as caught:
         run_sync(model(chat_request("Again", role="revision")))
     assert not caught.value.retryable

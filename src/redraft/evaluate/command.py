@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import as_text, shortened
+from redraft._texts import as_text, listed, shortened
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_report, python_steps
@@ -81,8 +81,9 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     forms = [form for form in FORMS if form in config]
     if len(forms) != 1:
         known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
+        allowed, given = ", ".join(map(repr, FORMS)), listed([repr(form) for form in forms])
         hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
-        raise invalid(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
+        raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {given}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
     judge: _ProgramJudge | _PytestJudge | _PythonJudge
     if forms == ["command"]:

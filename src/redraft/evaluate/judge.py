@@ -78,7 +78,7 @@ class JudgeOptions:
         if self.samples < 1:
             raise ConfigError(f"A judge's samples must be at least 1, got {self.samples!r}.")
         if not is_number(self.margin) or self.margin < 0:
-            raise ConfigError(f"A judge's margin must be a number of at least 0, got {self.margin!r}.")
+            raise ConfigError(f"judge_margin must be a number of at least 0, got {self.margin!r}.")
         if self.kind == "probability" and self.samples > 1:
             raise ConfigError("A probability is the same each time; samples are for the judge 'score'.")
         if self.prompt is not None:

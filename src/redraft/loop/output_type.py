@@ -179,7 +179,7 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
         return OutputType(name, kind, _rooted(schema, name), validator=validator)
     name = _name_of(kind)
     if isinstance(kind, str) or (not isinstance(kind, type) and get_origin(kind) is None):
-        raise ConfigError(f"output_type must be a type or a JSON Schema, got {short_repr(kind)}.")
+        raise ConfigError(f"output_type must be a type, or a JSON Schema as a dict; got {short_repr(kind)}.")
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter  # noqa: PLC0415 (slow)
 
     try:

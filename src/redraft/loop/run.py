@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
-from redraft._texts import as_text, copy_of
+from redraft._texts import as_text, copy_of, counted
 from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
@@ -394,9 +394,9 @@ class Run:
             raise error
         if stop.reason is ConvergenceReason.ERROR and returns_errors:
             logger.warning(
-                "The run %s ended with an error after %d versions, the best of which is returned: %s",
+                "The run %s ended with an error after %s, the best of which is returned: %s",
                 self.run_id,
-                len(self.versions),
+                counted(len(self.versions), "version"),
                 stop.numbers["error"],
                 exc_info=error if is_mistake else None,
             )

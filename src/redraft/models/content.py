@@ -85,7 +85,10 @@ def _image_of(item: Any) -> Image:
     binary: Any = BinaryContent.from_data_uri(item.url) if isinstance(item, ImageUrl) else item
     if not isinstance(binary, BinaryContent) or not binary.is_image:
         kind = getattr(binary, "media_type", None) or short_repr(item)
-        raise ConfigError(f"A query holds texts and images (ImageUrl, BinaryContent), not {kind!r}.")
+        raise ConfigError(
+            f"A query holds texts and images, got {kind}; give an image as "
+            "ImageUrl(url), BinaryContent.from_path(path) or BinaryContent(data, media_type=...)."
+        )
     if not binary.data:
         raise ConfigError(f"An image of the query is empty: {binary.media_type} without any bytes.")
     return Image(binary.media_type, sha256(binary.data).hexdigest(), data=binary.data)

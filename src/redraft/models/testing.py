@@ -74,8 +74,9 @@ def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], Scrip
         calls += 1
         if calls > len(script):
             question = request.messages[-1].content if request.messages else ""
+            replies = "reply" if len(script) == 1 else "replies"
             raise ModelError(
-                f"The script has {len(script)} replies, and this is call {calls} ({request.role}), "
+                f"The script has {len(script)} {replies}, and this is call {calls} ({request.role}), "
                 f"which asks {question[:80]!r}."
             )
         return script[calls - 1]
