@@ -16,8 +16,8 @@ from _rows import append_row, rows_in
 
 from redraft import Agent, ChatReply, ChatRequest, ConfigError, Message, ReflectionPattern
 from redraft._codec import from_json, to_json
-from redraft.loop.revise import STRATEGIES
 from redraft.loop.select import select
+from redraft.loop.strategy import STRATEGIES
 from redraft.types import same_issue
 
 if TYPE_CHECKING:

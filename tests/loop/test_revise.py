@@ -22,9 +22,9 @@ from redraft.loop.revise import (
     ModelGenerator,
     ModelReviser,
     apply_edits,
-    choose_strategy,
     read_edits,
 )
+from redraft.loop.strategy import choose_strategy
 from redraft.types import Advice, prompt_of
 from support.versions import version
 

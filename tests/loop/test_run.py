@@ -35,8 +35,8 @@ from redraft import (
 from redraft._critique import render_feedback
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, ReflectionDueError
-from redraft.loop.run import next_attempt
 from redraft.loop.stop import quality_met
+from redraft.loop.strategy import next_attempt
 from redraft.protocols import FIRST_ATTEMPT
 from redraft.types import PlainTask, highest
 from support.versions import version
@@ -204,9 +204,14 @@ def failed_by(criterion, *messages, number=1, score=0.0, **fields):
 )
 def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versions, expected):
     def attempt(strategy, criteria=(CALLS, EXAMPLES, LINT, WORDS, TONE)):
-        options = ReflectionPattern(revision_strategy=strategy).run_options
         return next_attempt(
-            versions, versions[0], FIRST_ATTEMPT, options, None, is_repeat=False, criteria=criteria
+            versions,
+            versions[0],
+            FIRST_ATTEMPT,
+            strategy=strategy,
+            diversify=True,
+            is_repeat=False,
+            criteria=criteria,
         )[0]
 
     assert attempt("hybrid").strategy == expected
@@ -216,13 +221,18 @@ def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versio
 
 def test_a_test_and_another_check_that_fail_are_told():
     both = version(1, 0.0, criteria_scores={"calls": 0.0, "words": 0.0}, issues=(Issue("f() returned 2"),))
-    options = ReflectionPattern().run_options
     for criteria, expected in (
         ((CALLS, WORDS), "fresh"),
         ((CALLS, replace(WORDS, threshold=0)), "resample"),
     ):
         attempt, _ = next_attempt(
-            [both], both, FIRST_ATTEMPT, options, None, is_repeat=False, criteria=criteria
+            [both],
+            both,
+            FIRST_ATTEMPT,
+            strategy="hybrid",
+            diversify=True,
+            is_repeat=False,
+            criteria=criteria,
         )
         assert attempt.strategy == expected
 

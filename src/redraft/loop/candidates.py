@@ -12,7 +12,7 @@ from redraft._texts import as_text, copy_of, listed
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage
 from redraft.loop.budget import calls_of_part
-from redraft.loop.revise import FRESH_TEMPERATURE
+from redraft.loop.strategy import FRESH_TEMPERATURE
 from redraft.types import (
     NOT_JUDGED,
     NOTHING_USED,

@@ -38,7 +38,7 @@ from redraft.loop.pattern import (
     starting_draft,
 )
 from redraft.loop.record import Origin, RunRecord
-from redraft.loop.revise import STRATEGIES
+from redraft.loop.strategy import STRATEGIES
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.events import Event, Listener, TokenEvent
-    from redraft.loop.revise import RevisionStrategy
     from redraft.loop.run import Verbs
+    from redraft.loop.strategy import RevisionStrategy
     from redraft.protocols import ChatModel
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 

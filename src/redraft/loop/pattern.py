@@ -36,7 +36,7 @@ from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.candidates import WAYS_TO_CHOOSE, Choose
 from redraft.loop.diagnose import NO_JUDGE, Signals
-from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
+from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
@@ -50,6 +50,7 @@ from redraft.loop.stop import (
     semantic_stability,
     unjudged,
 )
+from redraft.loop.strategy import STRATEGIES, RevisionStrategy
 from redraft.loop.triggers import (
     MOST_REFLECTIONS,
     NO_TRIGGERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, render_critique, render_failure, render_issue
@@ -13,7 +13,7 @@ from redraft._steps import answer
 from redraft._texts import as_text
 from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
-from redraft.loop.select import highest, is_better
+from redraft.loop.strategy import FRESH_TEMPERATURE, FROM_SCRATCH, choose_strategy, from_scratch
 from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
 from redraft.types import NOTHING_USED, Draft, asked_by_task, prompt_of
@@ -23,34 +23,6 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ModelRole, RunContext
     from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
-
-RevisionStrategy: TypeAlias = Literal[
-    "full_rewrite", "targeted_edit", "incremental", "fresh", "resample", "hybrid"
-]
-
-STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
-
-FRESH_TEMPERATURE = 0.7
-"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
-
-HIGHEST_TEMPERATURE = 1.0
-"""The temperature after a revision that led nowhere: the highest that all providers take."""
-
-SHORT_TEXT = 1500
-"""Characters up to which rewriting a text costs no more than editing it."""
-
-MOSTLY_WRONG = 0.5
-"""The share of failing criteria, or of lines with issues, above which a text is rewritten."""
-
-AFTER_FAILURE = {
-    "targeted_edit": "full_rewrite",
-    "full_rewrite": "incremental",
-    "incremental": "targeted_edit",
-}
-"""The strategy to try after one that made things worse."""
-
-FROM_SCRATCH = ("fresh", "resample")
-"""The strategies that hide the failed text: with what went wrong as constraints, and without any feedback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,62 +169,6 @@ class ModelReviser:
         except (ModelError, UnfinishedError) as error:
             error.usage = usage + (error.usage or NOTHING_USED)
             raise
-
-
-def choose_strategy(
-    output: Output, evaluation: ReflectionEvaluation, versions: Sequence[ReflectionVersion] = ()
-) -> str:
-    """Choose the strategy of `hybrid` by how long the text is and how much of it is wrong.
-
-    A long text is never thrown away: it is edited if there are places for all issues or few of them,
-    rewritten if it is mostly wrong, and otherwise extended. A short one is rewritten, or started from scratch
-    if all of its checks failed: nothing is known to be worth keeping, and a model that sees its failed draft
-    tends to repeat it.
-    """
-    text, issues = as_text(output), evaluation.issues
-    if is_short(text):
-        return from_scratch(evaluation, versions) if evaluation.overall_score == 0.0 else "full_rewrite"
-    if _touched_share(text, evaluation) > MOSTLY_WRONG:
-        return "full_rewrite"
-    # A check that passes or fails says nothing about how much is wrong, so places come first.
-    if issues and all(issue.line is not None or issue.path is not None for issue in issues):
-        return "targeted_edit"
-    if _failing_share(evaluation) > MOSTLY_WRONG:
-        return "full_rewrite"
-    return "targeted_edit" if len(issues) <= 3 else "incremental"  # noqa: PLR2004 (a handful of edits)
-
-
-def is_short(output: Output) -> bool:
-    """Say whether writing an output anew costs no more than editing it."""
-    return len(as_text(output)) <= SHORT_TEXT
-
-
-def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:
-    """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
-
-    Whether feedback helps depends on the model: some solve more with it, and small ones more without.
-    Suggestions are always passed on: they say what to do, where a failed check only says what came out.
-    """
-    with_feedback, without = (
-        [version for version in versions if version.strategy == way] for way in FROM_SCRATCH
-    )
-    if not with_feedback or (evaluation is not None and evaluation.suggestions):
-        return "fresh"
-    if not without or is_better(highest(without), highest(with_feedback)):
-        return "resample"
-    return "fresh"
-
-
-def _failing_share(evaluation: ReflectionEvaluation) -> float:
-    scores = [score for score in evaluation.criteria_scores.values() if score is not None]
-    if not scores:
-        return 0.0 if evaluation.overall_score is None else float(evaluation.overall_score < MOSTLY_WRONG)
-    return sum(score < MOSTLY_WRONG for score in scores) / len(scores)
-
-
-def _touched_share(text: str, evaluation: ReflectionEvaluation) -> float:
-    lines = {issue.line for issue in evaluation.issues if issue.line is not None}
-    return len(lines) / (text.count("\n") + 1)
 
 
 def improvements_asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:

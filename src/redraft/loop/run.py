@@ -21,7 +21,6 @@ from redraft.errors import (
     ReflectionFailedError,
     UnfinishedError,
 )
-from redraft.evaluate.criteria import is_test, needs_model
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
 from redraft.loop.candidates import best_of
@@ -29,28 +28,19 @@ from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import (
-    AFTER_FAILURE,
-    HIGHEST_TEMPERATURE,
-    MOSTLY_WRONG,
-    RevisionStrategy,
-    from_scratch,
-    is_short,
-)
 from redraft.loop.select import (
     Peaks,
     Selection,
     comparing,
     first_best_last,
     is_better,
-    is_setback,
     select,
 )
 from redraft.loop.stop import after, stop_of
+from redraft.loop.strategy import RevisionStrategy, next_attempt
 from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
     Advisor,
-    Attempt,
     Evaluator,
     FailureObserver,
     Generator,
@@ -79,8 +69,6 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from redraft.events import Event
     from redraft.protocols import Step
     from redraft.types import PlainTask
@@ -240,15 +228,17 @@ class Run:
 
     async def _revise(self) -> Draft:
         """Revise the best version so far, or start afresh if revising has got nowhere."""
-        tokens_left = self.tally.revision_tokens_left()
+        options = self.options
         attempt, base = next_attempt(
             self.versions,
             self.best or self.versions[-1],
             self.context.attempt,
-            self.options,
-            tokens_left,
+            strategy=options.revision_strategy,
+            diversify=options.diversify,
             is_repeat=self.is_repeat,
-            criteria=self.verbs.judges.criteria,
+            # An output that has a type is not sampled again where checks fail.
+            criteria=self.verbs.judges.criteria if options.output_type is None else (),
+            max_tokens=self.tally.revision_tokens_left(),
         )
         self.context = RunContext(
             self.task,
@@ -540,71 +530,6 @@ def _known(evaluation: ReflectionEvaluation) -> Evaluator:
         return evaluation
 
     return evaluate
-
-
-def next_attempt(
-    versions: Sequence[ReflectionVersion],
-    best: ReflectionVersion,
-    before: Attempt,
-    options: RunOptions,
-    tokens_left: int | None,
-    *,
-    is_repeat: bool,
-    criteria: Sequence[QualityCriterion] = (),
-) -> tuple[Attempt, ReflectionVersion]:
-    """Return the attempt after `before`, and the version it starts from: the best one, or the last.
-
-    `is_repeat` says that the last output had been made before, which calls for a fresh start. A long text is
-    not thrown away at once: it is first revised with another strategy and a temperature.
-
-    A version that was not fully judged is set aside like one that made things worse, but prompts don't say
-    so.
-    """
-    last = versions[-1]
-    base = best if is_setback(last, best) else last
-    worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
-    stuck = is_repeat or (last.strategy == "fresh" and worse)
-    diversified = stuck and options.diversify
-    fresh = diversified and (is_short(base.output) or before.temperature is not None)
-    strategy: str = options.revision_strategy
-    if (worse or diversified) and not fresh:
-        tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
-        strategy = AFTER_FAILURE.get(tried, "full_rewrite")
-    if options.revision_strategy == "hybrid" and options.output_type is None and not diversified:
-        strategy = _way_from_scratch(versions, base, criteria) or strategy
-    attempt = Attempt(
-        number=len(versions) + 1,
-        mode="fresh" if fresh else "revise",
-        previous=copy_of(base.output),
-        evaluation=base.evaluation,
-        strategy=strategy,
-        temperature=HIGHEST_TEMPERATURE if diversified else None,
-        failed=last if worse and not is_repeat else None,
-        max_tokens=tokens_left,
-        base=None if fresh else base.iteration,
-    )
-    return attempt, base
-
-
-def _way_from_scratch(
-    versions: Sequence[ReflectionVersion], base: ReflectionVersion, criteria: Sequence[QualityCriterion]
-) -> str | None:
-    """Return how to start a short output from scratch if only checks fail, and it is half wrong or more.
-
-    Small models repeat most of what they are asked to rewrite. A failed test says what came out, not what to
-    do: however few fail, another sample solves more, until they fail in exactly the same way again.
-    """
-    scores, last = base.evaluation.criteria_scores, versions[-1].evaluation
-    failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
-    if not failing or any(needs_model(one) and not is_test(one) for one in failing):
-        return None
-    if base.evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
-        return None
-    is_new = all(version.evaluation.issues != last.issues for version in versions[:-1])
-    if is_new and all(is_test(one) for one in failing):
-        return "resample"
-    score = base.evaluation.overall_score
-    return from_scratch(base.evaluation, versions) if score is not None and score <= MOSTLY_WRONG else None
 
 
 def _failure_handler(

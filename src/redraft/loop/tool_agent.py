@@ -53,8 +53,9 @@ from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
+from redraft.loop.revise import EXTEND, REWRITE, answering, fresh_prompt, improvements_asked
 from redraft.loop.run import Judges, Verbs
+from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun, note
 from redraft.models.provider import (
     ProviderModel,

@@ -1,0 +1,166 @@
+"""Choose how to make the next version: from which one, by which strategy, at which temperature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from redraft._texts import as_text, copy_of
+from redraft.evaluate.criteria import is_test, needs_model
+from redraft.loop.select import highest, is_better, is_setback
+from redraft.protocols import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.types import Output, QualityCriterion, ReflectionEvaluation, ReflectionVersion
+
+RevisionStrategy: TypeAlias = Literal[
+    "full_rewrite", "targeted_edit", "incremental", "fresh", "resample", "hybrid"
+]
+
+STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
+
+FRESH_TEMPERATURE = 0.7
+"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
+
+HIGHEST_TEMPERATURE = 1.0
+"""The temperature after a revision that led nowhere: the highest that all providers take."""
+
+SHORT_TEXT = 1500
+"""Characters up to which rewriting a text costs no more than editing it."""
+
+MOSTLY_WRONG = 0.5
+"""The share of failing criteria, or of lines with issues, above which a text is rewritten."""
+
+AFTER_FAILURE = {
+    "targeted_edit": "full_rewrite",
+    "full_rewrite": "incremental",
+    "incremental": "targeted_edit",
+}
+"""The strategy to try after one that made things worse."""
+
+FROM_SCRATCH = ("fresh", "resample")
+"""The strategies that hide the failed text: with what went wrong as constraints, and without any feedback."""
+
+
+def next_attempt(
+    versions: Sequence[ReflectionVersion],
+    best: ReflectionVersion,
+    before: Attempt,
+    *,
+    strategy: RevisionStrategy,
+    diversify: bool,
+    is_repeat: bool,
+    criteria: Sequence[QualityCriterion] = (),
+    max_tokens: int | None = None,
+) -> tuple[Attempt, ReflectionVersion]:
+    """Return the attempt after `before`, and the version it starts from: the best one, or the last.
+
+    `strategy` is what the caller asked for. `is_repeat` says that the last output had been made before, which
+    calls for a fresh start if the caller wants to `diversify`. If only checks among `criteria` fail, `hybrid`
+    may start a short output from scratch.
+
+    A version that was not fully judged is set aside like one that made things worse, but prompts don't say
+    so.
+    """
+    last = versions[-1]
+    base = best if is_setback(last, best) else last
+    worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
+    stuck = diversify and (is_repeat or (last.strategy == "fresh" and worse))
+    # A long text is first revised in another way, at a temperature, before it is thrown away.
+    fresh = stuck and (is_short(base.output) or before.temperature is not None)
+    way: str = strategy
+    if (worse or stuck) and not fresh:
+        tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
+        way = AFTER_FAILURE.get(tried, "full_rewrite")
+    if strategy == "hybrid" and not stuck:
+        way = _after_failed_checks(versions, base, criteria) or way
+    attempt = Attempt(
+        number=len(versions) + 1,
+        mode="fresh" if fresh else "revise",
+        previous=copy_of(base.output),
+        evaluation=base.evaluation,
+        strategy=way,
+        temperature=HIGHEST_TEMPERATURE if stuck else None,
+        failed=last if worse and not is_repeat else None,
+        max_tokens=max_tokens,
+        base=None if fresh else base.iteration,
+    )
+    return attempt, base
+
+
+def _after_failed_checks(
+    versions: Sequence[ReflectionVersion], base: ReflectionVersion, criteria: Sequence[QualityCriterion]
+) -> str | None:
+    """Return how to start a short output from scratch if only checks fail, and it is half wrong or more.
+
+    Small models repeat most of what they are asked to rewrite. A failed test says what came out, not what to
+    do: however few fail, another sample solves more, until they fail in exactly the same way again.
+    """
+    scores, last = base.evaluation.criteria_scores, versions[-1].evaluation
+    failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
+    if not failing or any(needs_model(one) and not is_test(one) for one in failing):
+        return None
+    if base.evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
+        return None
+    is_new = all(version.evaluation.issues != last.issues for version in versions[:-1])
+    if is_new and all(is_test(one) for one in failing):
+        return "resample"
+    score = base.evaluation.overall_score
+    return from_scratch(base.evaluation, versions) if score is not None and score <= MOSTLY_WRONG else None
+
+
+def choose_strategy(
+    output: Output, evaluation: ReflectionEvaluation, versions: Sequence[ReflectionVersion] = ()
+) -> str:
+    """Choose the strategy of `hybrid` by how long the text is and how much of it is wrong.
+
+    A long text is never thrown away: it is edited if there are places for all issues or few of them,
+    rewritten if it is mostly wrong, and otherwise extended. A short one is rewritten, or started from scratch
+    if all of its checks failed: nothing is known to be worth keeping, and a model that sees its failed draft
+    tends to repeat it.
+    """
+    text, issues = as_text(output), evaluation.issues
+    if is_short(text):
+        return from_scratch(evaluation, versions) if evaluation.overall_score == 0.0 else "full_rewrite"
+    if _touched_share(text, evaluation) > MOSTLY_WRONG:
+        return "full_rewrite"
+    # A check that passes or fails says nothing about how much is wrong, so places come first.
+    if issues and all(issue.line is not None or issue.path is not None for issue in issues):
+        return "targeted_edit"
+    if _failing_share(evaluation) > MOSTLY_WRONG:
+        return "full_rewrite"
+    return "targeted_edit" if len(issues) <= 3 else "incremental"  # noqa: PLR2004 (a handful of edits)
+
+
+def is_short(output: Output) -> bool:
+    """Say whether writing an output anew costs no more than editing it."""
+    return len(as_text(output)) <= SHORT_TEXT
+
+
+def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:
+    """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
+
+    Whether feedback helps depends on the model: some solve more with it, and small ones more without.
+    Suggestions are always passed on: they say what to do, where a failed check only says what came out.
+    """
+    with_feedback, without = (
+        [version for version in versions if version.strategy == way] for way in FROM_SCRATCH
+    )
+    if not with_feedback or (evaluation is not None and evaluation.suggestions):
+        return "fresh"
+    if not without or is_better(highest(without), highest(with_feedback)):
+        return "resample"
+    return "fresh"
+
+
+def _failing_share(evaluation: ReflectionEvaluation) -> float:
+    scores = [score for score in evaluation.criteria_scores.values() if score is not None]
+    if not scores:
+        return 0.0 if evaluation.overall_score is None else float(evaluation.overall_score < MOSTLY_WRONG)
+    return sum(score < MOSTLY_WRONG for score in scores) / len(scores)
+
+
+def _touched_share(text: str, evaluation: ReflectionEvaluation) -> float:
+    lines = {issue.line for issue in evaluation.issues if issue.line is not None}
+    return len(lines) / (text.count("\n") + 1)
