@@ -23,11 +23,8 @@ def median(numbers):
 def folder(tmp_path, monkeypatch):
     """The files of the page, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    criteria, withheld, code, tests = PAGE.blocks("yaml")
-    (tmp_path / "criteria.yaml").write_text(criteria, "utf-8")
-    (tmp_path / "withheld.yaml").write_text(withheld, "utf-8")
-    (tmp_path / "code.yaml").write_text(code, "utf-8")
-    (tmp_path / "tests.yaml").write_text(tests, "utf-8")
+    for name, text in zip(("criteria", "code", "tests", "withheld"), PAGE.blocks("yaml"), strict=True):
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
     for name, code in PAGE.files("python").items():
         (tmp_path / name).write_text(code, "utf-8")
     yield tmp_path
