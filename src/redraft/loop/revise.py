@@ -69,31 +69,28 @@ class ModelReviser:
         An edit that does not apply is reported back once; if the next one fails, too, the text is rewritten.
         The usage of all calls is in the draft's usage, or in that of the error if the provider failed.
         """
-        strategy = run.attempt.strategy
-        if strategy == "hybrid":
-            strategy = choose_strategy(output, evaluation, run.versions)
-            # Outside of a run there are no versions, and the text is the caller's.
-            is_given = not run.versions or run.versions[0].strategy == "given"
-            is_misfit = self.output_type is not None and isinstance(output, str)
-            if is_misfit or (strategy in FROM_SCRATCH and is_given):
-                # A reply that is not of the type may need little; the caller's own text is never discarded.
-                strategy = "full_rewrite"
-        prompt = prompt_of(run.task, run.advice)
-        if strategy in FROM_SCRATCH:
-            prompt = fresh_prompt(prompt, evaluation) if strategy == "fresh" else prompt
-            request = _request(
-                opening(self.system_prompt, run.rubric, prompt), run, "revision", FRESH_TEMPERATURE
-            )
-        else:
-            turns = (
-                *opening(self.system_prompt, run.rubric, prompt),
-                Message("assistant", as_text(output)),
-                Message("user", self._revision_prompt(output, evaluation, run, strategy)),
-            )
-            request = _request(turns, run, "revision")
+        strategy, prompt = self._strategy(output, evaluation, run), prompt_of(run.task, run.advice)
+        if strategy == "fresh":
+            prompt = fresh_prompt(prompt, evaluation)
+        turns, temperature = opening(self.system_prompt, run.rubric, prompt), FRESH_TEMPERATURE
+        if strategy not in FROM_SCRATCH:
+            critique = Message("user", self._revision_prompt(output, evaluation, run, strategy))
+            turns, temperature = (*turns, Message("assistant", as_text(output)), critique), None
+        request = _request(turns, run, "revision", temperature)
         if strategy == "targeted_edit":
             return await self._edit(request, output, evaluation)
         return await self._rewrite(request, output, evaluation, strategy)
+
+    def _strategy(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext) -> str:
+        """Return the strategy of the attempt; that of `hybrid` is chosen here."""
+        if run.attempt.strategy != "hybrid":
+            return run.attempt.strategy
+        if self.output_type is not None and isinstance(output, str):
+            return "full_rewrite"  # a reply that is not of the type may need little
+        strategy = choose_strategy(output, evaluation, run.versions)
+        # Outside of a run there are no versions, and the text is the caller's, which is never discarded.
+        is_given = not run.versions or run.versions[0].strategy == "given"
+        return "full_rewrite" if strategy in FROM_SCRATCH and is_given else strategy
 
     def _revision_prompt(
         self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str

@@ -113,18 +113,17 @@ def max_iterations(revisions: int) -> Stopper:
 def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when the first version, or two in a row, could not be judged: no critique says what to revise.
 
-    Nor does one if all given criteria are met and only generated ones could not be judged.
+    Stop as well when all given criteria are met, and only generated ones could not be judged.
     """
     last = versions[-1]
     evaluation = last.evaluation
-    is_met = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
-    if evaluation.overall_score is not None and not is_met:
+    only_generated = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
+    unknown = all(version.evaluation.overall_score is None for version in versions[-2:])
+    if not (only_generated or unknown):
         return None
-    if len(versions) > 1 and versions[-2].evaluation.overall_score is not None and not is_met:
-        return None
-    missing = list(last.evaluation.unjudged)
+    missing = list(evaluation.unjudged)
     what = f": {listed(missing)}" if missing else ""
-    why = "; ".join(" ".join(issue.message.split()) for issue in last.evaluation.issues[:2])
+    why = "; ".join(" ".join(issue.message.split()) for issue in evaluation.issues[:2])
     detail = f"Version {last.iteration} could not be judged{what}{f' ({why})' if why else ''}."
     return Stop(ConvergenceReason.UNJUDGED, detail, {"version": last.iteration, "unjudged": missing})
 

@@ -390,7 +390,8 @@ class AgentSteps:
     async def request(self, request: AgentRequest) -> ModelResponse:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
-        version, texts = version_text.get(), list[ReplyText]()
+        version, texts, within = version_text.get(), list[ReplyText](), allowance.get()
+        budgeted = None if within is None else within.call(self.role, input_tokens(request.messages))
 
         async def call() -> ModelResponse:
             if version is None:
@@ -405,8 +406,6 @@ class AgentSteps:
         async def send(_requests: list[ModelRequest]) -> ModelResponse:
             return await (call() if budgeted is None else budgeted.carry_out(call))
 
-        within = allowance.get()
-        budgeted = None if within is None else within.call(self.role, input_tokens(request.messages))
         try:
             with budgeted or nullcontext():
                 response = await self.live.step(self._failed)(
