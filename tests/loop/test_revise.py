@@ -24,7 +24,6 @@ from redraft.loop.revise import (
     apply_edits,
     read_edits,
 )
-from redraft.loop.strategy import choose_strategy
 from redraft.types import Advice, prompt_of
 from support.versions import version
 
@@ -255,29 +254,6 @@ def test_hybrid_starts_fresh_if_every_check_failed():
     assert "- wrong" in last_turn(model)
 
 
-@pytest.mark.parametrize(
-    ("tried", "expected"),
-    [
-        ([], "fresh"),
-        ([("fresh", 0.0)], "resample"),
-        ([("resample", 0.4)], "fresh"),
-        ([("fresh", 0.0), ("resample", 0.0)], "fresh"),
-        ([("fresh", 0.1), ("resample", 0.2)], "resample"),
-        ([("fresh", 0.3), ("resample", 0.2), ("fresh", 0.0)], "fresh"),
-    ],
-)
-def test_a_run_finds_out_whether_feedback_helps(tried, expected):
-    drafted = [version(1, 0.0, "OLD", strategy="draft")]
-    tried = [version(number, score, strategy=how) for number, (how, score) in enumerate(tried, 2)]
-    assert choose_strategy("OLD", ReflectionEvaluation(0.0), (*drafted, *tried)) == expected
-
-
-def test_suggestions_are_always_passed_on():
-    tried = (version(1, 0.0, "OLD"), version(2, 0.0, strategy="fresh"))
-    judged = ReflectionEvaluation(0.0, suggestions=("Be brief.",))
-    assert choose_strategy("OLD", judged, tried) == "fresh"
-
-
 def test_a_resample_asks_the_same_as_the_first_draft_at_a_temperature():
     model = ScriptedModel(["new", "fresh"])
     draft = revise(model, "OLD", evaluation("wrong"), strategy="resample")
@@ -325,39 +301,6 @@ def test_hybrid_never_discards_a_given_text():
     draft = revise(model, "MINE", failed, strategy="hybrid", run={"versions": given})
     assert draft.strategy == "full_rewrite"
     assert "MINE" in str(model.requests[0].messages)
-
-
-@pytest.mark.parametrize(
-    ("output", "judged", "expected"),
-    [
-        ("short", evaluation("x"), "full_rewrite"),
-        ("short", ReflectionEvaluation(0.0), "fresh"),
-        (LONG, ReflectionEvaluation(0.0), "full_rewrite"),
-        (LONG, ReflectionEvaluation(0.0, issues=(Issue("x"),), criteria_scores={"a": 0.0}), "full_rewrite"),
-        (
-            LONG,
-            ReflectionEvaluation(0.0, issues=(Issue("x", path="/a"),), criteria_scores={"a": 0.0}),
-            "targeted_edit",
-        ),
-        (LONG, evaluation("x"), "targeted_edit"),
-        (LONG, evaluation("a", "b", "c", "d"), "incremental"),
-        (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.2, "c": 0.9}), "full_rewrite"),
-        (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.9, "c": 0.9}), "targeted_edit"),
-        (LONG, ReflectionEvaluation(0.1, issues=(Issue("x"),)), "full_rewrite"),
-        (
-            LONG,
-            ReflectionEvaluation(0.6, issues=tuple(Issue("x", line=n) for n in range(1, 40))),
-            "full_rewrite",
-        ),
-        (
-            LONG,
-            ReflectionEvaluation(0.6, issues=tuple(Issue("x", line=n) for n in range(1, 9))),
-            "targeted_edit",
-        ),
-    ],
-)
-def test_hybrid_chooses_by_how_much_is_wrong(output, judged, expected):
-    assert choose_strategy(output, judged) == expected
 
 
 def block(search, replace):

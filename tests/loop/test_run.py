@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -36,10 +35,7 @@ from redraft._critique import render_feedback
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, ReflectionDueError
 from redraft.loop.stop import quality_met
-from redraft.loop.strategy import next_attempt
-from redraft.protocols import FIRST_ATTEMPT
 from redraft.types import PlainTask, highest
-from support.versions import version
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
 
@@ -164,77 +160,6 @@ def test_a_long_text_is_revised_in_another_way_before_it_is_thrown_away():
     assert (second.previous, second.base) == (long, 2)
     assert "changed nothing" in render_feedback(second)
     assert third.mode == "fresh"
-
-
-CALLS = QualityCriterion(
-    "calls", evaluator="command", evaluator_config={"calls": [{"call": "f()", "expect": 1}]}
-)
-EXAMPLES = replace(CALLS, name="examples", evaluator="examples", evaluator_config={})
-LINT = replace(CALLS, name="lint", evaluator_config={"command": ["lint", "{file}"]})
-WORDS = QualityCriterion("words", evaluator="regex", evaluator_config={"pattern": "x"})
-TONE = QualityCriterion("tone", threshold=0.5)
-
-
-def failed_by(criterion, *messages, number=1, score=0.0, **fields):
-    issues = tuple(Issue(message, criterion.name) for message in messages)
-    return version(number, score, criteria_scores={criterion.name: 0.0}, issues=issues, **fields)
-
-
-@pytest.mark.parametrize(
-    ("versions", "expected"),
-    [
-        ([failed_by(CALLS, "f() returned 2")], "resample"),
-        ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 3", number=2)], "resample"),
-        ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 2", number=2)], "fresh"),
-        ([failed_by(EXAMPLES, "f() returned 2")], "resample"),
-        ([failed_by(LINT, "line 3 is too long")], "fresh"),
-        ([failed_by(WORDS, "there is no x")], "fresh"),
-        (
-            [failed_by(WORDS, "there is no x"), failed_by(WORDS, "none", number=2, strategy="fresh")],
-            "resample",
-        ),
-        ([failed_by(WORDS, "there is no x", score=0.5)], "fresh"),
-        ([failed_by(WORDS, "there is no x", score=0.6)], "hybrid"),
-        ([failed_by(CALLS, "f() returned 2", score=0.9)], "resample"),
-        ([failed_by(TONE, "it is rude")], "hybrid"),
-        ([failed_by(CALLS, "f() returned 2", suggestions=("Return 1.",))], "hybrid"),
-        ([failed_by(CALLS, "f() returned 2", output="x" * 2000)], "hybrid"),
-        ([failed_by(CALLS, "f() returned 2", strategy="given")], "hybrid"),
-    ],
-)
-def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versions, expected):
-    def attempt(strategy, criteria=(CALLS, EXAMPLES, LINT, WORDS, TONE)):
-        return next_attempt(
-            versions,
-            versions[0],
-            FIRST_ATTEMPT,
-            strategy=strategy,
-            diversify=True,
-            is_repeat=False,
-            criteria=criteria,
-        )[0]
-
-    assert attempt("hybrid").strategy == expected
-    assert attempt("incremental").strategy == "incremental"  # as the caller said
-    assert attempt("hybrid", criteria=()).strategy == "hybrid"
-
-
-def test_a_test_and_another_check_that_fail_are_told():
-    both = version(1, 0.0, criteria_scores={"calls": 0.0, "words": 0.0}, issues=(Issue("f() returned 2"),))
-    for criteria, expected in (
-        ((CALLS, WORDS), "fresh"),
-        ((CALLS, replace(WORDS, threshold=0)), "resample"),
-    ):
-        attempt, _ = next_attempt(
-            [both],
-            both,
-            FIRST_ATTEMPT,
-            strategy="hybrid",
-            diversify=True,
-            is_repeat=False,
-            criteria=criteria,
-        )
-        assert attempt.strategy == expected
 
 
 def test_an_evaluator_that_takes_the_run_judges_a_repeated_draft_again():
