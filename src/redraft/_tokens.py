@@ -51,7 +51,7 @@ def streamed(step: Step, emit: Callable[[TokenEvent], None], run_id: str, tally:
             result = await step(name, returns, fn, *args, **kwargs)
         finally:
             version_text.reset(outer)
-        if not texts.is_told:
+        if not texts.has_text:
             draft = cast("Draft[Any]", result)
             texts.begin().send(as_text(draft.output))
         return result
@@ -83,7 +83,7 @@ class VersionText:
         attempts: Iterator[int],
         tally: UsageTally,
     ) -> None:
-        self.is_told = False
+        self.has_text = False
         self.tally = tally
         self.streams = True
         """Whether models are asked to stream: not after a stream that broke off, since it may do so again."""
@@ -99,7 +99,7 @@ class VersionText:
 
     def send(self, attempt: int, text: str) -> None:
         """Emit the next piece of an attempt."""
-        self.is_told = True
+        self.has_text = True
         self._emit(TokenEvent(self._run_id, text, self._version, self._role, attempt))
 
 

@@ -289,7 +289,7 @@ class Runs:
         made = success.SecondJudgements(self._store, pattern_or_default(pattern))
         if judge_again:
             missing = [record for record in found if record.run_id not in second]
-            await made.make(success.chosen(missing, made.pattern, judge_again), attempts)
+            await made.make(success.runs_to_judge(missing, made.pattern, judge_again), attempts)
             second, _ = await self._second_judgements(found)
         return replace(success.success_criteria(found, second), usage=made.usage, note=made.note)
 
@@ -297,10 +297,10 @@ class Runs:
         self, records: Sequence[RunRecord]
     ) -> tuple[dict[str, RunRecord], dict[str, int]]:
         """Return the second judgement of each run that has one, and how often one was tried."""
-        from redraft.loop.success import again  # noqa: PLC0415 (likewise)
+        from redraft.loop.success import id_prefix  # noqa: PLC0415 (likewise)
 
         of_runs = await asyncio.gather(
-            *(self._store.find(RUN, prefix=again(record.run_id)) for record in records)
+            *(self._store.find(RUN, prefix=id_prefix(record.run_id)) for record in records)
         )
         second: dict[str, RunRecord] = {}
         attempts: dict[str, int] = {}

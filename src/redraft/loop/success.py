@@ -228,7 +228,7 @@ def _differences(record: RunRecord, second: RunRecord | None) -> list[float] | N
         for version in record.versions
         if version.repeats is None and len(version.evaluation.samples) > 1
     ]
-    criteria, version = judged_again(record)
+    criteria, version = to_judge_again(record)
     if second is not None and second.versions and version is not None:
         then, now = (
             weighted_mean(criteria, one.evaluation.criteria_scores) for one in (version, second.versions[0])
@@ -241,7 +241,7 @@ def _differences(record: RunRecord, second: RunRecord | None) -> list[float] | N
 # A second judgement.
 
 
-def judged_again(record: RunRecord) -> tuple[list[QualityCriterion], ReflectionVersion | None]:
+def to_judge_again(record: RunRecord) -> tuple[list[QualityCriterion], ReflectionVersion | None]:
     """Return the criteria of a run that a model judged, and the version to judge again by them.
 
     That is the first version that has all their scores, because only the first judgement of a run is made
@@ -262,12 +262,12 @@ def judged_again(record: RunRecord) -> tuple[list[QualityCriterion], ReflectionV
     return criteria, next((one for one in record.versions if has_scores(one.evaluation)), None)
 
 
-def chosen(records: Sequence[RunRecord], pattern: ReflectionPattern, count: int) -> list[RunRecord]:
+def runs_to_judge(records: Sequence[RunRecord], pattern: ReflectionPattern, count: int) -> list[RunRecord]:
     """Return the first `count` runs that can be judged again by a pattern.
 
     Raises `ConfigError` if there are none because no model is known.
     """
-    judged = [record for record in records if judged_again(record)[1] is not None]
+    judged = [record for record in records if to_judge_again(record)[1] is not None]
     able = [record for record in judged if pattern.reflection_model or judge_of(record)]
     if judged and not able:
         raise ConfigError(
@@ -326,7 +326,7 @@ class SecondJudgements:
     async def _judge(
         self, record: RunRecord, attempt: int, model: str | ChatModel, budget: Mapping[str, Any]
     ) -> ReflectionResult:
-        criteria, version = judged_again(record)
+        criteria, version = to_judge_again(record)
         if version is None:
             raise AssertionError("only runs with a judged version are judged again")
         pattern = replace(
@@ -342,7 +342,7 @@ class SecondJudgements:
             **budget,
         )
         verbs = function_verbs(pattern, record.task.task_type, None, None, _unchanged, has_draft=True)
-        journal = Journalled(self.store, f"{again(record.run_id)}{attempt}", resumes=False)
+        journal = Journalled(self.store, f"{id_prefix(record.run_id)}{attempt}", resumes=False)
         journal.parent = record.run_id
         name = self.pattern.reflection_model or judge_of(record)
         origin = Origin("function", SECOND, name if isinstance(name, str) else type(name).__name__)
@@ -366,7 +366,7 @@ def _unchanged(output: Any, _evaluation: ReflectionEvaluation) -> Any:
     return output  # never called: the pattern allows no revision
 
 
-def again(run_id: str) -> str:
+def id_prefix(run_id: str) -> str:
     """Return the beginning of the ids of the runs that judge an output of a run again."""
     return f"again-{run_id}."
 
