@@ -60,6 +60,11 @@ def short_repr(value: Any, most: int = SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def key_of(output: Output) -> object:
+    """Return what only identical outputs share; the number 1 and the text "1" are different."""
+    return output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
+
+
 def copy_of(output: Output) -> Output:
     """Copy an output, so that a function that changes it does not change the history."""
     if isinstance(output, _SCALARS):

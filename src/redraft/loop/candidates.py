@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
 
 from redraft._steps import allowance
-from redraft._texts import as_text, copy_of, listed
+from redraft._texts import copy_of, key_of, listed
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage
 from redraft.loop.budget import calls_of_part
@@ -148,8 +148,7 @@ class Contest:
                 error.usage = sum(calls, NOTHING_USED)
             self.failed[number] = error
             return False
-        key = draft.output.__class__, as_text(draft.output, indent=None)
-        if (same := self._numbers.setdefault(key, number)) != number:
+        if (same := self._numbers.setdefault(key_of(draft.output), number)) != number:
             self.same[number] = same
             self.repeats.append(Contender(number, draft))
             return False
@@ -173,7 +172,7 @@ class Contest:
                 issue = Issue(f"{NOT_JUDGED}{_named(error)}")
                 candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
             return
-        self._count("evaluation", candidate.evaluation.usage)
+        self._count("evaluation", candidate.evaluation.usage)  # of the checks alone, which this one replaces
         candidate.evaluation = evaluation
 
     async def decide(self) -> Draft:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
-from redraft._texts import as_text, copy_of, counted
+from redraft._texts import copy_of, counted, key_of
 from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
@@ -236,7 +236,7 @@ class Run:
             strategy=options.revision_strategy,
             diversify=options.diversify,
             is_repeat=self.is_repeat,
-            # An output that has a type is not sampled again where checks fail.
+            # An output with a type is started from scratch only if nothing in it is right.
             criteria=self.verbs.judges.criteria if options.output_type is None else (),
             max_tokens=self.tally.revision_tokens_left(),
         )
@@ -279,8 +279,7 @@ class Run:
     async def _evaluate(self, draft: Draft) -> ReflectionVersion:
         """Judge a draft and add it as a version; an identical output reuses its earlier judgement."""
         judges, output = self.verbs.judges, draft.output
-        # Only a text is its own key: the number 1 and the text "1" are different outputs.
-        key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
+        key = key_of(output)
         same = self.judged.get(key)
         self.is_repeat = same is not None
         if same is not None and judges.output_alone:
