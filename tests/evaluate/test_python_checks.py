@@ -84,9 +84,30 @@ def test_the_first_few_failures_are_shown():
     assert messages(evaluation)[5:] == ["1 more check failed"]
 
 
+SKIPPED = "class It(unittest.TestCase):\n    @unittest.skip('later')\n    def test_a(self): pass\n"
+
+
 def test_what_cannot_fail_is_no_test():
     tests = "'''Tests.'''\nassert median([1]) == 2\nif __name__ == '__main__':\n    print()\n"
     assert judge(MEDIAN, tests=tests).overall_score == 0.0
+    tests = (
+        f"import unittest\n{SKIPPED}    def test_b(self): self.assertEqual(median([1]), 1)\nunittest.main()"
+    )
+    assert judge(MEDIAN, tests=tests).issues == ()
+
+
+def test_a_skipped_test_does_not_count():
+    judged = judge(
+        MEDIAN, tests=f"import unittest\n{SKIPPED}    def test_b(self): self.assertEqual(median([1]), 2)"
+    )
+    assert (judged.overall_score, messages(judged)) == (
+        0.0,
+        ["It.test_b() failed: 1 != 2; in self.assertEqual(median([1]), 2)"],
+    )
+    judged = judge(MEDIAN, tests=f"import unittest\n{SKIPPED}")
+    assert (judged.overall_score, messages(judged)) == (None, ["Not judged: every test was skipped"])
+    skips = "import unittest\ndef median(xs):\n    raise unittest.SkipTest"
+    assert judge(skips, tests="def test_it():\n    assert median([1]) == 1").overall_score == 0.0
 
 
 # --- functions ---
@@ -174,6 +195,15 @@ def decorated():
 def test_functions_that_cannot_be_tests(test, message):
     with pytest.raises(ConfigError, match=message):
         command(criterion("command", tests=test), ProcessJail())
+
+
+def test_a_function_may_not_use_what_has_no_value_yet():
+    def test_it(median):
+        assert median([1]) == later
+
+    with pytest.raises(ConfigError, match="uses 'later', which can't be taken into the jail"):
+        command(criterion("command", tests=test_it), ProcessJail())
+    later = 1
 
 
 # --- files ---

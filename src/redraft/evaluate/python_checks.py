@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from redraft._texts import short_repr, shortened
@@ -183,9 +183,9 @@ def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
         return [call]
     source = ast.unparse(statement)
     is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    prepares = is_text or source.startswith("if __name__ ==")
-    counts = isinstance(statement, _STATEMENTS_THAT_CHECK) and not prepares
-    check = PythonCheck("exec", source, counts=counts)
+    if is_text or source.startswith(("if __name__ ==", "unittest.main(")):
+        return []
+    check = PythonCheck("exec", source, counts=isinstance(statement, _STATEMENTS_THAT_CHECK))
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         if statement.name.startswith("test") and not _required(statement):
             return [check, _call_to(statement)]
@@ -317,7 +317,7 @@ def _uses(
     A name that is defined nowhere is left to the draft. Raises `ConfigError` for what can't enter the jail.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    around = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    around = {**function.__globals__, **{name: _content(cell) for name, cell in cells}}
     nodes = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
     local = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)}
     local |= {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
@@ -339,6 +339,13 @@ def _uses(
                 f"the function {function.__qualname__!r} uses {name!r}, which can't be taken into the jail: "
                 "import it in the function, or, if the draft defines it, make it a parameter.",
             )
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it has no value yet
+        return _NOTHING
 
 
 def _import_of(name: str, value: Any) -> str:
