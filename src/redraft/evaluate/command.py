@@ -168,6 +168,8 @@ def _module(criterion: QualityCriterion) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ProgramJudge:
+    """Judge by the exit code of a program that gets the draft as a file."""
+
     criterion: QualityCriterion
     run_command: CommandRunner
     base: Command
@@ -354,6 +356,8 @@ def _first(issues: list[Issue], count: int, things: str, name: str) -> list[Issu
 
 @dataclass(frozen=True, slots=True)
 class _PythonJudge:
+    """Judge by the share of checks that a Python draft passes."""
+
     criterion: QualityCriterion
     run_command: CommandRunner
     base: Command

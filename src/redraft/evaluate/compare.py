@@ -131,7 +131,7 @@ async def _pairwise(
         score,
         satisfactory=score >= criterion.threshold,
         issues=() if score == 1.0 else _reasons(criterion, answers, wins, name),
-        confidence=TIE if any(wins) and any(losses) else 1.0,  # the order decided
+        confidence=0.5 if any(wins) and any(losses) else 1.0,  # less if the order decided
         usage=usage,
     )
 

@@ -85,12 +85,9 @@ def panel(
         group[criterion.name] = _evaluator(criterion, model, run_command)
     judges: dict[str, Evaluator] = {}
     if model is not None:
-        open_ones = [criterion for criterion in for_judge if criterion.shown is True]
-        others = [criterion for criterion in for_judge if _is_hidden(criterion)]
-        if open_ones:
-            judges[_JUDGE] = judge(open_ones, model, judge_options)
-        if others:
-            judges[_HIDDEN_JUDGE] = judge(others, model, judge_options)
+        for key, hidden in ((_JUDGE, False), (_HIDDEN_JUDGE, True)):
+            if together_judged := [one for one in for_judge if _is_hidden(one) is hidden]:
+                judges[key] = judge(together_judged, model, judge_options)
     output_alone = not any(map(_depends_on_run, chosen))
     return Panel(chosen, threshold, immediate, waiting, paid, judges, output_alone, rubric_of(chosen))
 
@@ -120,14 +117,14 @@ def _evaluator(
             f"{criterion.evaluator} needs a runner of commands; give run_command, such as a ProcessJail.",
         )
     if criterion.evaluator == "examples":
-        from redraft.evaluate.examples import examples  # noqa: PLC0415 (likewise)
+        from redraft.evaluate.examples import examples  # noqa: PLC0415 (only criteria for code need it)
 
         return examples(criterion, run_command)
     if criterion.evaluator == "generated_tests" and model is not None:
         from redraft.evaluate.generated_tests import generated_tests  # noqa: PLC0415 (likewise)
 
         return generated_tests(criterion, model, run_command)
-    from redraft.evaluate.command import command  # noqa: PLC0415 (only criteria with commands need it)
+    from redraft.evaluate.command import command  # noqa: PLC0415 (likewise)
 
     return command(criterion, run_command)
 

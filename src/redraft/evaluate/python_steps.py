@@ -1,4 +1,7 @@
-"""The steps that run beside a Python draft inside the jail."""
+"""The steps that run beside a Python draft inside the jail.
+
+The source of this module is what the jail executes, so it imports nothing but the standard library.
+"""
 
 from __future__ import annotations
 
