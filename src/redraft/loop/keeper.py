@@ -69,7 +69,7 @@ async def run_and_store(
         output_type=None if output_type is None else output_type.record,
     )
 
-    async def work() -> ReflectionResult:
+    async def work(task: PlainTask) -> ReflectionResult:
         run = Run(task, verbs, options, step)
         try:
             return await run.to_end(draft)
@@ -80,8 +80,7 @@ async def run_and_store(
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
         return _replay_result(finished, options)
-    task = await with_stored_images(task, journal)
-    result = await keeper.follow(work())
+    result = await keeper.follow(work(await with_stored_images(task, journal)))
     if keeper.trouble:
         extent = "" if journal.is_closed else ", or not completely"
         note = f"The run is not stored{extent}: {keeper.trouble}"
