@@ -476,7 +476,10 @@ async def test_secrets_in_rejected_candidates_are_withheld_when_they_are_shown()
 
 
 async def test_rejected_candidates_can_be_dropped():
-    result = await run(drafts("xx", "xxxxx", "xxx"), preserve_all_versions=False)
+    events = []
+    result = await run(drafts("xx", "xxxxx", "xxx"), preserve_all_versions=False, on_event=events.append)
+    made = [one.result for one in events if isinstance(one, StepFinished) and one.name == "generate"]
+    assert len(made[0].choice.rejected) == 2, "a listener keeps what it was sent"
     assert result.history.versions[0].rejected == ()
     assert result.history.versions[0].choice.numbers["chosen"] == 2
     assert result.usage_by_role["generation"] == USED + USED + USED

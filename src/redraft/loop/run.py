@@ -267,7 +267,7 @@ class Run:
             for role, usage in draft.choice.usage.items():
                 self.tally.add(role, usage)
             if not self.options.preserve_all_versions:
-                draft.choice.rejected = ()
+                draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None and self.verbs.live is not None:
             self.verbs.live.keep(draft.conversation.reflections)
         if self.options.callbacks is not None:
