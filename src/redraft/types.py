@@ -885,15 +885,20 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation)
     how = "not chosen" if version.candidate else version.strategy
+    preferred = f", {words}" if (words := preference(version)) else ""
+    return f"{mark} version {version.name}  {score}  {how}{same}{preferred}{blind}{failed}"
+
+
+def preference(version: ReflectionVersion) -> str:
+    """Say how a version compared with the best one before it; empty if they were not compared."""
     preferred = version.evaluation.preferred
-    compared = PREFERRED.get(preferred, "") if preferred is not None and not same else ""
-    return f"{mark} version {version.name}  {score}  {how}{same}{compared}{blind}{failed}"
+    return "" if preferred is None or version.repeats is not None else PREFERRED.get(preferred, "")
 
 
 PREFERRED = {
-    1.0: ", preferred to the best before",
-    0.5: ", not preferred",
-    0.0: ", worse than the best before",
+    1.0: "preferred to the best before",
+    0.5: "not preferred",
+    0.0: "worse than the best before",
 }
 
 

@@ -258,6 +258,13 @@ def test_a_killed_run_is_shown_as_killed(project):
     assert document(redraft("runs", "--status", "running", "--json"))["runs"] == []
 
 
+def test_what_the_judge_preferred_is_shown():
+    run = kept([version(1, 0.6), version(2, 0.6, preferred=1.0), version(3, 0.6, preferred=0.5)], "plateau")
+    lines = drawn(run_view(run, 80))
+    at = lines.index("Comparisons")
+    assert lines[at + 1 : at + 3] == ["version 2: preferred to the best before", "version 3: not preferred"]
+
+
 def test_advice_and_reflections_are_shown():
     looks = Reflection("error", "Try another tool.", 2, 4), Reflection("manual", "", 2, problem="away")
     advice = Advice("Be brief.", "notes", "same task", 3)

@@ -60,7 +60,7 @@ from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
 from redraft.text.diff import ABSENT
-from redraft.types import ConvergenceReason, failures, render_score, render_usage, render_usd
+from redraft.types import ConvergenceReason, failures, preference, render_score, render_usage, render_usd
 from redraft.workflow.cli import (
     check_workflow_options,
     ending_text,
@@ -460,7 +460,7 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
         parts += ["", *score_tables(run, width)]
-    parts += _candidates(run)
+    parts += [*_candidates(run), *_comparisons(run)]
     parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
     return Group(*parts)
 
@@ -573,10 +573,20 @@ def _candidates(run: StoredRun) -> list[RenderableType]:
         if version.choice is not None:
             parts.append(Text(f"version {version.iteration}: {visible(version.choice.detail)}"))
         for other in version.rejected:
-            line = Text(f"{other.name}  {render_score(other.evaluation.overall_score)}", QUIET)
+            line = Text(f"{other.name}  {scored(other)}", QUIET)
             line.append(visible(failures(other.evaluation)), QUIET)
             parts.append(Padding(line, INDENT))
     return ["", Text("Candidates", "bold"), *parts] if parts else []
+
+
+def _comparisons(run: StoredRun) -> list[RenderableType]:
+    """Render what the judge preferred where versions were accepted by comparison."""
+    parts = [
+        Text(f"version {version.iteration}: {words}")
+        for version in run.record.versions
+        if (words := preference(version))
+    ]
+    return ["", Text("Comparisons", "bold"), *parts] if parts else []
 
 
 def _failed(run: StoredRun) -> list[RenderableType]:

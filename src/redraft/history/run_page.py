@@ -27,7 +27,7 @@ from redraft.loop.runs import (
 from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
-from redraft.types import NOTHING_USED
+from redraft.types import NOTHING_USED, preference
 from redraft.web.charts import HeatRow, ScoreCurve, Scored, heat_row, score_curve
 from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
 from redraft.web.rendering import clipped, is_cut, policy_hash, render, static_text
@@ -310,7 +310,8 @@ def _how(version: ReflectionVersion) -> str:
     if version.repeats is not None:
         return f"the same as version {version.repeats}"
     base = "" if version.base is None else f" from version {version.base}"
-    return f"{version.strategy.replace('_', ' ')}{base}"
+    preferred = f", {words}" if (words := preference(version)) else ""
+    return f"{version.strategy.replace('_', ' ')}{base}{preferred}"
 
 
 def _placed(message: str, path: str | None, line: int | None) -> str:
