@@ -255,8 +255,9 @@ class RunContext:
     `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
     `rubric` lists the criteria that the writer is shown, and is the same in all calls of a run; models get it
-    with their system prompt. It is empty if no criteria are known. A writer's view of the run leaves out what
-    a criterion's `shown` says that it must not know.
+    with their system prompt. It is empty if no criteria are known. `rivals` grows by the judgement of each
+    other candidate for the same version. A writer's view of the run leaves out what a criterion's `shown`
+    says that it must not know.
     """
 
     task: PlainTask
@@ -267,6 +268,7 @@ class RunContext:
     attempt: Attempt = FIRST_ATTEMPT
     free_only: bool = False
     rubric: str = ""
+    rivals: Sequence[ReflectionEvaluation] = ()
 
     def for_writer(self) -> RunContext:
         """Return what the writer may know of the run."""

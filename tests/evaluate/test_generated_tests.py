@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from redraft import Agent, QualityCriterion, ReflectionPattern, reflect_sync
+from redraft import Agent, Journalled, QualityCriterion, ReflectionPattern, reflect, reflect_sync
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.generated_tests import generated_tests, read_tests
 from redraft.models.testing import ScriptedModel
@@ -264,3 +264,33 @@ def test_plain_functions_use_the_judge_of_the_pattern():
     drafts = iter([LAST, RIGHT])
     result = reflect_sync(TASK, generate=lambda prompt: next(drafts), pattern=pattern)
     assert result.best_output == RIGHT
+
+
+def test_candidates_of_a_resumed_run_are_judged_by_the_same_tests():
+    async def run(store, replies):
+        model, drafts = ScriptedModel(replies), {1: LAST, 2: RIGHT}
+        pattern = ReflectionPattern(
+            quality_criteria=PATTERN.quality_criteria, reflection_model=model, candidates=2, max_iterations=0
+        )
+        result = await reflect(
+            TASK,
+            generate=lambda prompt, attempt: drafts[attempt.candidate],
+            pattern=pattern,
+            step=Journalled(store, "median"),
+        )
+        return result, model
+
+    async def run_twice():
+        whole, killed = MemoryStore(), MemoryStore()
+        first, _ = await run(whole, [TESTS])
+        steps = await whole.find("step")
+        assert any("/judge 2#1" in step.key for step in steps)
+        for step in steps:  # it was killed while the second candidate was judged
+            if "/" in step.key.removeprefix("median/") and "/judge 2#1" not in step.key:
+                await killed.put(step)
+        return first, await run(killed, [])
+
+    first, (resumed, model) = asyncio.run(run_twice())
+    assert model.requests == []
+    assert (resumed.best_output, resumed.token_usage) == (RIGHT, first.token_usage)
+    assert resumed.diagnostics == first.diagnostics

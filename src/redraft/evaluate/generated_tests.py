@@ -153,9 +153,9 @@ ORDER = (
 
 
 def _written_before(name: str, run: RunContext) -> WrittenTests | None:
-    """Return the tests that an earlier version of the run was judged by."""
-    for version in run.versions:
-        memo: Any = version.evaluation.memo
+    """Return the tests that an earlier version of the run was judged by, or another candidate."""
+    for evaluation in (*(version.evaluation for version in run.versions), *run.rivals):
+        memo: Any = evaluation.memo
         if isinstance(memo, dict) and name in memo:
             found = cast("dict[str, Any]", memo[name])
             return WrittenTests(found["setup"], tuple(found["tests"]), tuple(found["dropped"]))

@@ -103,6 +103,7 @@ class Contest:
         self.count = 0
         self.candidates: list[Contender] = []
         self.repeats: list[Contender] = []
+        self.judgements: list[ReflectionEvaluation] = []
         self.same: dict[int, int] = {}
         self.failed: dict[int, Exception] = {}
         self.cancelled: list[int] = []
@@ -159,7 +160,7 @@ class Contest:
 
     async def _judge(self, candidate: Contender, *, free_only: bool) -> None:
         """Judge a candidate by the checks, or by all; a judgement that fails leaves the one before."""
-        run, output = replace(self.run, free_only=free_only), candidate.draft.output
+        run, output = replace(self.run, free_only=free_only, rivals=self.judgements), candidate.draft.output
         name = f"{'check' if free_only else 'judge'} {candidate.number}"
         evaluate = partial(self.evaluate, copy_of(output), run)
         try:
@@ -174,6 +175,7 @@ class Contest:
             return
         self._count("evaluation", candidate.evaluation.usage)  # of the checks alone, which this one replaces
         candidate.evaluation = evaluation
+        self.judgements.append(evaluation)
 
     async def decide(self) -> Draft:
         """Return the draft of the best candidate, with the choice."""
