@@ -239,7 +239,18 @@ async def test_a_judge_that_prefers_a_place_leaves_the_first():
     pattern = ReflectionPattern(candidates=3, choose="pairwise", quality_criteria=["lively"], **ONCE)
     result = await Agent(model, pattern=pattern, keep=False).run("Write.")
     assert result.best_output == "a b"
-    assert "1 and 2 came out even" in result.history.versions[0].choice.detail
+    choice = result.history.versions[0].choice
+    assert choice.numbers["by"] == "order"
+    assert choice.detail.startswith("Candidate 1 of 3 is the first of 1, 2 and 3, which no check tells apart;")
+    assert "1 and 2 came out even" in choice.detail
+
+
+async def test_a_judge_that_scores_all_alike_leaves_the_first():
+    model = writer(judge=dict.fromkeys(("a b", "c d", "e f"), 0.9))
+    pattern = ReflectionPattern(candidates=3, quality_criteria=["lively"], **ONCE)
+    choice = (await Agent(model, pattern=pattern, keep=False).run("Write.")).history.versions[0].choice
+    assert choice.numbers["by"] == "order"
+    assert "the judge could not tell either (1: 0.90, 2: 0.90, 3: 0.90)" in choice.detail
 
 
 async def test_a_satisfactory_draft_ends_the_drafting():

@@ -108,6 +108,7 @@ class Contest:
         self.failed: dict[int, Exception] = {}
         self.cancelled: list[int] = []
         self.matches: list[str] = []
+        self.decided = False
         self.usage: dict[str, TokenUsage] = {}
         self._numbers: dict[object, int] = {}
 
@@ -193,6 +194,8 @@ class Contest:
         elif self.prefer is not None:
             winner = await self._tournament(leaders, self.prefer)
             by, why = "pairwise", f"the best by comparison of {equal}: {listed(self.matches)}"
+            if not self.decided:
+                by, why = "order", f"the first of {equal}; comparison did not tell either: {listed(self.matches)}"
         elif all(one.evaluation.is_conclusive for one in leaders):
             by, why = "order", f"the first of {equal}"
         else:
@@ -200,7 +203,8 @@ class Contest:
             await asyncio.gather(*(self._judge(one, free_only=False) for one in waiting))
             winner, scores = _highest(leaders), _scores(leaders)
             by, why = "judge", f"the judge's choice of {equal}"
-            if not winner.evaluation.is_conclusive:
+            is_ahead = any(winner.evaluation.outranks(one.evaluation) for one in leaders)
+            if not (winner.evaluation.is_conclusive and is_ahead):
                 by, why = "order", f"the first of {equal}; the judge could not tell either"
         return self._chosen(winner, by, why, scores)
 
@@ -229,6 +233,7 @@ class Contest:
         self._count("evaluation", verdict.usage)
         winner, loser = (later, earlier) if verdict.overall_score == 1.0 else (earlier, later)
         if verdict.overall_score in (0.0, 1.0):
+            self.decided = True
             self.matches.append(f"{winner.number} beat {loser.number}")
         else:
             self.matches.append(f"{earlier.number} and {later.number} came out even")
