@@ -51,9 +51,7 @@ def streamed(step: Step, emit: Callable[[TokenEvent], None], run_id: str, tally:
             result = await step(name, returns, fn, *args, **kwargs)
         finally:
             version_text.reset(outer)
-        if not texts.has_text:
-            draft = cast("Draft[Any]", result)
-            texts.begin().send(as_text(draft.output))
+        texts.tell(cast("Draft[Any]", result))
         return result
 
     return stream
@@ -92,6 +90,15 @@ class VersionText:
         self._version = version
         self._role: Literal["draft", "revision"] = role
         self._attempts = attempts
+
+    def candidate(self) -> VersionText:
+        """Return the text of one of several drafts for this version, which are written at once."""
+        return VersionText(self._emit, self._run_id, self._version, self._role, self._attempts, self.tally)
+
+    def tell(self, draft: Draft[Any]) -> None:
+        """Emit a draft in one piece, unless a model call has emitted it."""
+        if not self.has_text:
+            self.begin().send(as_text(draft.output))
 
     def begin(self) -> ReplyText:
         """Begin the text of another call."""

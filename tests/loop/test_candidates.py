@@ -26,7 +26,7 @@ from redraft import (
     reflected,
 )
 from redraft._calls import evaluator
-from redraft.events import StepFinished, StepStarted, VersionEvaluated
+from redraft.events import StepFinished, StepStarted, TokenEvent, VersionEvaluated
 from redraft.loop.candidates import best_draft
 from redraft.loop.runs import Runs
 from redraft.loop.triggers import LiveRun
@@ -241,7 +241,9 @@ async def test_a_judge_that_prefers_a_place_leaves_the_first():
     assert result.best_output == "a b"
     choice = result.history.versions[0].choice
     assert choice.numbers["by"] == "order"
-    assert choice.detail.startswith("Candidate 1 of 3 is the first of 1, 2 and 3, which no check tells apart;")
+    assert choice.detail.startswith(
+        "Candidate 1 of 3 is the first of 1, 2 and 3, which no check tells apart;"
+    )
     assert "1 and 2 came out even" in choice.detail
 
 
@@ -528,3 +530,19 @@ async def test_a_pairwise_choice_needs_a_model(monkeypatch):
     monkeypatch.delenv("REDRAFT_MODEL", raising=False)
     with pytest.raises(ConfigError, match="no model to compare candidates"):
         await run(drafts("a", "b", "c"), choose="pairwise")
+
+
+async def test_a_stream_of_a_resumed_run_has_the_drafts_that_were_stored():
+    async def texts(store, model):
+        pattern = ReflectionPattern(candidates=2, quality_criteria=[SHORT], **ONCE)
+        run = Agent(model, pattern=pattern, keep=store).stream("Write.", run_id="one")
+        return {event.text async for event in run if isinstance(event, TokenEvent)}
+
+    whole, killed = MemoryStore(), MemoryStore()
+    first = "a b c d"
+    await texts(whole, ScriptedModel([first, "e f g h"]))
+    for step in await whole.find("step", prefix="one/00001/draft 1#1"):  # it was killed in the second draft
+        await killed.put(step)
+    model = ScriptedModel(["second"])
+    assert await texts(killed, model) == {first, "second"}
+    assert len(model.requests) == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
 
 from redraft._steps import allowance
 from redraft._texts import copy_of, key_of, listed
+from redraft._tokens import version_text
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage
 from redraft.loop.budget import calls_of_part
@@ -137,7 +138,10 @@ class Contest:
     async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> bool:
         """Make and check one draft; return whether it makes the others needless."""
         calls: list[TokenUsage] = []
-        calls_of_part.set(calls)  # in this task alone
+        calls_of_part.set(calls)  # in this task alone, like the text
+        version = version_text.get()
+        text = version and version.candidate()
+        version_text.set(text)
         try:
             draft = await self._step(f"draft {number}", Draft, make, self.role)
         except ChangedRunError:
@@ -150,6 +154,9 @@ class Contest:
                 error.usage = sum(calls, NOTHING_USED)
             self.failed[number] = error
             return False
+        if version and text:
+            text.tell(draft)
+            version.has_text = True
         if (same := self._numbers.setdefault(key_of(draft.output), number)) != number:
             self.same[number] = same
             self.repeats.append(Contender(number, draft))
@@ -195,7 +202,10 @@ class Contest:
             winner = await self._tournament(leaders, self.prefer)
             by, why = "pairwise", f"the best by comparison of {equal}: {listed(self.matches)}"
             if not self.decided:
-                by, why = "order", f"the first of {equal}; comparison did not tell either: {listed(self.matches)}"
+                by, why = (
+                    "order",
+                    f"the first of {equal}; comparison did not tell either: {listed(self.matches)}",
+                )
         elif all(one.evaluation.is_conclusive for one in leaders):
             by, why = "order", f"the first of {equal}"
         else:
