@@ -1,7 +1,6 @@
-"""The steps that run beside a Python draft inside the jail.
+"""The steps that run beside a Python draft inside the jail."""
 
-The source of this module is what the jail executes, so it imports nothing but the standard library.
-"""
+# The source of this module is what the jail executes, so it imports nothing but the standard library.
 
 from __future__ import annotations
 
