@@ -77,7 +77,6 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
     (instructions,) = {info.instructions for info in actor.infos}
     assert instructions.split("\n\n") == [
         "Count.",
-        "Your answer will be judged by these criteria:\n- right",
         "Reply with only the answer: no introduction, no comment on it.",
     ]
     usage = result.usage_by_role

@@ -72,8 +72,13 @@ def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
 
 
 def rubric_of(criteria: Sequence[QualityCriterion]) -> str:
-    """Render the criteria that the writer is shown: names and descriptions, never the configuration."""
-    lines = [f"- {_in_words(criterion)}" for criterion in criteria if criterion.shown]
+    """Render the criteria that the writer is shown: names and descriptions, never the configuration.
+
+    A check that has only a name is left out: "rows" tells the writer nothing, and small models did worse with
+    such a list than without. A model judges by the name alone, so its criteria are always listed.
+    """
+    shown = [one for one in criteria if one.shown and (_purpose(one) or needs_model(one))]
+    lines = [f"- {_in_words(criterion)}" for criterion in shown]
     return "\n".join([RUBRIC, *lines]) if lines else ""
 
 
@@ -84,8 +89,12 @@ PURPOSES = {
 """What criteria without a description ask for, where the evaluator says it."""
 
 
+def _purpose(criterion: QualityCriterion) -> str:
+    return criterion.description or PURPOSES.get(criterion.evaluator, "")
+
+
 def _in_words(criterion: QualityCriterion) -> str:
-    name, description = criterion.name, criterion.description or PURPOSES.get(criterion.evaluator, "")
+    name, description = criterion.name, _purpose(criterion)
     if not description or description.startswith(name.removesuffix("...")):  # a sentence names itself
         return description or name
     return f"{name}: {description}"
