@@ -296,7 +296,6 @@ def test_the_rubric_names_what_is_shown():
                 "short", "At most 60 words.", evaluator="words", evaluator_config={"at_most": 60}
             ),
             QualityCriterion("rows", evaluator="words", evaluator_config={"at_most": 60}),
-            QualityCriterion("clear"),
             QualityCriterion("hidden", "Secret.", shown=False),
             QualityCriterion("half", "Told.", shown="description"),
             QualityCriterion("tests", evaluator="generated_tests"),
@@ -307,7 +306,6 @@ def test_the_rubric_names_what_is_shown():
         "- Names the price and what is in the set.",
         "- A sentence so long that its name is cut, which a reader should not have to read twice over.",
         "- short: At most 60 words.",
-        "- clear",
         "- half: Told.",
         "- tests: passes tests that somebody else wrote for this task",
     ]
