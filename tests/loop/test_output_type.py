@@ -364,6 +364,27 @@ def test_an_agent_with_tools_that_ignores_the_type_loses_nothing(refused, answer
     assert result.best_output == Order(item="tea", quantity=2)
 
 
+@pytest.mark.parametrize("refused", ["I would rather talk about the sea.", final(**BAD)])
+def test_a_refused_answer_is_revised_in_its_conversation(refused):
+    stored = MemoryStore()
+
+    def stock(item: str) -> int:
+        return 4711
+
+    def run(script):
+        actor = Actor(script)
+        agent = Agent(actor.provider, output_type=Order, tools=[stock], pattern=pattern_of(), keep=stored)
+        return agent.run_sync("Order tea.", run_id="r"), actor
+
+    failed, first = run([call("stock", item="tea"), refused, refused, RuntimeError("the power is off")])
+    assert failed.error is not None
+    result, resumed = run([final(**GOOD)])
+    assert result.best_output == Order(item="tea", quantity=2)
+    for request in (first.requests[-1], resumed.requests[0]):
+        assert "4711" in str(request), "what the agent had found out is lost"
+        assert "What is wrong:" in str(request[-1])
+
+
 def test_outputs_that_are_not_of_the_type_are_not_compared():
     agent, model = agent_of(
         ["no JSON", "none again", "not this time", GOOD],

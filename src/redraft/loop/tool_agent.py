@@ -186,7 +186,7 @@ class ToolAgent:
             if self.output_type is not None and isinstance(error, UnexpectedModelBehavior) and steps.answer:
                 # The answer was refused, and so was the next one: they are paid for, and can be revised.
                 note = f"The reply is no {self.output_type.name}: {error}"
-                return Draft(steps.answer, steps.used, notes=(note,))
+                return Draft(steps.answer, steps.used, conversation=steps.conversation(), notes=(note,))
             raise _unfinished(error, steps) from error
         output = result.output
         if output is None or isinstance(output, DeferredToolRequests):
