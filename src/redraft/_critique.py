@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft._texts import as_text
+from redraft._texts import as_text, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.protocols import Attempt
-    from redraft.types import Issue, ReflectionEvaluation, ReflectionVersion
+    from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion
 
 ASKED = "asked to mend: "
 """The start of an improvement that names a problem to fix rather than a change that was made."""
@@ -23,7 +23,7 @@ def render_feedback(attempt: Attempt) -> str:
     """Render what an attempt should do better; empty for a first draft."""
     if attempt.evaluation is None:
         return ""
-    parts = [render_critique(attempt.evaluation)]
+    parts = [render_critique(attempt.evaluation, attempt.previous)]
     if attempt.failed is not None:
         parts.append(render_failure(attempt.failed, attempt.evaluation.issues))
     if attempt.mode == "fresh":
@@ -52,8 +52,12 @@ def render_retry(prompt: str, attempt: Attempt) -> str:
     return f"{prompt}\n\nYour previous answer:\n{as_text(attempt.previous)}\n\n{feedback}"
 
 
-def render_critique(evaluation: ReflectionEvaluation) -> str:
-    """Render an evaluation as lists of issues, suggestions and strengths, without empty ones."""
+def render_critique(evaluation: ReflectionEvaluation, output: Output = "") -> str:
+    """Render the evaluation of an output as lists of issues, suggestions and strengths, without empty ones.
+
+    Strengths are named only where there is much to lose, in a long output: a small model that hears what is
+    right about a short one tends to return it unchanged.
+    """
     parts: list[str] = []
     if evaluation.issues:
         parts.append(
@@ -61,7 +65,7 @@ def render_critique(evaluation: ReflectionEvaluation) -> str:
         )
     if evaluation.suggestions:
         parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
-    if parts and (strengths := _strengths(evaluation)):
+    if parts and not is_short(output) and (strengths := _strengths(evaluation)):
         parts.append("What is right, and must stay right:\n" + "\n".join(f"- {name}" for name in strengths))
     if not parts and not evaluation.satisfactory:
         weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SHOWN = 80
 """The most characters of a value within a message."""
 
+SHORT_TEXT = 1500
+"""Characters up to which rewriting a text costs no more than editing it."""
+
 
 def as_text(output: Output, indent: int | None = 2) -> str:
     """Render an output as text: a string as it is, anything else as JSON, or failing that its `repr`.
@@ -29,6 +32,11 @@ def as_text(output: Output, indent: int | None = 2) -> str:
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
         return repr(output)
+
+
+def is_short(output: Output) -> bool:
+    """Say whether writing an output anew costs no more than editing it."""
+    return len(as_text(output)) <= SHORT_TEXT
 
 
 def json_data(output: Output) -> Any:

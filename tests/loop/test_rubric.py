@@ -21,6 +21,7 @@ from redraft._critique import render_critique
 from redraft._sync import run_sync
 from redraft.evaluate.criteria import RUBRIC, criteria_of, rubric_of
 from redraft.loop.criteria_file import read_criteria
+from redraft.loop.revise import REWRITE, REWRITE_LONG, WHOLE, instruction
 from redraft.types import Issue
 from support.commands import redraft
 from support.tool_agents import Actor
@@ -312,18 +313,19 @@ def test_the_rubric_names_what_is_shown():
     assert rubric_of(criteria[4:5]) == ""
 
 
-def test_strengths_stand_beside_the_issues():
+def test_strengths_stand_beside_the_issues_of_a_long_output():
     evaluation = ReflectionEvaluation(
         0.5,
         {"short": 1.0, "form": 0.9, "clarity": 0.4, "tone": 0.8, "unknown": None},
         issues=(Issue("Vague.", "clarity"), Issue("A bit stiff.", "tone")),
         suggestions=("Be plain.",),
     )
-    assert render_critique(evaluation) == (
-        "What is wrong:\n- Vague. (clarity)\n- A bit stiff. (tone)\n\n"
-        "What to do:\n- Be plain.\n\n"
-        "What is right, and must stay right:\n- short\n- form"
-    )
+    critique = "What is wrong:\n- Vague. (clarity)\n- A bit stiff. (tone)\n\nWhat to do:\n- Be plain."
+    strengths = "What is right, and must stay right:\n- short\n- form"
+    assert render_critique(evaluation, "x" * 1501) == f"{critique}\n\n{strengths}"
+    assert render_critique(evaluation, "x" * 1500) == critique
+    assert instruction("full_rewrite", "x" * 1501) == f"{REWRITE_LONG} {WHOLE}"
+    assert instruction("full_rewrite", "x" * 1500) == f"{REWRITE} {WHOLE}"
 
 
 def test_the_prefix_is_the_same_in_all_calls_of_a_run():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, render_critique, render_failure, render_issue
 from redraft._steps import answer
-from redraft._texts import as_text
+from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
 from redraft.loop.strategy import FRESH_TEMPERATURE, FROM_SCRATCH, choose_strategy, from_scratch
@@ -95,14 +95,14 @@ class ModelReviser:
     def _revision_prompt(
         self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str
     ) -> str:
-        parts = [render_critique(evaluation)]
+        parts = [render_critique(evaluation, output)]
         if run.attempt.failed is not None:
             parts.append(render_failure(run.attempt.failed, evaluation.issues))
         if self.show_reflections and (earlier := _reflections(run, output, evaluation.issues)):
             parts.append(f"What was said about earlier versions:\n{earlier}")
         if self.show_versions and (shown := _versions(run.versions, output)):
             parts.append(f"Earlier versions, for reference only:\n\n{shown}")
-        parts.append(instruction(strategy))
+        parts.append(instruction(strategy, output))
         return "\n\n".join(parts)
 
     async def _rewrite(
@@ -145,7 +145,7 @@ class ModelReviser:
                 request = _follow_up(request, reply, f"This can't be applied: {error}. Send all edits again.")
                 continue
             return Draft(edited, usage, tuple(edit.describe() for edit in edits), "targeted_edit", notes)
-        request = _follow_up(request, None, f"Forget the edits. {instruction('full_rewrite')}")
+        request = _follow_up(request, None, f"Forget the edits. {instruction('full_rewrite', output)}")
         return await self._rewrite(
             request, output, evaluation, "full_rewrite", Draft(None, usage, notes=notes)
         )
@@ -238,7 +238,9 @@ def _cut_off(reply: ChatReply) -> tuple[str, ...]:
 SHOWN_VERSIONS = 3
 """How many of the latest versions a prompt shows at most."""
 
-REWRITE = "Write the whole thing anew so that none of these problems remains. Keep every part that is right."
+REWRITE = "Write the whole thing anew so that none of these problems remains."
+
+REWRITE_LONG = f"{REWRITE} Keep every part that is right."
 
 EXTEND = (
     "Build on your answer: keep every part that is right as it is, fix the parts that are wrong, "
@@ -291,11 +293,20 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
     return "\n\n".join(parts)
 
 
-def instruction(strategy: str) -> str:
-    """Return the instruction of a revision strategy."""
+def instruction(strategy: str, output: Output) -> str:
+    """Return the instruction to revise an output by a strategy."""
     if strategy == "targeted_edit":
         return EDIT
-    return f"{EXTEND if strategy == 'incremental' else REWRITE} {WHOLE}"
+    return f"{EXTEND if strategy == 'incremental' else rewriting(output)} {WHOLE}"
+
+
+def rewriting(output: Output) -> str:
+    """Return the instruction to rewrite an output.
+
+    Only of a long one there is something to keep: a small model that is told to keep what is right about a
+    short one tends to return it unchanged.
+    """
+    return REWRITE if is_short(output) else REWRITE_LONG
 
 
 def _reflections(run: RunContext, output: Output, known: Sequence[Issue]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft._texts import as_text, copy_of
+from redraft._texts import as_text, copy_of, is_short
 from redraft.evaluate.criteria import is_test, needs_model
 from redraft.loop.select import highest, is_better, is_setback
 from redraft.protocols import Attempt
@@ -25,9 +25,6 @@ FRESH_TEMPERATURE = 0.7
 
 HIGHEST_TEMPERATURE = 1.0
 """The temperature after a revision that led nowhere: the highest that all providers take."""
-
-SHORT_TEXT = 1500
-"""Characters up to which rewriting a text costs no more than editing it."""
 
 MOSTLY_WRONG = 0.5
 """The share of failing criteria, or of lines with issues, above which a text is rewritten."""
@@ -131,11 +128,6 @@ def choose_strategy(
     if _failing_share(evaluation) > MOSTLY_WRONG:
         return "full_rewrite"
     return "targeted_edit" if len(issues) <= 3 else "incremental"  # noqa: PLR2004 (a handful of edits)
-
-
-def is_short(output: Output) -> bool:
-    """Say whether writing an output anew costs no more than editing it."""
-    return len(as_text(output)) <= SHORT_TEXT
 
 
 def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:

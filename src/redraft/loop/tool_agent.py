@@ -53,7 +53,7 @@ from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import EXTEND, REWRITE, answering, fresh_prompt, improvements_asked
+from redraft.loop.revise import EXTEND, answering, fresh_prompt, improvements_asked, rewriting
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun, note
@@ -257,7 +257,7 @@ KEEP_THE_REST = "Change only what is named here, and keep everything else as it 
 USE_TOOLS = (
     "Use your tools again where that helps; what you found out before still holds. Then answer anew, in full."
 )
-INSTRUCTIONS = {"targeted_edit": KEEP_THE_REST, "incremental": EXTEND, "full_rewrite": REWRITE}
+INSTRUCTIONS = {"targeted_edit": KEEP_THE_REST, "incremental": EXTEND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class ToolReviser:
             strategy = choose_strategy(output, evaluation)
         if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
             strategy = "full_rewrite"
-        instruction = f"{INSTRUCTIONS[strategy]} {USE_TOOLS}"
+        instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
         base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
         if base is None or not base.messages:  # the agent did not write this draft
             prompt = f"{render_retry(prompt_of(run.task, run.advice), run.attempt)}\n\n{instruction}"

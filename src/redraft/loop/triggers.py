@@ -433,7 +433,7 @@ def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
     """Render the last versions with their critique, for a reflection between two versions."""
     return "\n\n".join(
         f"Version {version.iteration}, score {scored(version)}:\n"
-        f"{as_text(version.output)}\n\n{render_critique(version.evaluation)}".rstrip()
+        f"{as_text(version.output)}\n\n{render_critique(version.evaluation, version.output)}".rstrip()
         for version in versions
     )
 
