@@ -247,6 +247,9 @@ class Attempt:
 
 FIRST_ATTEMPT = Attempt()
 
+FRESH_TEMPERATURE = 0.7
+"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunContext:

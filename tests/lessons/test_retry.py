@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 
 from redraft._sync import run_sync
-from redraft.errors import ConfigError, EscalationError
+from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.lessons.retry import retried_with_lessons, retry_with_lessons
 from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.testing import ScriptedModel
-from redraft.types import PlainTask, QualityCriterion, ReflectionEvaluation
+from redraft.protocols import FRESH_TEMPERATURE
+from redraft.types import NOTHING_USED, PlainTask, QualityCriterion, ReflectionEvaluation, TokenUsage
 from support.learning_agents import REPLY, learning
 from support.lessons import FAILURE, lesson
 
@@ -149,8 +150,133 @@ def test_the_issues_of_a_verdict_are_reflected_on_and_shown():
     judge = VERDICTS["a reason"]
     run_sync(retry_with_lessons(fn, "It", lessons=lessons, succeeded=lambda value: judge(int(value[-1]))))
     assert "too early" in lessons.outcomes[0].error
-    assert "It gave: It 1" in seen[1]
     assert "too early" in seen[1]
+
+
+def test_a_failed_output_is_hidden_and_a_repeated_problem_is_said_once():
+    fn, seen = flaky(0)
+    lessons = Learning()
+    run_sync(
+        retry_with_lessons(
+            fn, "It", lessons=lessons, succeeded=lambda _: len(seen) > 2 or (False, "too early")
+        )
+    )
+    assert lessons.outcomes[0].output == "It done"
+    assert "It done" not in "".join(seen)
+    assert seen[2].count("too early") == 1
+    assert "Attempt 2 failed in the same way as attempt 1." in seen[2]
+
+
+def test_retries_vary_the_temperature():
+    asked = []
+
+    def fn(task, temperature):
+        asked.append(temperature)
+        raise ValueError("no")
+
+    run_sync(retry_with_lessons(fn, "It", lessons=Learning(), max_retries=2, on_escalate=lambda _: None))
+    assert asked == [None, FRESH_TEMPERATURE, FRESH_TEMPERATURE]
+
+
+def test_a_model_that_refuses_a_temperature_is_asked_without():
+    asked = []
+
+    def fn(task, feedback, temperature=None):
+        asked.append((temperature, bool(feedback)))
+        if temperature is not None:
+            raise ModelError("'temperature' is not supported", status=400)
+        return task
+
+    lessons = Learning()
+    run_sync(
+        retry_with_lessons(
+            fn,
+            "It",
+            lessons=lessons,
+            max_retries=2,
+            succeeded=lambda _: False,
+            on_escalate=lambda _: None,
+        )
+    )
+    assert asked == [(None, False), (FRESH_TEMPERATURE, True), (None, True), (None, True)]
+    assert [one.output for one in lessons.outcomes] == ["It"] * 3
+
+
+def test_other_errors_of_a_model_are_failed_attempts():
+    def fn(task, temperature):
+        raise ModelError("too hot", status=500)
+
+    with pytest.raises(EscalationError, match="failed 2 times; in the end: ModelError: too hot"):
+        run_sync(retry_with_lessons(fn, "It", lessons=Learning(), max_retries=1))
+
+
+def test_an_agent_retries_with_a_temperature():
+    model = ScriptedModel(["no", "yes"])
+    says_yes = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
+    agent = Agent(model, pattern=ReflectionPattern(0, [says_yes]), keep=False)
+    assert run_sync(retry_with_lessons(agent.run, "Say yes.", lessons=Learning())).best_output == "yes"
+    assert [one.temperature for one in model.requests] == [None, FRESH_TEMPERATURE]
+
+
+def scored(*values, usage=NOTHING_USED):
+    """Return a judge of one score after the other; the last ones succeed from 1.0 on."""
+    remaining = iter(values)
+
+    def judge(_):
+        score = next(remaining)
+        return ReflectionEvaluation(score, satisfactory=score == 1.0, issues=("why",), usage=usage)
+
+    return judge
+
+
+JUDGED = TokenUsage(10, 5, requests=1)
+RESAMPLED = {
+    "a sample succeeds": ((0.0, 1.0), NOTHING_USED, "--", []),
+    "feedback succeeds": ((0.0, 0.0, 1.0), NOTHING_USED, "--f", [0]),
+    "equally good": ((0.0, 0.0, 0.0, 0.0), NOTHING_USED, "--f-", [0, 2]),
+    "feedback does better": ((0.0, 0.0, 0.5, 0.0), NOTHING_USED, "--ff", [0, 2, 3]),
+    "samples do better": ((0.0, 0.5, 0.2, 0.0), NOTHING_USED, "--f-", [1, 2]),
+    "a judge decides": ((0.0, 0.0, 0.0, 0.0), JUDGED, "-fff", [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize(("values", "usage", "ways", "reflected"), RESAMPLED.values(), ids=RESAMPLED)
+def test_resampling_finds_out_whether_feedback_helps(values, usage, ways, reflected):
+    told, outputs = [], []
+
+    def fn(task, feedback, attempt):
+        told.append("f" if feedback else "-")
+        outputs.append(f"output {attempt}")
+        return outputs[-1]
+
+    lessons = Learning()
+    run_sync(
+        retry_with_lessons(
+            fn,
+            "It",
+            lessons=lessons,
+            succeeded=scored(*values, usage=usage),
+            on_escalate=lambda _: None,
+            resample=True,
+        )
+    )
+    assert "".join(told) == ways
+    assert [one.output for one in lessons.outcomes] == [outputs[number] for number in reflected]
+
+
+def test_a_lesson_is_approved_only_for_an_attempt_that_had_it():
+    lessons = Learning()
+    values = (0.0, 0.0, 0.1, 0.1, 1.0)  # the lesson of the first two helps the third, and then
+    run_sync(
+        retry_with_lessons(
+            by_attempt, "It", lessons=lessons, max_retries=4, succeeded=scored(*values), resample=True
+        )
+    )
+    assert [one for one, _ in lessons.approved] == ["a/1", "a/2", "a/3"]
+    lessons = Learning()
+    values = (0.0, 0.0, 0.0, 1.0)  # the fourth had no lesson
+    run_sync(retry_with_lessons(by_attempt, "It", lessons=lessons, succeeded=scored(*values), resample=True))
+    assert lessons.approved == []
 
 
 def scores(*values):
@@ -268,6 +394,7 @@ def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
 
 WRONG = {
     "negative": {"max_retries": -1},
+    "no flag": {"resample": "yes"},
     "no number": {"max_retries": True},
     "no lessons": {"lessons": "memory"},
     "no function": {"fn": "fn"},

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 from redraft._calls import awaited
 from redraft._critique import render_critique
 from redraft._texts import as_text
-from redraft._validation import check_count
+from redraft._validation import check_count, check_flag
 from redraft._verdicts import evaluation_of
-from redraft.errors import ConfigError, EscalationError
+from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.lessons.lesson import Content, Lesson, headings_of, is_empty
 from redraft.lessons.outcome import Outcome, outcome_of, score_of
+from redraft.protocols import FRESH_TEMPERATURE
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
@@ -52,34 +53,63 @@ async def retry_with_lessons(
     max_retries: int = MAX_RETRIES,
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
+    resample: bool = False,
 ) -> T | Any:
     """Call `fn` with a task until it succeeds, reflecting on each failure.
 
     An attempt fails if `fn` raises an error, or if `succeeded`, called with its value, says so in any form
-    that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. What was
-    tried and learned is passed as text to the parameter `feedback` or `lessons` of `fn`, or else added to the
-    task. A parameter `attempt` gets the number of the attempt, from 1. All functions may be async or not.
+    that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. A retry is
+    told what failed and what was learned, but not shown the failed output, which models tend to repeat. That
+    text is passed to the parameter `feedback` or `lessons` of `fn`, or else added to the task. A parameter
+    `attempt` gets the number of the attempt, from 1, and `temperature` None for the first one and 0.7 for
+    retries, or None if the model refuses a temperature. `Agent.run` has such a parameter. All functions may
+    be async or not.
 
     An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
     better is approved. If a reflection fails, this is logged, and the next attempt gets the error alone.
     After `max_retries` retries, an `EscalationError` is raised, or passed to `on_escalate`, whose value is
     returned. A `ConfigError` is raised at once, since no lesson can help. Reflexion Protocol, section 7.
+
+    Feedback does not help every model: small ones solve more by answering the same prompt once more. With
+    `resample`, a task that checks judge is first retried without feedback, then with, then in the way that
+    did better; of attempts without feedback, only the best is reflected on, before the next with feedback
+    or in the end.
     """
     check_count("max_retries", max_retries, 0)
+    check_flag("resample", resample)
     if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
         raise ConfigError(f"lessons must be Lessons, or have reflect_on and approve; got {lessons!r}.")
     call = _Call.of(fn, task)
     chain = _Chain(task if isinstance(task, PlainTask) else PlainTask(task), lessons)
     for number in range(1, max_retries + 2):
-        attempt = await _attempt(call, chain, number, succeeded)
-        await chain.approve_what_helped(attempt)
+        is_told = number > 1 and not (resample and is_resampled_next(chain.attempts))
+        if is_told:
+            await chain.reflect()
+        attempt = await _attempt(call, number, feedback_on(chain.attempts) if is_told else "", succeeded)
+        if is_told:
+            await chain.approve_what_helped(attempt)
         if attempt.succeeded:
             return attempt.value
-        await chain.learn_from(attempt)
+        chain.add(attempt)
+    await chain.reflect()
     error = chain.escalation()
     if on_escalate is not None:
         return await awaited(on_escalate)(error)
     raise error from chain.attempts[-1].error
+
+
+def is_resampled_next(attempts: Sequence[_Attempt]) -> bool:
+    """Return whether the next attempt goes without feedback: in the way not tried yet, or that did better.
+
+    Without feedback comes first, and goes on while both do equally well, since it takes no reflection. A
+    judge's verdict is too noisy to ask for another answer until one is accepted.
+    """
+    if not all(one.is_checked for one in attempts):
+        return False
+    told, untold = [one for one in attempts if one.is_told], [one for one in attempts if not one.is_told]
+    if len(untold) < 2:  # noqa: PLR2004 (the first attempt is not a retry)
+        return True
+    return bool(told) and not best_of(told).is_better_than(best_of(untold))
 
 
 def retried_with_lessons(
@@ -88,9 +118,11 @@ def retried_with_lessons(
     max_retries: int = MAX_RETRIES,
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
+    resample: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[[str | PlainTask], Awaitable[Any]]]:
     """Decorate a function of a task so that it is retried with lessons (see `retry_with_lessons`)."""
     check_count("max_retries", max_retries, 0)
+    check_flag("resample", resample)
 
     def decorate(fn: Callable[..., Any]) -> Callable[[str | PlainTask], Awaitable[Any]]:
         async def retried(task: str | PlainTask) -> Any:
@@ -101,6 +133,7 @@ def retried_with_lessons(
                 max_retries=max_retries,
                 succeeded=succeeded,
                 on_escalate=on_escalate,
+                resample=resample,
             )
 
         # Without the signature: callers give the task alone.
@@ -113,7 +146,7 @@ def retried_with_lessons(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The value of an attempt and the verdict on it, or its error.
+    """The value of an attempt and the verdict on it, or its error; and whether it was given feedback.
 
     `lesson` is what a failed attempt taught, None if nothing.
     """
@@ -121,11 +154,17 @@ class _Attempt:
     value: Any = None
     verdict: ReflectionEvaluation | None = None
     error: Exception | None = None
+    is_told: bool = False
     lesson: Lesson | None = None
 
     @property
     def succeeded(self) -> bool:
         return self.verdict is not None and self.verdict.satisfactory
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether no model had a say in the verdict."""
+        return self.verdict is None or self.verdict.usage.requests == 0
 
     @property
     def problem(self) -> str:
@@ -157,18 +196,25 @@ class _Attempt:
         return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools)
 
 
+def best_of(attempts: Sequence[_Attempt]) -> _Attempt:
+    """Return the attempt that did best; of equal ones, the earliest."""
+    best = attempts[0]
+    for one in attempts[1:]:
+        best = one if one.is_better_than(best) else best
+    return best
+
+
 async def _attempt(
-    call: _Call, chain: _Chain, number: int, succeeded: Callable[[Any], Any] | None
+    call: _Call, number: int, feedback: str, succeeded: Callable[[Any], Any] | None
 ) -> _Attempt:
     try:
-        value = await call(feedback_on(chain.attempts), number)
+        value = await call(feedback, number)
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 (any error can teach something)
-        return _Attempt(error=error)
-    if succeeded is None:
-        return _Attempt(value, _own_verdict(value))
-    return _Attempt(value, evaluation_of(await awaited(succeeded)(value)))
+        return _Attempt(error=error, is_told=bool(feedback))
+    verdict = _own_verdict(value) if succeeded is None else evaluation_of(await awaited(succeeded)(value))
+    return _Attempt(value, verdict, is_told=bool(feedback))
 
 
 def _result_in(value: Any) -> ReflectionResult | None:
@@ -180,38 +226,49 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
     result = _result_in(value)
     if result is None:
         return ReflectionEvaluation(1.0, satisfactory=True)
-    issues = result.history.best_version.evaluation.for_writer().issues
+    best = result.history.best_version.evaluation
+    issues = best.for_writer().issues
     if result.error is not None:
         issues = (*issues, Issue(f"{type(result.error).__name__}: {result.error}"))
-    return ReflectionEvaluation(score_of(result), satisfactory=result.success, issues=issues)
+    score = score_of(result)
+    return ReflectionEvaluation(score, satisfactory=result.success, issues=issues, usage=best.usage)
 
 
 @dataclass(slots=True)
 class _Chain:
-    """The failed attempts at a task, with their outcomes and lessons."""
+    """The failed attempts at a task, with their outcomes and lessons; the first `settled` are dealt with."""
 
     task: PlainTask
     lessons: Reflects
     attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     approved: set[str] = field(default_factory=set[str])
+    settled: int = 0
 
-    async def learn_from(self, attempt: _Attempt) -> None:
-        """Add a failed attempt, after reflecting on it."""
-        outcome = attempt.outcome(self.task.plain())
-        lesson: Lesson | None = None
+    def add(self, attempt: _Attempt) -> None:
+        """Add a failed attempt."""
+        self.outcomes.append(attempt.outcome(self.task.plain()))
+        self.attempts.append(attempt)
+
+    async def reflect(self) -> None:
+        """Reflect on the best of the attempts since the last reflection, if there are any."""
+        new = self.attempts[self.settled :]
+        if not new:
+            return
+        number = self.settled + new.index(best_of(new))
+        self.settled = len(self.attempts)
         try:
-            lesson = await self.lessons.reflect_on(outcome)
+            lesson = await self.lessons.reflect_on(self.outcomes[number])
         except Exception as error:  # noqa: BLE001 (the next attempt gets the error alone)
             logger.warning(
                 "Nothing was learned from attempt %d at %r: %s: %s",
-                len(self.attempts) + 1,
+                number + 1,
                 self.task.description[:80],
                 type(error).__name__,
                 error,
             )
-        self.outcomes.append(outcome)
-        self.attempts.append(replace(attempt, lesson=lesson))
+            return
+        self.attempts[number] = replace(self.attempts[number], lesson=lesson)
 
     async def approve_what_helped(self, attempt: _Attempt) -> None:
         """Approve the quarantined lessons of earlier attempts that this one did better than."""
@@ -244,15 +301,20 @@ class _Chain:
 
 _FEEDBACK = ("feedback", "lessons")
 _NUMBER = "attempt"
+_TEMPERATURE = "temperature"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
-    """A function of a task, and which of its parameters are filled by name."""
+    """A function of a task, and which of its parameters are filled by name.
+
+    `temperature` is that of retries; None if the function takes none, or its model refuses it.
+    """
 
     call: Callable[..., Awaitable[Any]]
     task: str | PlainTask
     names: tuple[str, ...]
+    temperature: float | None = None
 
     @classmethod
     def of(cls, fn: Callable[..., Any], task: Any) -> _Call:
@@ -269,7 +331,7 @@ class _Call:
             raise ConfigError(f"fn is called with a task, but {fn!r} has no parameters.")
         names: list[str] = []
         for one in parameters[1:]:
-            if one.name in (*_FEEDBACK, _NUMBER) and one.kind in (
+            if one.name in (*_FEEDBACK, _NUMBER, _TEMPERATURE) and one.kind in (
                 one.POSITIONAL_OR_KEYWORD,
                 one.KEYWORD_ONLY,
             ):
@@ -277,12 +339,25 @@ class _Call:
             elif one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
                 raise ConfigError(
                     f"The parameter {one.name!r} of {fn!r} can't be filled: besides the task, 'feedback', "
-                    "'lessons' and 'attempt' are filled, by name."
+                    "'lessons', 'attempt' and 'temperature' are filled, by name."
                 )
-        return cls(awaited(fn), task, tuple(names))
+        return cls(awaited(fn), task, tuple(names), FRESH_TEMPERATURE if _TEMPERATURE in names else None)
 
     async def __call__(self, feedback: str, number: int) -> Any:
-        """Call the function for an attempt, with its number and the feedback on earlier attempts."""
+        """Call the function for an attempt, with its number and the feedback on earlier attempts.
+
+        If its model refuses a temperature, it is called again without one, and from then on.
+        """
+        temperature = self.temperature if number > 1 else None
+        try:
+            return await self._call(feedback, number, temperature)
+        except ModelError as error:
+            if temperature is None or not error.refuses_temperature:
+                raise
+        self.temperature = None
+        return await self._call(feedback, number, None)
+
+    async def _call(self, feedback: str, number: int, temperature: float | None) -> Any:
         task = self.task
         if feedback and not any(name in _FEEDBACK for name in self.names):
             if isinstance(task, str):
@@ -290,31 +365,33 @@ class _Call:
             else:
                 task = task.plain()
                 task = replace(task, context=f"{task.context}\n\n{feedback}".strip())
-        return await self.call(task, **{name: number if name == _NUMBER else feedback for name in self.names})
+        filled: dict[str, Any] = {_NUMBER: number, _TEMPERATURE: temperature}
+        return await self.call(task, **{name: filled.get(name, feedback) for name in self.names})
 
 
 # --- feedback ----------------------------------------------------------------------------------------------
 
 _INTRODUCTION = (
-    "This task was tried {times} before, and failed. Do not do again what failed, and make use of what was "
-    "learnt from it."
+    "This task was tried {times} before, and failed. Start anew: your answer must have none of the problems "
+    "below. Make use of what was learnt from them."
 )
 _MOST_FIELD = 800
-_MOST_SHOWN = 400
-"""Characters of the error and the output of an attempt."""
+"""Characters of the problem of an attempt, and of a field of its lesson."""
 
 
 def feedback_on(attempts: Sequence[_Attempt]) -> str:
-    """Render what was tried and learned, each lesson once, for the next attempt; empty for the first."""
-    if not attempts:
-        return ""
+    """Render what failed and was learned, each problem and lesson once, for the next attempt.
+
+    The failed outputs are hidden: a model that sees one tends to repeat it.
+    """
     parts: list[str] = []
+    failed: dict[str, int] = {}
     taught: dict[Content, int] = {}
     for number, attempt in enumerate(attempts, 1):
-        lines = [f"Attempt {number} failed. {without_middle(attempt.problem, _MOST_SHOWN)}".rstrip()]
-        if attempt.value is not None:
-            output = attempt.value if attempt.result is None else attempt.result.best_output
-            lines.append(f"It gave: {without_middle(as_text(output), _MOST_SHOWN)}")
+        problem = without_middle(attempt.problem, _MOST_FIELD)
+        first = failed.setdefault(problem, number)
+        how = f". {problem}" if first == number else f" in the same way as attempt {first}."
+        lines = [f"Attempt {number} failed{how}".rstrip()]
         if attempt.lesson is not None:
             first = taught.setdefault(attempt.lesson.content, number)
             again = f"It taught the same as attempt {first}."

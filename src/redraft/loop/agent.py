@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redraft._sync import run_sync
-from redraft._validation import check_list, check_name
+from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.output_type import output_type_of
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import Verbs
     from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
     from redraft.models.content import Query
-    from redraft.protocols import Advisor, ChatModel, Step
+    from redraft.protocols import Advisor, ChatModel, RunContext, Step
     from redraft.stores.base import Store
     from redraft.types import Draft, Output, ReflectionResult
 
@@ -148,6 +149,7 @@ class Agent(Generic[OutputT]):
         draft: Output | Draft | None = None,
         run_id: str | None = None,
         step: Step | None = None,
+        temperature: float | None = None,
     ) -> ReflectionResult[OutputT]:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
@@ -155,9 +157,9 @@ class Agent(Generic[OutputT]):
         `BinaryContent`), which the messages of an earlier conversation may precede. `pattern` replaces the
         agent's own for this run; `draft` is an existing answer to start from. With a `run_id`, repeating the
         call resumes a run that was killed, and returns the result of one that has finished. `step` carries
-        out every effect, instead of the journal of a stored run.
+        out every effect, instead of the journal of a stored run. `temperature` is that of the first draft.
         """
-        return await self._run(query, pattern, draft, run_id, step)
+        return await self._run(query, pattern, draft, run_id, step, temperature=temperature)
 
     def run_sync(
         self,
@@ -217,7 +219,10 @@ class Agent(Generic[OutputT]):
         tool_agent: ToolAgent | None = None,
         live: LiveRun | None = None,
         on_event: Callable[[StreamEvent], None] | None = None,
+        temperature: float | None = None,
     ) -> ReflectionResult[OutputT]:
+        if temperature is not None and not (is_number(temperature) and temperature >= 0):
+            raise ConfigError(f"temperature must be None or a number of at least 0, got {temperature!r}.")
         pattern = pattern_or_default(pattern, self._pattern)
         tool_agent = tool_agent or self._tool_agent
         task = task_of(query, pattern)
@@ -241,6 +246,8 @@ class Agent(Generic[OutputT]):
             raise AssertionError("an agent without tools has a model")
         else:
             verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live, self._output_type)
+        if temperature is not None:
+            verbs = _drafting_at(temperature, verbs)
         if step is None:
             step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
@@ -311,14 +318,18 @@ class WrappedAgent(Agent[OutputT]):
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
+        temperature: float | None = None,
     ) -> ReflectionResult[OutputT]:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
         `deps`, `message_history` and `usage_limits` are passed to each run of the wrapped agent, one for each
-        version. A fresh start begins after `message_history`.
+        version. A fresh start begins after `message_history`. The wrapped agent keeps its settings, so a
+        `temperature` has no effect.
         """
         tool_agent = self._for_run(deps, message_history, usage_limits)
-        return await self._run(query, pattern, draft, run_id, step, tool_agent=tool_agent)
+        return await self._run(
+            query, pattern, draft, run_id, step, tool_agent=tool_agent, temperature=temperature
+        )
 
     def run_sync(
         self,
@@ -362,6 +373,20 @@ class WrappedAgent(Agent[OutputT]):
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
     ) -> ToolAgent:
         return replace(self._wrapped, deps=deps, history=tuple(history or ()), limits=limits)
+
+
+def _drafting_at(temperature: float, verbs: Verbs) -> Verbs:
+    """Return the verbs of a run with the first draft made at a temperature."""
+    draft = verbs.generate
+    if draft is None:
+        raise AssertionError("an agent drafts")
+
+    async def generate(prompt: str, run: RunContext, /) -> Any:
+        if run.attempt.mode == "draft" and run.attempt.temperature is None:
+            run = replace(run, attempt=replace(run.attempt, temperature=temperature))
+        return await draft(prompt, run)
+
+    return replace(verbs, generate=generate)
 
 
 def tool_agent_with(

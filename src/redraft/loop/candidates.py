@@ -13,7 +13,7 @@ from redraft._tokens import version_text
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage
 from redraft.loop.budget import calls_of_part
-from redraft.loop.strategy import FRESH_TEMPERATURE
+from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
     NOT_JUDGED,
     NOTHING_USED,

@@ -13,8 +13,8 @@ from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
-from redraft.loop.strategy import FRESH_TEMPERATURE, FROM_SCRATCH, choose_strategy, from_scratch
-from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
+from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
+from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
 from redraft.types import NOTHING_USED, Draft, asked_by_task, prompt_of
 

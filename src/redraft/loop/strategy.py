@@ -20,9 +20,6 @@ RevisionStrategy: TypeAlias = Literal[
 
 STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
 
-FRESH_TEMPERATURE = 0.7
-"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
-
 HIGHEST_TEMPERATURE = 1.0
 """The temperature after a revision that led nowhere: the highest that all providers take."""
 
