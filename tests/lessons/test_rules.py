@@ -125,6 +125,7 @@ def test_the_rule_of_a_retired_lesson_is_removed(tmp_path):
     assert texts(rules.active()) == [rule("http_get")]
 
 
+NO_RULE = "it is neither IF ... THEN ... nor an instruction"
 BY_HAND = """\
 # What we learned
 
@@ -164,7 +165,7 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
     ]
     assert [str(one) for one in rules.broken()] == [
         "researcher-agent/rules.md, line 15: '2026-02-31' is not a day (YYYY-MM-DD).",
-        "researcher-agent/rules.md, line 16: 'remember the milk' does not have the form IF ... THEN ...",
+        f"researcher-agent/rules.md, line 16: 'remember the milk' is no rule: {NO_RULE}.",
     ]
     rules.add(rule("send_mail"))
     new = f"- remember the milk\n- 2026-03-01: {rule('send_mail')}\n"
@@ -243,8 +244,28 @@ VAGUE = [
     "IF the task fails THEN reflect on what went wrong and try a different approach",
     "IF the agent encounters an unexpected situation THEN consider all possible options",
     "IF the result is wrong THEN verify each step carefully before answering",
+    "Always be careful",
+    "Think step by step.",
+    "Ensure that all edge cases are handled properly.",
+    "Always double-check the output.",
+    "IF the output is too short THEN add the missing explanation of the details",
+    "IF the lines are wrong THEN the code should be formatted correctly",
+    "Follow the instructions and requirements of the task.",
+    "Read the task carefully.",
 ]
-FORMLESS = ["", "Always be careful", "THEN x IF y", "IF the fare is basic economy, refuse changes", "IF THEN"]
+FORMLESS = [
+    "",
+    "THEN x IF y",
+    "IF THEN",
+    "The API was down on Monday.",
+    "Page 3 was missing.",
+    "Order 4711 was refused by the shop.",
+    "Request timed out on the third page.",
+    "Limit of 10 calls a minute.",
+    "Type error in the third line of the parser.",
+    "When page 3 was fetched, the API answered E4031.",
+    "It helps to know the API.",
+]
 REFUSED = {
     "IF pytest is slow THEN skip the tests of the parser": "leave out a check",
     "IF pip says E12 THEN run sudo rm -rf build": "a command",
@@ -272,8 +293,45 @@ def test_a_rule_that_fits_any_task_is_refused_as_vague(text):
     assert "vague" in refusal(text)
 
 
+NORMALIZED = [
+    ("IF the fare is basic economy, refuse changes", "IF the fare is basic economy THEN refuse changes."),
+    (
+        "When name, price and stock are empty, stop the import.",
+        "IF name, price and stock are empty THEN stop the import.",
+    ),
+    (
+        "Whenever http_get answers E4031: then pass next_cursor",
+        "IF http_get answers E4031 THEN pass next_cursor.",
+    ),
+    ("Always validate the status before parsing the body.",) * 2,
+    ("never call eval() on input", "Never call eval() on input."),
+    ("Don't load last week's prices.csv!", "Don't load last week's prices.csv."),
+    ("I should follow this rule: ask for the cursor first", "Ask for the cursor first."),
+    ("I should always validate the status of a reply.", "Always validate the status of a reply."),
+    ("The agent must pass the cursor that was returned", "Pass the cursor that was returned."),
+    ("Rule: IF a page is empty THEN stop paging", "IF a page is empty THEN stop paging."),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), NORMALIZED)
+def test_a_rule_in_other_words_is_normalized_and_an_instruction_kept(text, rule):
+    assert rule_text(text) == rule
+    assert rule_text(rule) == rule
+    assert refusal(text) == ""
+
+
+def test_an_instruction_reaches_the_file(tmp_path):
+    rules = rules_in(tmp_path)
+    rules.add("Always validate the status before parsing the body.", "a/1")
+    assert texts(rules.active()) == ["Always validate the status before parsing the body."]
+    assert (
+        "- 2026-03-01: Always validate the status before parsing the body. (from a/1)"
+        in place(tmp_path).read_text()
+    )
+
+
 @pytest.mark.parametrize("text", FORMLESS)
-def test_a_rule_without_if_and_then_is_refused(text):
+def test_a_fact_is_no_rule(text):
     assert "IF ... THEN" in refusal(text)
     assert rule_text(text) == ""
 

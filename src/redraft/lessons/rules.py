@@ -277,7 +277,7 @@ class RulesFile:
                 return Rule(text, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
         # A permanent rule may be any sentence, since a person put it there.
         rule = rule_text(text) or (text if status == "permanent" else "")
-        problem = "" if rule else f"{text!r} does not have the form IF ... THEN ..."
+        problem = "" if rule else f"{text!r} is no rule: {_FORMLESS}."
         return Rule(rule or text, day, source, status), problem
 
 
@@ -312,12 +312,52 @@ _LONGEST_READ = 2_000
 ALIKE = 0.75
 """The share of words in common from which two rules count as one."""
 
-_RULE = re.compile(r"if\s+(?P<when>.+?)[,;:]?\s+then\b[,:]?\s+(?P<what>.+?)[.!\s]*", re.IGNORECASE)
+_FORMLESS = "it is neither IF ... THEN ... nor an instruction"
+_RULE = re.compile(
+    r"(?:if|when(?:ever)?)\s+(?P<when>.+?)[,;:]?\s+then\b[,:]?\s+(?P<what>.+?)[.!\s]*", re.IGNORECASE
+)
+# What stands before an instruction: "I should follow this rule: ...", "The agent must always ...".
+_PREAMBLE = re.compile(
+    r"(?:i should follow this rule|rule|principle|lesson)\s*:\s*"
+    r"|(?:i|we|you|one|the (?:agent|assistant|model))\s+(?:should|must|need(?:s)? to|ha(?:ve|s) to)\s+",
+    re.IGNORECASE,
+)
+_VERBS = "|".join(
+    re.findall(
+        r"\w+",
+        """
+    abort accept add allow apply ask assert assign assume avoid await begin book bound break build cache
+    call cancel cast check choose close collect combine commit compare compute confirm consider convert
+    copy count create declare decode define delete deploy describe download drop emit encode end ensure
+    escape exclude expect explain export extract fetch fill filter find finish fix flush follow format
+    generate give group guard handle hold ignore import include increase index initialize insert inspect
+    join keep leave limit list load lock log look lower make map mark match measure merge mock move name
+    normalize note open order parse pass pin prefer print process produce provide put query quote raise
+    read record refuse reject release reload remove rename repeat replace reply report request require
+    reset resolve restore retry return reuse round run save search select send separate serialize set show
+    skip sort specify split start state stop store strip summarize switch take test think treat trim
+    truncate try turn type unescape update use validate verify wait wrap write
+    """,
+    )
+)
+"""Verbs with which an instruction may begin: the first word alone tells it from a fact."""
+_TOLD = (
+    r"(?:(?:please\s+)?(?:always|never|do not|don['\u2019]t)\s+"
+    rf"|(?:please\s+)?(?:{_VERBS})\s+(?!(?:of|errors?|is|are|has|does|lacks?|found|timed)\b))\S.*?"
+)
+_INSTRUCTION = re.compile(rf"(?P<rule>{_TOLD})[.!\s]*", re.IGNORECASE)
+_WITHOUT_THEN = re.compile(
+    rf"(?:if|when(?:ever)?)\s+(?P<when>.+?),\s+(?P<what>{_TOLD})[.!\s]*", re.IGNORECASE
+)
+# "Order 4711 was refused": what happened once, although its first word may be a verb.
+_HAPPENED = re.compile(
+    r"(?<!that )(?<!which )(?<!what )(?<!who )\b(?:was|were|had|did|failed)\b", re.IGNORECASE
+)
 _TWO_SENTENCES = re.compile(r"[.!?]\s+[A-Z]")
 # What names one thing: `quoted`, with a digit, with_underscore, camelCase, ALLCAPS, a.path/or.name.
 _NAMED = re.compile(
     r"`[^`]+`|\"[^\"]+\"|(?<!\w)'[^']{3,}'(?!\w)|\b\w*\d\w*\b|\b\w+(?:_\w+)+\b|\b[a-z]+[A-Z]\w*|\b[A-Z]{2,}\w*\b"
-    r"|\b\w+(?:[./]\w+)+\b"
+    r"|\b\w+(?:[./]\w+)+\b|\b\w+\(\)"
 )
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _NOT = re.compile(
@@ -342,14 +382,15 @@ _VAGUE = frozenset(
     re.findall(
         r"\w+",
         """
-    accurate accurately action adequate agent always answer anything approach appropriate appropriately
-    approaches asks attention aware bad best better careful carefully case cautious challenging check clear
-    clearly complete completely complex complicated consider consideration correct correctly difficult
-    diligent double effort encounter encountered encounters error errors everything extra fail failed fails
-    failure failures focus good great handle handled happen happens hard help helpful high important improve
-    incorrect information input issue issues job keep kind lesson look mindful mistake mistakes necessary
-    need needed needs output outputs patient pay plan possible possibly problem problems problematic proper
-    properly quality question reflect remember response result results review right situation situations
+    accurate accurately action adequate agent always answer anything approach approaches appropriate
+    appropriately asks attention aware bad best better careful carefully case cases cautious challenging
+    check clear clearly complete completely complex complicated consider consideration correct correctly
+    detail details difficult diligent double effort encounter encountered encounters error errors
+    everything extra fail failed fails failure failures focus good great handle handled happen happens
+    hard help helpful high important improve incorrect information input instruction instructions issue
+    issues job keep kind lesson look mindful mistake mistakes necessary need needed needs output outputs
+    patient pay plan possible possibly problem problematic problems proper properly quality question
+    reflect remember requirement requirements response result results review right situation situations
     slow slowly solve something step steps strategy stuck succeed success task tasks tested thing things
     think thorough thoroughly time tool tools tried try trying unclear understand unexpected unsure verify
     work working works wrong
@@ -358,34 +399,51 @@ _VAGUE = frozenset(
 )
 _FEWEST = 2
 """Specific words that each half of a rule needs if it has no name."""
+_FEWEST_IN_INSTRUCTION = 3
 
 
 def rule_text(text: str) -> str:
-    """Return a rule as `IF ... THEN ...` on one line, or an empty string if it has another form."""
-    found = _match(one_line(text))
-    return "" if found is None else f"IF {found['when']} THEN {found['what']}."
+    """Return a rule on one line, as `IF ... THEN ...` or as the instruction that it is.
+
+    "If a page is empty, stop." becomes `IF a page is empty THEN stop.`, and "I should always validate the
+    status." becomes "Always validate the status." Returns an empty string for any other sentence.
+    """
+    line = one_line(text)
+    line = line[found.end() :] if (found := _PREAMBLE.match(line)) else line
+    if (found := _match(line)) is not None:
+        return f"IF {found['when']} THEN {found['what']}."
+    found = _INSTRUCTION.fullmatch(line) if len(line) <= _LONGEST_READ else None
+    if found is None or _HAPPENED.search(line):
+        return ""
+    return f"{found['rule'][0].upper()}{found['rule'][1:]}."
 
 
 def refusal(text: str) -> str:
     """Return why a text can't be a rule, or an empty string if it can.
 
-    A rule is one sentence of the form `IF ... THEN ...`. Each half must be specific: it has a name
-    (`next_cursor`, E4031, JSON), or two words that don't fit every task.
+    A rule is one sentence, `IF ... THEN ...` or a plain instruction. Each half of the one, and the whole of
+    the other, must be specific: it has a name (`next_cursor`, E4031, JSON), or words that don't fit every
+    task, two in a half and three in an instruction.
     """
     line = one_line(text)
-    found = _match(line)
-    if found is None:
-        return "it does not have the form IF ... THEN ..."
+    rule = rule_text(line)
+    if not rule:
+        return _FORMLESS
     if why := violation(line):
         return f"it holds {why}"
     if len(line) > LONGEST_RULE or _TWO_SENTENCES.search(line):
         return f"it is more than one sentence of at most {LONGEST_RULE} characters"
-    return _vague_half(found)
+    found = _match(rule)
+    if found is not None:
+        return _vague_half(found)
+    is_vague = not _NAMED.search(rule) and len(_specific_words(rule)) < _FEWEST_IN_INSTRUCTION
+    return "it is vague: it does not say what to do with what" if is_vague else ""
 
 
 def _match(line: str) -> re.Match[str] | None:
-    # The pattern takes quadratic time.
-    return _RULE.fullmatch(line) if len(line) <= _LONGEST_READ else None
+    if len(line) > _LONGEST_READ:  # the patterns take quadratic time
+        return None
+    return _RULE.fullmatch(line) or _WITHOUT_THEN.fullmatch(line)
 
 
 # These go back to the model, and into recorded prompts: changing them takes new recordings.

@@ -28,14 +28,20 @@ _CUT_NOTICE = 100
 def violation(text: str) -> str:
     """Return what a text contains that no lesson may, such as `"a command"`; empty if nothing.
 
-    Invisible characters are ignored, and a line break counts as a space.
+    Invisible characters are ignored, and a line break counts as a space. A warning ("Never call eval()") is
+    no command, and a page of documentation that is only referred to is no address.
     """
     if len(text) > LONGEST:
         return f"{len(text):,} characters, where {LONGEST:,} are enough"
     visible = " ".join(without_invisible(text).split())
     if visible.isascii() and not has_any(_ROUGH, visible.encode()):
         return ""
-    return next((what for what, pattern in _FORBIDDEN.items() if pattern.search(visible)), "")
+    for what, pattern in _FORBIDDEN.items():
+        is_honest = _HONEST.get(what)
+        for found in pattern.finditer(visible):
+            if is_honest is None or not is_honest(visible, found.start()):
+                return what
+    return ""
 
 
 def violations(content: Content) -> dict[str, str]:
@@ -115,10 +121,11 @@ _CHECKS = (
 )
 _NOT_OF = r"(?!of\b)"
 _AFFIRMED = r"(?<!never )(?<!not )(?<!n't )(?<!n\u2019t )"
+_ORDERED = r"(?<!never )(?<!do not )(?<!don't )(?<!don\u2019t )"
 
 _PATTERNS = {
     "an instruction to drop the rules": (
-        rf"\b(?:ignore|disregard|forget|override|overrule|bypass|circumvent)\b{_FEW_WORDS}{_RULES}",
+        rf"{_ORDERED}\b(?:ignore|disregard|forget|override|overrule|bypass|circumvent)\b{_FEW_WORDS}{_RULES}",
         r"\b(?:forget|ignore|new|real|hidden)(?:\s+\w+)?\s+system prompt\b",
         r"\b(?:you are now|from now on,? you|developer mode|jailbreak\w*)\b",
         r"\bact as (?:root|admin|an? unrestricted)\b",
@@ -145,7 +152,7 @@ _PATTERNS = {
         r"--no-verify\b",
         r"\bpowershell\b",
         r"\bos\.system\b",
-        r"\bsubprocess\.",
+        r"\bshell\s*=\s*True\b",
         r"\b(?:eval|exec)\s*\(",
         r"\$\([^)]",
         r"\bbase64\s+-d",
@@ -158,7 +165,54 @@ _PATTERNS = {
 _FORBIDDEN = {what: re.compile("|".join(patterns), re.IGNORECASE) for what, patterns in _PATTERNS.items()}
 # The same without look-arounds, for the linear engine, which clears most texts in a hundredth of the time.
 _ROUGH = tuple(
-    f"(?i:{pattern.replace(_AFFIRMED, '').replace(_NOT_OF, '')})"
+    f"(?i:{pattern.replace(_AFFIRMED, '').replace(_ORDERED, '').replace(_NOT_OF, '')})"
     for patterns in _PATTERNS.values()
     for pattern in patterns
 )
+
+# --- honest lessons -----------------------------------------------------------------------------------------
+
+_WARNS = re.compile(
+    r"\b(?:never|do not|don['\u2019]t|must not|should not|avoid|instead of|rather than)\s+"
+    r"(?:(?:us|call|run|execut|invok|pass|sett?)(?:e|ing)?\s+)?[`'\"(]?$",
+    re.IGNORECASE,
+)
+"""What stands directly before a command in a warning; everything else may be an order to run it."""
+_WARNING_LENGTH = 40
+_HOST = r"(?:[a-z0-9-]+\.)+[a-z]{2,}"
+_DOCUMENTATION = re.compile(
+    rf"https://(?:(?:docs?|developers?|devdocs|manual|reference|wiki)\.{_HOST}|docs\.rs"
+    rf"|(?:[a-z0-9-]+\.)*readthedocs\.(?:io|org)"
+    rf"|{_HOST}/(?:[\w.-]+/)*(?:docs?|documentation|manual|reference|handbook|wiki|guides?|rfc|specs?))"
+    r"(?:[/#][\w./~:#()+-]*)?[)\]>`'\".,;:!]*",
+    re.IGNORECASE,
+)
+"""A page of documentation: encrypted, without a user, a port or a query, in which data could be sent away."""
+_CONTACT = (
+    r"\b(?:fetch|download|install|load|import|open|visit|browse|post|put|send|upload|submit|forward|report"
+    r"|request|call|curl|clone|pull|run|execute|obey|follow|apply|copy|paste|log ?in|sign ?in|register)\b"
+)
+"""Verbs that make an agent do something with a page, in place of knowing where a fact is from."""
+_CONTACTS = re.compile(_CONTACT, re.IGNORECASE)
+_CONTACTS_IT = re.compile(
+    rf"(?:{_CONTACT}|\bdo\b)[^.;]{{0,40}}\b(?:it|its|there|pages?|links?|instructions?|steps|says)\b",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[.;!?]\s|[(,]\s*(?=(?:see|cf|as|per|docs?)\b)", re.IGNORECASE)
+
+
+def _is_warning(text: str, at: int) -> bool:
+    """Return whether the command at a place is one that the text warns of."""
+    return _WARNS.search(text[max(0, at - _WARNING_LENGTH) : at]) is not None
+
+
+def _is_documentation(text: str, at: int) -> bool:
+    """Return whether the address at a place is a page of documentation that the text only refers to."""
+    page, _, after = text[at:].partition(" ")
+    if not _DOCUMENTATION.fullmatch(page):
+        return False
+    clause = _CLAUSE.split(text[:at])[-1]
+    return not _CONTACTS.search(clause) and not _CONTACTS_IT.search(after)
+
+
+_HONEST = {"a command": _is_warning, "an address": _is_documentation}
