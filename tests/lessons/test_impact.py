@@ -100,7 +100,7 @@ def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
             lesson = await lessons.record(FAILURE, TASK)
             for number in range(10):
                 result = await run(lessons, 0.85 + number / 1000, OTHER)
-                assert [advice.source for advice in result.advice] == [lesson.id]
+                assert [advice.source for advice in result.advice] == [lesson.id, "agent/rules.md"]
                 lesson = await lessons.get(lesson.id)
                 assert lesson.status == ("active" if number < 9 else "retired")
             assert lesson.why.startswith("It hurt: runs with it scored 0.10 less than runs without")
