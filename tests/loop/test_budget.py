@@ -3,6 +3,7 @@ import json
 import threading
 from math import log
 from time import monotonic
+from zlib import crc32
 
 import pytest
 from pydantic import BaseModel
@@ -516,6 +517,69 @@ def test_recorded_replies_are_replayed_whatever_the_budget():
     assert again.asked == []
     assert result.history.versions[0].evaluation.usage.requests == 3
     assert result.token_usage.total_tokens == first.used
+
+
+class Steps(MemoryStore):
+    """A store that remembers the order of its steps, and begins with some."""
+
+    def __init__(self, steps=()):
+        super().__init__()
+        self.steps = []
+        for step in steps:
+            asyncio.run(self.put(step))
+
+    async def put_if_absent(self, record):
+        if record.kind == STEP:
+            self.steps.append(record)
+        return await super().put_if_absent(record)
+
+
+class Repeatable(Provider):
+    """A model that gives the same reply to the same request, also in another process."""
+
+    def text(self, request):
+        if request.role == "evaluation":
+            return super().text(request)
+        return f"draft {crc32(str(request.messages).encode())}"
+
+
+def outcome(result):
+    versions = [(version.output, version.evaluation) for version in result.history.versions]
+    return versions, result.stop, result.token_usage, result.diagnostics
+
+
+@pytest.mark.parametrize("budget", [900, 1500, 2300, 4000])
+@pytest.mark.parametrize("fan_out", ["samples", "a panel"])
+def test_a_run_that_is_killed_anywhere_spends_no_more_than_it_would_have(fan_out, budget):
+    pattern = ReflectionPattern(
+        max_iterations=30, plateau_iterations=30, budget_tokens=budget, **FAN_OUTS[fan_out]
+    )
+
+    def run(store):
+        model = Repeatable(120)
+        return outcome(asyncio.run(Agent(model, pattern=pattern, keep=store).run("W.", run_id="r"))), model
+
+    whole = Steps()
+    expected, model = run(whole)
+    assert "not started" in expected[-1]["budget"]
+    for count in range(len(whole.steps) + 1):
+        paid = sum("model" in step.data["name"] for step in whole.steps[:count])
+        resumed, rest = run(Steps(whole.steps[:count]))
+        assert resumed == expected, f"killed after step {count}"
+        assert paid + len(rest.asked) == len(model.asked)
+
+
+def test_a_resumed_run_with_a_larger_budget_goes_on():
+    def run(store, tokens):
+        pattern = ReflectionPattern(max_iterations=2, budget_tokens=tokens, **FAN_OUTS["samples"])
+        agent = Agent(Repeatable(120), pattern=pattern, keep=store)
+        return asyncio.run(agent.run("Write.", run_id="r"))
+
+    killed = Steps()
+    assert "not started" in run(killed, 1500).diagnostics["budget"]
+    result = run(Steps(killed.steps), 150_000)
+    assert result.history.total_iterations == 2
+    assert "budget" not in result.diagnostics
 
 
 def test_the_usage_of_a_cancelled_run_is_known():

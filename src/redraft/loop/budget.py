@@ -6,18 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redraft._steps import allowance
 from redraft._validation import check_bound
 from redraft.errors import ModelError, OutputError, RedraftError, UnfinishedError
+from redraft.loop.journal import journal_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -156,6 +157,26 @@ class Tally:
             # An unknown cost can't be bounded, so it must not hold up other calls.
             self.dearest[role] = max(self.dearest.get(role, 0.0), usage.cost_usd or 0.0)
 
+    def state(self) -> dict[str, Any]:
+        """Return, as JSON, what decides on the next call beside the usage: a journal records it."""
+        return {
+            "budget": asdict(self.budget),
+            "longest": dict(self.longest),
+            "dearest": dict(self.dearest),
+            "estimated_tokens": self.estimated_tokens,
+            "exhausted": self.exhausted,
+            "refused": self.refused,
+            "cancelled": self.cancelled,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of the run's earlier process, which may have had another budget."""
+        self.longest, self.dearest = dict(state["longest"]), dict(state["dearest"])
+        self.estimated_tokens = state["estimated_tokens"]
+        if state["exhausted"] is not None and state["budget"] == asdict(self.budget):
+            self.exhausted = ConvergenceReason(state["exhausted"])
+            self.refused, self.cancelled = state["refused"], state["cancelled"]
+
     def option(self, reason: ConvergenceReason) -> str:
         """Return the option behind a budget's reason to stop, with its value."""
         budget = self.budget
@@ -221,6 +242,7 @@ def bounded(step: Step, tally: Tally) -> Step:
     An effect that is still under way then is cancelled. A journal does not record it, so it is carried out
     again when the run is resumed. Raises `UnfinishedError` with the reason.
     """
+    step = _remembered(step, tally)
 
     @wraps(step, (), ())
     async def bound(
@@ -254,6 +276,30 @@ def bounded(step: Step, tally: Tally) -> Step:
             allowance.reset(outer)
 
     return bound
+
+
+def _remembered(step: Step, tally: Tally) -> Step:
+    """Wrap a step with a journal to record the tally's state with each step, and to restore it on replay."""
+    if (journal := journal_in(step)) is None:
+        return step
+
+    @wraps(step, (), ())
+    async def remember(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        async def effect(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return await fn(*args, **kwargs)
+            finally:
+                journal.budget_state = tally.state()
+
+        try:
+            return await step(name, returns, effect, *args, **kwargs)
+        finally:
+            if journal.budget_state:
+                tally.restore(journal.budget_state)
+
+    return remember
 
 
 class StepBudget:

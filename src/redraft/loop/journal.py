@@ -30,7 +30,8 @@ LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
-end), `result` or `error`, and for a step within a step the arguments it was `given`."""
+end), `result` or `error`, the `budget_state` if the run has a budget, and for a step within a step the
+arguments it was `given`."""
 
 
 class Journalled:
@@ -66,6 +67,8 @@ class Journalled:
         inside = enclosing_step()
         self.parent = "" if inside is None else inside.outer.run_id
         """The run inside which this one runs, if any."""
+        self.budget_state: Mapping[str, Any] = {}
+        """What the run's budget knew when the last step ended; it is recorded with the step."""
         self._log = log or StepRecords(store, run_id)
         self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
@@ -120,7 +123,7 @@ class Journalled:
         if recorded is None:
             return await self._carry_out(place, {"name": name}, returns, fn, *args, **kwargs)
         self._check_name(recorded["name"], name)
-        self._last = recorded
+        self._finish(recorded)
         return _replay(recorded, returns)
 
     async def within(
@@ -208,6 +211,8 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
+        if "/" not in place:
+            self.budget_state = {}
         outside = inner_step.set(InnerStep(self, place))
         data["began"] = self._working_time()
         self._under_way += 1
@@ -230,14 +235,19 @@ class Journalled:
             data["result"] = to_record(value)
         else:
             data["error"] = failure_to_json(failure)
+        if "/" not in place and self.budget_state:
+            data["budget_state"] = self.budget_state
         recorded = await self._log.write(place, data)
         if "/" not in place:
-            self._last = recorded
+            self._finish(recorded)
         if recorded is not data:  # another process was first
             return _replay(recorded, returns)
         if failure is not None:
             raise failure
         return value
+
+    def _finish(self, step: StepData) -> None:
+        self._last, self.budget_state = step, step.get("budget_state", {})
 
     def _working_time(self) -> float:
         if self._working_since is None:
