@@ -34,6 +34,28 @@ SESSION = '''def total(numbers):
         ("def f(a): f(1) -> 2 and g(1) -> 2", [("f(1)", 2)]),  # asks for f
         ("Mend it: f(2) returns 5, but should return 4.\nf(3) -> 6", [("f(3)", 6)]),
         ("f(2) doesn't return 4", []),
+        # Markdown.
+        ("`f(2)` should return `4`", [("f(2)", 4)]),
+        ("`f(2)` -> `4`\n`f(3) -> 6`\n**f(4)** → **8**", [("f(2)", 4), ("f(3)", 6), ("f(4)", 8)]),
+        ('- "f(2) returns 4"\n* `f(3)` is **`6`**.\n> f(4): 8', [("f(2)", 4), ("f(3)", 6), ("f(4)", 8)]),
+        ("I expect `f('a, b')` to return `[\"a\"]`, and so on.", [("f('a, b')", ["a"])]),
+        ("```python\nassert f(2) == 4  # twice 2\n```", [("f(2)", 4)]),
+        ("def f(a):\n**Input:** `a = 2`\n**Output:** `4`", [("f(a=2)", 4)]),
+        ("## Actual output\n\n- `f(2)` -> `5`\n\n## Expected\n\n- `f(3)` -> `6`", [("f(3)", 6)]),
+        ("Today:\n  f(2) -> 5\n  f(3) -> 7\nIt should double.", []),
+        ("Why does `f(2)` return `5`?", []),
+        ("Neither f(2) nor f(3) returns 4.", []),
+        ("`f(2)` returns `abc`", []),
+        ("`f(2)` returns `4` or `5`", []),
+        ("1 + `f(2)` is `4`", []),
+        # A value that may go on.
+        ("f(2) returns 10,000", []),
+        ("f(2) returns 2 items", []),
+        ("f(2) returns 1, 2", []),
+        ("f(2) returns 1 and 2", []),
+        ("f(2) returns 4 if asked", []),
+        ("f(2) returns 'a'.upper()", []),
+        ("2 * f(3) = 12", []),
         # Nothing that could be checked.
         ("f(x) returns 4", []),
         ("f(2) returns the sum", []),

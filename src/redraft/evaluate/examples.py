@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import re
+from bisect import bisect
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +29,34 @@ NOT_PYTHON = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError)
 """What parsing a text, or evaluating it as a literal, raises if it is no Python."""
 _CALL = re.compile(r"(?<![\w.])(?<!def )(?<!class )[A-Za-z_][\w.]*\(")
 _ARROW = re.compile(
-    r"\s*(?:#\s*)?(?:=+>?|-+>|[➞→⇒➡:]|(?:should |must |will |would )?(?:return|give|be|equal)s?\b|is\b)"
-    r"\s*:?\s*"
+    r"\s*(?:#\s*)?(?:=+>?|-+>|[➞→⇒➡:]"
+    r"|(?:should |must |will |would |to )?(?:return|give|be|equal|evaluate to|evaluates to)s?\b|is\b)\s*:?\s*"
 )
+_MARKS = re.compile(r"[`*]*")
+"""What Markdown may put around a call and its value: they are code, or bold."""
+_ENDS = re.compile(
+    r"""["'`*)\]}]*[ \t]*(?:$|[;!(|#\n]|[.:](?=[\s"'`*)]|$)"""
+    r"""|(?:,(?=\s)|(?:and|because|since|while|whereas)\b)(?!\s*(?:[-+\d"'(\[{]|(?:None|True|False)\b)))"""
+)
+"""What may follow a value. Anything else may go on with it: `10,000`, `4 or 5`, `2 items`."""
+_IN_EXPRESSION = re.compile(r"[^\s>|*+-][ \t]*[-+*/%<>=!&|^~@]+[ \t]*$")
+"""What comes before a call that is only a part of an expression; a line may begin with such signs, though."""
 _PAIR = re.compile(
-    r"^[ \t]*Input:(?P<given>[^\n]+)\n\s*Output:(?P<value>[^\n#]+)", re.MULTILINE | re.IGNORECASE
+    r"^[ \t>*+-]*Input\**:(?P<given>[^\n]+)\n[\s>*+-]*Output\**:(?P<value>[^\n#]+)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _NAME = re.compile(r"^[ \t]*def (\w+)\(", re.MULTILINE)
 _DOCSTRING_ENDS = re.compile(r"^\s*(?:\"{3}|'{3}).*", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"[-+]?(?:\d[\w.]*|\.\d\w*|true\b|false\b|none\b)", re.IGNORECASE)
-_NOT_SO = re.compile(r"\b(?:not|currently|wrong(?:ly)?|instead|actual(?:ly)?|bug|but)\b|n't\b", re.IGNORECASE)
+_TODAY = r"currently|today|now|wrong(?:ly)?|incorrect(?:ly)?|instead|actual(?:ly)?|got|observed|broken"
+_NOT_SO = re.compile(
+    rf"\b(?:{_TODAY}|not|neither|never|no longer|cannot|bug|but|why|does|did)\b|n't\b", re.IGNORECASE
+)
+_NOT_BELOW = re.compile(rf"\b(?:{_TODAY})\b", re.IGNORECASE)
+"""What a line says that gives no example, and a lead below which there are none."""
+_LEAD = re.compile(r"^[ \t]*#+ .*|^.*:[*`]*[ \t]*$", re.MULTILINE)
+"""A heading, or a line that introduces what follows."""
+_AROUND = " \t`*"
 _PYTHON = {"true": "True", "false": "False", "none": "None"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -96,11 +115,12 @@ def examples_for(task: str, output: Output) -> dict[str, Any]:
 def examples_in(text: str) -> dict[str, Any]:
     """Return the examples in a text: calls, as normalized Python source, with the values that they return.
 
-    Found are `>>>` sessions, calls such as `f(2) -> 4` or `f(2) returns 4`, and pairs. A pair is a line
-    `Input: a = [1], k = 2` and a line `Output: 3` for the function that the text defines. Only calls whose
-    arguments are literals, with a literal as their value, count, and of a text that defines functions only
-    calls of these. A line that may say what is wrong today ("currently", "not", "but") gives no example. If a
-    text gives two values for one call, neither counts.
+    Found are `>>>` sessions, calls such as `f(2) -> 4` or "f(2) should return 4", also as code or bold in
+    Markdown, and pairs. A pair is a line `Input: a = [1], k = 2` and a line `Output: 3` for the function that
+    the text defines. Only calls whose arguments are literals, with a literal as their value, count, and of a
+    text that defines functions only calls of these. A line that may say what is wrong today ("currently",
+    "not", "but"), or whose heading does, gives no example, and neither does a value that may go on ("2
+    items"). If a text gives two values for one call, neither counts.
     """
     text = text[:SEARCHED]
     names = set(_NAME.findall(text))
@@ -134,31 +154,42 @@ def _sessions(text: str) -> Iterator[tuple[str, str]]:
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:
     """Find calls that an arrow, or a word such as "returns", connects with a value on the same line."""
+    leads = [(lead.end(), _NOT_BELOW.search(lead[0]) is not None) for lead in _LEAD.finditer(text)]
     for opening in islice(_CALL.finditer(text), MOST_CALLS):
         end = _closed(text, opening.end() - 1)
-        arrow = _ARROW.match(text, end) if end else None
+        if not end:
+            continue
+        marks = _marks(text, end)
+        arrow = _ARROW.match(text, end + len(marks))
         if arrow is None or "\n" in arrow[0]:
             continue
-        line_end = text.find("\n", end)
-        line = text[text.rfind("\n", 0, opening.start()) + 1 : None if line_end < 0 else line_end]
-        if _NOT_SO.search(line):
+        line_start, line_end = text.rfind("\n", 0, opening.start()) + 1, text.find("\n", end)
+        before = text[line_start : opening.start()].removesuffix(marks[::-1])
+        line = text[line_start : None if line_end < 0 else line_end]
+        lead = bisect(leads, (opening.start(), False)) - 1
+        if _NOT_SO.search(line) or _IN_EXPRESSION.search(before) or (lead >= 0 and leads[lead][1]):
             continue
-        start = arrow.end()
+        marks = _marks(text, arrow.end())
+        start = arrow.end() + len(marks)
         if text[start : start + 1] in ("'", '"', *_CLOSING):
             stop = _closed(text, start)
         else:
             word = _WORD.match(text, start)
-            stop = word.end() if word else 0
-        # What goes on is an expression, of which the value is only a part.
-        if stop and not re.match(r"[ \t]*[-+*/%<>=]", text[stop:]):
-            value = text[start:stop].rstrip(".")
+            stop = word.end() - word[0].endswith(".") if word else 0
+        if stop and text.startswith(marks[::-1], stop) and _ENDS.match(text, stop + len(marks)):
+            value = text[start:stop]
             yield text[opening.start() : end], _PYTHON.get(value, value)
+
+
+def _marks(text: str, start: int) -> str:
+    marks = _MARKS.match(text, start)
+    return marks[0] if marks else ""
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
     names = _NAME.findall(text)
     for pair in _PAIR.finditer(text) if names else ():
-        yield f"{names[-1]}({pair['given'].strip()})", pair["value"].strip()
+        yield f"{names[-1]}({pair['given'].strip(_AROUND)})", pair["value"].strip(_AROUND)
 
 
 def _closed(text: str, start: int) -> int:
