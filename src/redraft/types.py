@@ -452,10 +452,10 @@ class ReflectionEvaluation:
     could not be found out; None if they were not compared.
 
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
-    be judged, which does not count as passed. `generated` names the criteria of generated origin, and
-    `meets_given` says whether the output would be satisfactory without them. `shown` holds the criteria that
-    the writer is not told everything about, with their `QualityCriterion.shown`. `memo` is JSON data that the
-    evaluator wants to find again. Specification 2.4.3.
+    be judged, which does not count as passed. `opinions` names the criteria that a model judged, `generated`
+    those of generated origin, and `meets_given` says whether the output would be satisfactory without these.
+    `shown` holds the criteria that the writer is not told everything about, with their
+    `QualityCriterion.shown`. `memo` is JSON data that the evaluator wants to find again. Specification 2.4.3.
     """
 
     overall_score: float | None
@@ -474,6 +474,7 @@ class ReflectionEvaluation:
     generated: tuple[str, ...] = ()
     meets_given: bool = True
     shown: Mapping[str, Shown] | None = None
+    opinions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.issues:

@@ -12,7 +12,7 @@ from redraft.lessons.rules import Rules
 from support.dashboards import faults
 
 LEARNING = """
-from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel, Task
 
 LEARNED = {
     "what_happened": "An order was to be written down; the system of the shop refused it.",
@@ -36,7 +36,7 @@ for name, trusted in (("clerk", True), ("stranger", False)):
     lessons = Lessons(agent=name, trusted=trusted)
     agent = Agent(ScriptedModel(order), pattern=once, lessons=lessons)
     for number in range(3 if trusted else 1):
-        agent.run_sync("Write down the order: two packs of tea")
+        agent.run_sync(Task("Write down the order: two packs of tea", tools=() if trusted else ("http_get",)))
 """
 
 

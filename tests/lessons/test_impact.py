@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from redraft import MemoryStore
-from redraft.lessons.impact import Counters, Impact, ScoredRun
+from redraft.lessons.impact import Counters, Impact, ScoredRun, gain_of
 from support.learning_agents import OTHER, START, TASK, learning, run
 from support.lessons import FAILURE
 
@@ -111,3 +111,34 @@ def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
             ]
 
     asyncio.run(main())
+
+
+def test_at_most_one_run_of_four_is_given_a_lesson_on_trial():
+    async def main():
+        counting = Impact(MemoryStore(), "agent")
+        given = [await counting.takes_trial("web") for _ in range(40)]
+        assert sum(given) == 10
+        assert all(sum(given[start : start + 4]) == 1 for start in range(0, 40, 4))
+        assert {place % 4 for place, one in enumerate(given) if one} == {0, 1, 2, 3}
+        assert not await counting.takes_trial("another type")  # which is counted by itself
+        at_once = await asyncio.gather(*(Impact(MemoryStore(), "agent").takes_trial("web") for _ in range(9)))
+        assert not any(at_once)
+        shared = Impact(MemoryStore(), "agent")
+        at_once = await asyncio.gather(*(shared.takes_trial("web") for _ in range(40)))
+        assert sum(at_once) <= 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("scores", "gain"),
+    [
+        pytest.param([(0.2, False), (0.4, False), (0.9, True)], 0.6, id="more than the average"),
+        pytest.param([(0.5, False), (0.4, True), (0.3, True)], -0.3, id="less, in two runs"),
+        pytest.param([(0.9, True)], None, id="nothing to compare with"),
+        pytest.param([(0.9, False), (None, True)], None, id="no score"),
+    ],
+)
+def test_the_gain_of_a_lesson(scores, gain):
+    runs = [scored(number, score, *[LESSON] * has_it) for number, (score, has_it) in enumerate(scores)]
+    assert gain_of(LESSON, runs) == (None if gain is None else pytest.approx(gain))

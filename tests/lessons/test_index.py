@@ -717,3 +717,19 @@ def test_a_program_exits_without_warnings(tmp_path):
         cwd=tmp_path,
     )
     assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["False", "False"], "")
+
+
+def test_an_index_from_before_trials_is_brought_up_to_date(tmp_path):
+    file(tmp_path, lesson(procedure("Ask for the cursor."), summary="waits", status="quarantined"))
+    run(tmp_path, refresh)
+    with sqlite3.connect(tmp_path / ".index" / "lessons-1-1.db") as connection:
+        connection.executescript(
+            "INSERT INTO words (words) VALUES ('delete-all'); PRAGMA user_version = 1;"
+            "UPDATE lessons SET is_active = 0, kind = '', searched = '', content = '', meaning = ''"
+        )
+    connection.close()
+    query = LessonQuery("Fetch the price list", agent=AGENT, status="quarantined")
+    [found] = run(tmp_path, lambda index: index.search(query))
+    assert summaries(found) == ["waits"]
+    [found] = run(tmp_path, lambda index: index.search(replace(query, status="active")))
+    assert found == []

@@ -344,6 +344,11 @@ def merge(
         generated=generated,
         meets_given=meets_given,
         shown=shown or None,
+        opinions=tuple(
+            name
+            for name in scores
+            if (name in found and found[name].usage.requests) or (judged and name in judged.criteria_scores)
+        ),
     )
 
 

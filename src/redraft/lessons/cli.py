@@ -611,8 +611,10 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     """Render the status of a lesson, with the reason."""
     line, why = Text(lesson.status.capitalize(), STYLES[lesson.status]), visible(lesson.why)
     if lesson.status == "quarantined":
-        waiting = "used only for the task that taught it, until it has helped or somebody approves it"
-        line.append(f": {why or waiting}", "")
+        waiting = (
+            "used only for the task that taught it, and tried in similar ones, until it has helped or hurt"
+        )
+        line.append(f": {why}; {waiting}" if why else f": {waiting}", "")
     elif lesson.status == "superseded":
         line.append(f" by {visible(lesson.superseded_by)}" + (f": {why}" if why else ""), "")
     elif why:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from math import log
 from sqlite3 import Connection
@@ -23,15 +24,17 @@ MOST_ROWS = 5_000
 class FullText:
     """Search the table `words`, in the range of row numbers from `first` to `last`.
 
-    A word that more than `common` rows have counts as a stop word. FTS5's own `bm25()` counts every word in
-    the whole table at each search, which takes 25 ms for a common word of 100,000 lessons; here the weights
-    come from the rows in the range. Whether a row has a word counts, not how often.
+    Rows that are not among `searched` are left out. A word that more than `common` rows have counts as a stop
+    word. FTS5's own `bm25()` counts every word in the whole table at each search, which takes 25 ms for a
+    common word of 100,000 lessons; here the weights come from the rows in the range. Whether a row has a word
+    counts, not how often.
     """
 
     connection: Connection
     first: int
     last: int
     common: int
+    searched: Container[int]
 
     def shares(self, text: str, count: int, length_of: Callable[[int], int]) -> dict[int, float]:
         """Return, for each row that has words of a text, its share (0..1) of the best score.
@@ -74,7 +77,7 @@ class FullText:
             "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?",
             (f'"{words}"', self.first, self.last, limit),
         )
-        return [row for (row,) in found]
+        return [row for (row,) in found if row in self.searched]
 
 
 # --- words and names ---------------------------------------------------------------------------------------

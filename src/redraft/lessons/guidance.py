@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.folder import folder_name
+from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
 from redraft.lessons.writer import Replay
@@ -63,6 +63,19 @@ class Guidance:
         except LessonFileError as error:
             logger.warning("The agent runs without its rules: %s", error)
             return []
+
+    def is_own(self, rule: Rule) -> bool:
+        """Return whether a person or the program vouches for a rule, so that it may be told as the agent's.
+
+        They do if the rule is permanent, or if they vouch for the lesson that taught it.
+        """
+        if rule.status == "permanent":
+            return True
+        folder = LessonFolder(self._path, rule.source.partition("/")[0] or self._folder)
+        try:
+            return folder.read(rule.source).trust == "vouched"
+        except LessonFileError:  # it is deleted, or the rule was written by hand
+            return False
 
     def playbooks(self, task_type: str) -> list[Playbook]:
         """Return the playbooks for a type of task."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from statistics import fmean
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 SCORED_RUN, VERDICT = "lesson_run", "lesson_verdict"
 """Kinds of records: the score of a run, and the latest verdict on a lesson."""
+TRIAL = "lesson_trial"
+"""The kind of the counters of runs for which a lesson on trial was relevant, one a task type."""
+TRIAL_BLOCK = 4
+"""Of so many runs in a row, one is given a lesson on trial, at a place that changes from block to block."""
+TRIED = 0.5
+"""The score that a lesson on trial has to gain or to lose in all, beside runs without it."""
 HELPED, HURT = "helped", "hurt"
 """Outcomes of a use in the run index; that of any other use is empty."""
 LATEST_RUNS = 500
@@ -128,6 +134,20 @@ class Impact:
         await self.judged(lesson, runs)
         return None
 
+    async def takes_trial(self, task_type: str) -> bool:
+        """Count a run for which a lesson on trial is relevant; return whether it may be given the lesson.
+
+        Of runs that ask at the same moment at most one may.
+        """
+        key = f"{self._agent}/{task_type}"
+        before = await self._store.get(TRIAL, key)
+        if before is None:
+            await self._store.put_if_absent(Record(TRIAL, key, {"runs": 1}))
+            return False
+        block, place = divmod(before.data["runs"], TRIAL_BLOCK)
+        counted = await self._store.replace(replace(before, data={"runs": before.data["runs"] + 1}))
+        return counted is not None and place == (-1 - block) % TRIAL_BLOCK
+
     async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
         """Record that a lesson was judged by these runs, and acted upon."""
         if (seen := _seen(lesson, runs)) is not None:
@@ -147,6 +167,17 @@ class Impact:
     async def _counters(self, prefix: str) -> dict[str, Counters]:
         counts = await self._index.count_uses(LESSON_USE, (HELPED, HURT), prefix=prefix)
         return {lesson: Counters(*those) for lesson, those in counts.items()}
+
+
+def gain_of(lesson: str, runs: Iterable[ScoredRun]) -> float | None:
+    """Return what runs with a lesson scored in all beyond the average of runs without; None if unknown."""
+    scores: dict[bool, list[float]] = {True: [], False: []}
+    for run in runs:
+        if run.score is not None:
+            scores[lesson in run.lessons].append(run.score)
+    if not (scores[True] and scores[False]):
+        return None
+    return sum(scores[True]) - len(scores[True]) * fmean(scores[False])
 
 
 def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:

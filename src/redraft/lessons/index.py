@@ -24,7 +24,7 @@ from redraft.lessons.indexer import (
 )
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.markdown import parse
-from redraft.lessons.ranking import ActiveLessons, Candidate, LessonQuery, Search
+from redraft.lessons.ranking import AgentLessons, Candidate, LessonQuery, Search
 from redraft.lessons.vectors import FLOAT_BYTES, LessonVectors, packed
 from redraft.redact.log import logger
 from redraft.stores.sqlite import explained
@@ -89,13 +89,13 @@ class LessonIndex:
         self._indexer = Indexer(self._path, redactor)
         self._vectors = LessonVectors(embedder, shared)
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
-        self._active: dict[int, ActiveLessons] = {}
+        self._agents: dict[int, AgentLessons] = {}
 
     async def search(self, query: LessonQuery) -> list[FoundLesson]:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
 
-        Only active lessons are found, archived ones included, and one of several near-duplicates. If the
-        embedder fails, a warning is logged and full text alone is searched.
+        Only lessons of the query's status are found, archived ones included, and one of several
+        near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
 
         Files that were added, replaced, deleted or archived are noticed by the modification times of the
         agents' folders. A file edited in place is noticed when its lesson is found, or by `refresh`.
@@ -160,8 +160,8 @@ class LessonIndex:
             if vector is not None:
                 self._drop_other_dimensions(connection, len(vector))
             with transaction(connection, "DEFERRED"):
-                active = self._active_lessons(connection, folder)
-                search = Search(connection, query, vector, self._vectors.name, active)
+                lessons = self._agent_lessons(connection, folder)
+                search = Search(connection, query, vector, self._vectors.name, lessons)
                 found = {one.number: self._read(connection, search, one) for one in search.best()}
             edited = [number for number, one in found.items() if one is None]
             if not edited:
@@ -169,16 +169,16 @@ class LessonIndex:
             self._indexer.distrust(connection, edited)
         return [one for one in found.values() if one is not None]
 
-    def _active_lessons(self, connection: Connection, folder: str | None) -> list[ActiveLessons]:
-        """Return the active lessons of an agent, or of each, loaded again if they have changed."""
+    def _agent_lessons(self, connection: Connection, folder: str | None) -> list[AgentLessons]:
+        """Return the lessons of an agent, or of each, loaded again if they have changed."""
         agents = connection.execute(
             "SELECT agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder ORDER BY agent",
             {"folder": folder},
         ).fetchall()
         for agent, revision in agents:
-            if agent not in self._active or self._active[agent].revision != revision:
-                self._active[agent] = ActiveLessons(connection, agent, revision, self._vectors.name)
-        return [self._active[agent] for agent, _ in agents]
+            if agent not in self._agents or self._agents[agent].revision != revision:
+                self._agents[agent] = AgentLessons(connection, agent, revision, self._vectors.name)
+        return [self._agents[agent] for agent, _ in agents]
 
     def _read(self, connection: Connection, search: Search, candidate: Candidate) -> FoundLesson | None:
         """Read the file of a candidate; None if its text is no longer the one that was indexed."""

@@ -26,13 +26,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from sqlite3 import Connection
 
-    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.lesson import Lesson, Status
     from redraft.redact.redactor import Redactor
     from redraft.stores.worker import Job
 
 FOLDER = ".index"
-VERSION = 1
-"""Raised with each change of the schema; a database of another version is left alone, and a new one built."""
+SERIES, VERSION = 1, 2
+"""The series is raised with each change of the schema; databases of another one are left alone.
+
+The version is raised when more is written; a database of an earlier one is brought up to date.
+"""
+SEARCHED: tuple[Status, ...] = ("active", "quarantined")
+"""The lessons that may be found, quarantined ones to be tried; 1 and 2 in the column `is_active`."""
 AGENT_BITS = 24
 """A lesson's number is its agent's number shifted by so many bits, plus its own.
 
@@ -57,7 +62,7 @@ CREATE TABLE lessons (
     number INTEGER PRIMARY KEY, agent INTEGER NOT NULL, id TEXT NOT NULL UNIQUE,
     changed_ns INTEGER NOT NULL, size INTEGER NOT NULL, file_hash BLOB NOT NULL,
     problem TEXT NOT NULL,        -- why the file is not a lesson
-    is_active INTEGER NOT NULL,   -- whether it may be found; of all others, what follows is empty
+    is_active INTEGER NOT NULL,   -- 1 if active, 2 if quarantined; of all others, what follows is empty
     kind TEXT NOT NULL, day INTEGER NOT NULL, task_type TEXT NOT NULL, tools TEXT NOT NULL,
     length INTEGER NOT NULL,      -- in words
     content TEXT NOT NULL,        -- the fields of its content
@@ -74,6 +79,13 @@ CREATE VIRTUAL TABLE words USING fts5(
 CREATE TABLE IF NOT EXISTS vectors (
     embedder TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (embedder, digest)
 );
+"""
+UPDATE_1 = """
+BEGIN IMMEDIATE;
+UPDATE agents SET changed_ns = -1;
+UPDATE lessons SET changed_ns = -1, file_hash = x'' WHERE NOT is_active;
+PRAGMA user_version = 2;
+COMMIT;
 """
 
 
@@ -211,8 +223,9 @@ class Indexer:
 
 
 class IndexRow(NamedTuple):
-    """The columns of a lesson that may be found, from `kind` on; empty for any other file."""
+    """The columns of a lesson that may be found, from `is_active` on; empty for any other file."""
 
+    is_active: int = 0
     kind: str = ""
     day: int = 0
     task_type: str = ""
@@ -225,8 +238,8 @@ class IndexRow(NamedTuple):
 
 
 def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
-    """Return the row of a lesson; an empty one if it is not active, or says what no lesson may."""
-    if lesson.status != "active" or violation_in(lesson):
+    """Return the row of a lesson; an empty one if it is not in use, or says what no lesson may."""
+    if lesson.status not in SEARCHED or violation_in(lesson):
         return IndexRow()
     content = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
     texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *content]
@@ -240,6 +253,7 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
     searched = "\n".join(filter(None, texts))
     meaning = "\n".join(filter(None, [task or summary, error, *content]))[:LONGEST_MEANING]
     return IndexRow(
+        is_active=SEARCHED.index(lesson.status) + 1,
         kind=lesson.kind,
         day=lesson.day.toordinal(),
         task_type=normalized(task_type),
@@ -307,7 +321,7 @@ def _write(
             else:
                 number = old.number
                 _delete(connection, number)
-            values = (number, agent, *file[:5], bool(row.kind), *row)
+            values = (number, agent, *file[:5], *row)
             marks = ", ".join("?" * len(values))
             connection.execute(f"INSERT INTO lessons VALUES ({marks})", values)  # noqa: S608 (only marks)
             if row.kind:
@@ -351,7 +365,7 @@ _UNUSABLE = (*_DAMAGED, "SQLITE_ERROR", "")
 class IndexSession:
     """A connection to the newest database in a folder, for the thread of a `Worker`.
 
-    The databases are `lessons-<version>-<n>.db`. A damaged one is replaced by the next `n`: under the same
+    The databases are `lessons-<series>-<n>.db`. A damaged one is replaced by the next `n`: under the same
     name, a process that still has the old one open would delete the new one's journal on closing.
     """
 
@@ -402,7 +416,7 @@ class IndexSession:
                 except sqlite3.DatabaseError as error:
                     if primary_name(error) not in _UNUSABLE:
                         raise
-            connection = self._connect(self._folder / f"lessons-{VERSION}-{number + 1}.db")
+            connection = self._connect(self._folder / f"lessons-{SERIES}-{number + 1}.db")
             for _, old in found:
                 for suffix in ("", "-wal", "-shm"):
                     old.with_name(f"{old.name}{suffix}").unlink(missing_ok=True)
@@ -420,6 +434,8 @@ class IndexSession:
                 connection.executescript(
                     f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"
                 )
+            elif version == 1:  # quarantined lessons were left out: have them read again
+                connection.executescript(UPDATE_1)
             elif version != VERSION:
                 raise sqlite3.DatabaseError(f"{path} has version {version}.")  # noqa: TRY301 (it has to be closed)
             connection.execute("SELECT count(*) FROM agents").fetchone()
@@ -430,7 +446,7 @@ class IndexSession:
         return connection
 
     def _databases(self) -> dict[int, Path]:
-        paths = self._folder.glob(f"lessons-{VERSION}-*.db")
+        paths = self._folder.glob(f"lessons-{SERIES}-*.db")
         numbered = ((path.stem.rpartition("-")[2], path) for path in paths)
         return {int(number): path for number, path in numbered if number.isdecimal()}
 

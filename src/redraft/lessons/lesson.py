@@ -101,6 +101,9 @@ def headings_of(kind: type[Any]) -> dict[str, str]:
 Status = Literal["active", "quarantined", "retired", "superseded"]
 STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded")
 
+Trust = Literal["", "vouched", "checked", "untrusted"]
+TRUSTS: tuple[Trust, ...] = ("vouched", "checked", "untrusted")
+
 CONFIDENCE = 0.7
 """The default confidence."""
 
@@ -111,10 +114,15 @@ class Lesson:
 
     `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
     few words. A lesson is found by its `task`, `task_type`, `tools` and `error`. `confidence` is in 0..1. An
-    `active` lesson is recalled for any similar task. A `quarantined` one comes from an untrusted outcome: it
-    is recalled only for the task that taught it, until a person approves it or an attempt with it does
-    better. A `superseded` one names its successor in `superseded_by`. `why` is the reason for the status.
-    `source` is the id of the run that taught it. Reflexion Protocol, sections 3 and 4.
+    `active` lesson is recalled for any similar task. A `quarantined` one is recalled for the task that taught
+    it, and tried in some runs of similar tasks, until it has helped or hurt, or a person approves it. A
+    `superseded` one names its successor in `superseded_by`. `why` is the reason for the status. `source` is
+    the id of the run that taught it.
+
+    `trust` says where it comes from: `vouched` if a person or the program wrote or approved it, `checked` if
+    checks or the program showed the outcome of a run without texts from tools, `untrusted` otherwise, and
+    empty if unknown. `overrules` names what a person approved it in spite of, such as "a command". Reflexion
+    Protocol, sections 3 and 4.
     """
 
     content: Content
@@ -127,6 +135,8 @@ class Lesson:
     error: str = ""
     confidence: float = CONFIDENCE
     status: Status = "active"
+    trust: Trust = ""
+    overrules: str = ""
     why: str = ""
     superseded_by: str = ""
     source: str = ""

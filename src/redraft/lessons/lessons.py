@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft._texts import shortened
+from redraft._texts import counted, shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.advice import advice_of
@@ -20,14 +20,21 @@ from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance
-from redraft.lessons.impact import Impact, ScoredRun
+from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
 from redraft.lessons.index import Backlog, FoundLesson, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, RaisedErrors, failure_of, outcome_of, score_of
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
-from redraft.lessons.safety import LONGEST, Cleaner, checked_content, checked_lesson, violation_in
+from redraft.lessons.safety import (
+    LONGEST,
+    Cleaner,
+    checked_content,
+    checked_lesson,
+    violation_in,
+    violations_in,
+)
 from redraft.lessons.vectors import shared_store
 from redraft.lessons.writer import LessonReflection, write_reflection
 from redraft.models.embed import embedder_of
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.outcome import Ended
 
+QUARANTINED = "quarantined"
 RECALLED = 3
 MAX_TOKENS = 800
 SUMMARY_WORDS = 8
@@ -76,9 +84,11 @@ class Lessons:
     when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
     and the next run raises `ReflectionDueError` until the reflection is written or waived. With `successes`,
     a run that needed revisions to succeed leaves a procedure, if the model says that other tasks can use it.
-    A lesson written by a model is quarantined: it is recalled only for the very task that taught it, until an
-    attempt with it does better or a person approves it. `trusted` makes lessons active at once; set it if
-    nobody else has a say in the agent's tasks, tools and texts.
+    A lesson is active at once if checks or the program showed how its run ended, and no tool brought texts
+    into that run. Any other lesson that a model writes is quarantined: it is recalled for the very task that
+    taught it, and tried in at most one of four runs of similar tasks, until it has helped or hurt, or a
+    person approves it. `trusted` makes all lessons active at once, and their rules the agent's own; set it
+    if nobody else has a say in the agent's tasks, tools and texts.
 
     Safe to share between tasks and threads, and processes may share the files and the store. Raises
     `ConfigError` for invalid arguments, and `StoreError` if a file or the store can't be read or written.
@@ -137,6 +147,8 @@ class Lessons:
         lessons = await self._quarantined_of(task, k)
         if len(lessons) < k:
             lessons += await self.search(task, k - len(lessons))
+        if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
+            lessons = [*lessons[: max(k - 1, 0)], tried]
         return advice_of(
             self._folder,
             self.max_tokens,
@@ -163,17 +175,20 @@ class Lessons:
         A lesson that clearly hurts (over at least 10 runs with it and 10 without) is retired, and a
         quarantined one that helped is approved. A failed run is reflected on if there is a model.
         """
-        outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model()
+        outcome, model = await self._outcome_of(result), self._auto_model()
         if outcome is not None and outcome.is_mandatory:
             await self._due.add(outcome)
         elif outcome is not None:
             await self._due.waive(outcome.run_id, "The run was resumed and succeeded.")
         await self._count(result, outcome)
+        lesson: Lesson | None = None
         if outcome is not None and model is not None:
             if outcome.is_mandatory:
-                await self._reflect_once(outcome, model)
+                lesson = await self._reflect_once(outcome, model)
             elif self.successes and result.iterations_used:
-                await self._reflect(outcome, model, only_replicable=True)
+                lesson = await self._reflect(outcome, model, only_replicable=True)
+        if lesson is not None and (waits := waiting(lesson)):
+            result.diagnostics = {**result.diagnostics, "lesson_waits": waits}
         await self._guidance.expire()
         self._backlog.begin()  # people may have added files
 
@@ -206,7 +221,7 @@ class Lessons:
         """
         if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
-        outcome = what if isinstance(what, Outcome) else outcome_of(what, trusted=self.trusted)
+        outcome = what if isinstance(what, Outcome) else await self._outcome_of(what)
         if outcome is None:
             return None
         run_id = self._raised.run_of(outcome)
@@ -283,8 +298,21 @@ class Lessons:
         return sorted(found, key=lambda one: (one.day, one.id))
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
-        """Start using a quarantined, retired or superseded lesson, with its rule and playbook."""
-        return await self._set_status_and_wait(lesson_id, status="active", why=why, superseded_by="")
+        """Start using a quarantined, retired or superseded lesson, with its rule and playbook.
+
+        A person who approves overrules every filter but redaction: `overrules` says which, and is logged. The
+        lesson is still quoted as data.
+        """
+        lesson = await self.get(lesson_id)
+        overrules = "; ".join(await asyncio.to_thread(violations_in, lesson))
+        if overrules:
+            logger.warning("The lesson %s is approved although it holds %s.", lesson_id, overrules)
+        changed = {"status": "active", "why": why, "superseded_by": ""}
+        return await self._set_status_and_wait(lesson_id, **changed, trust="vouched", overrules=overrules)
+
+    async def release(self, lesson_id: str, why: str) -> Lesson:
+        """Start using a quarantined lesson that has helped; nobody vouches for it, and no filter yields."""
+        return await self._set_status(lesson_id, status="active", why=why, superseded_by="")
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
         """Stop using a lesson, its rule and its playbook; the file stays, with the reason."""
@@ -390,12 +418,12 @@ class Lessons:
             remaining.append(one)
         return remaining
 
-    async def _reflect_once(self, outcome: Outcome, model: ChatModel) -> None:
+    async def _reflect_once(self, outcome: Outcome, model: ChatModel) -> Lesson | None:
         """Write the due reflection on a run, unless another process is writing it."""
         if not await self._due.claim(outcome):
-            return
+            return None
         try:
-            await self._reflect(outcome, model)
+            return await self._reflect(outcome, model)
         except BaseException:
             await self._due.release(outcome)
             raise
@@ -414,6 +442,29 @@ class Lessons:
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
                 found.append(FoundLesson(lesson, 1.0, reason))
         return found
+
+    async def _on_trial(self, task: PlainTask) -> FoundLesson | None:
+        """Return the quarantined lesson to be tried in a run of a task, in at most one run of four."""
+        query = LessonQuery(
+            task.description, task.task_type, task.tools, "", self.agent, 1, None, QUARANTINED
+        )
+        for found in await self._index.search(query):
+            if await self._impact.takes_trial(task.task_type):
+                return replace(found, reason=f"{found.reason}; on trial: {_doubt_of(found.lesson)}")
+        return None
+
+    async def _outcome_of(self, result: ReflectionResult) -> Outcome | None:
+        """Return the outcome of a run; what an untrusted lesson may have taught it is no more trusted."""
+        outcome = outcome_of(result, trusted=self.trusted)
+        if outcome is None or outcome.trust != "checked":
+            return outcome
+        given = await asyncio.to_thread(self._lessons_of, result)
+        untrusted = next((one.id for one in given if one.trust == "untrusted"), "")
+        return (
+            replace(outcome, doubt=f"its run was given the untrusted lesson {untrusted}")
+            if untrusted
+            else outcome
+        )
 
     # --- writing a lesson ----------------------------------------------------------------------------------
 
@@ -435,15 +486,17 @@ class Lessons:
         return await self._file(outcome, reflection)
 
     async def _file(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False) -> Lesson:
-        """Store the lesson that an outcome teaches; it is active if written by hand, or if trusted."""
+        """Store the lesson that an outcome teaches; it is active if written by hand, or of no doubt."""
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
         is_same = lesson.content == reflection.content and lesson.status == "active"
         if is_new:
             await self._guidance.add(lesson, outcome.task, reflection)
+            if waits := waiting(lesson):
+                logger.info(waits)
         elif by_hand and lesson.source == outcome.run_id and not is_same:
             # A person's words replace a model's, and overrule an earlier status.
-            changed = {"status": "active", "why": "", "superseded_by": ""}
+            changed = {"status": "active", "trust": "vouched", "why": "", "superseded_by": ""}
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._guidance.follow(lesson)
         if outcome.run_id:
@@ -453,6 +506,7 @@ class Lessons:
 
     def _lesson(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool) -> Lesson:
         cleaner, task = Cleaner(), outcome.task
+        trust = "vouched" if by_hand else outcome.trust
         description = cleaner.redact(task.description)
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
         return Lesson(
@@ -465,29 +519,33 @@ class Lessons:
             tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
             error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
             confidence=reflection.confidence,
-            status="active" if by_hand or outcome.trusted else "quarantined",
+            status=QUARANTINED if trust == "untrusted" else "active",
+            trust=trust,
+            why=(outcome.doubt or "") if trust == "untrusted" else "",
             source=outcome.run_id,
         )
 
     # --- what lessons did for runs -------------------------------------------------------------------------
 
     async def _count(self, result: ReflectionResult, outcome: Outcome | None) -> None:
-        """Count a run for its lessons; approve quarantined ones that helped, retire those that hurt."""
+        """Count a run for its lessons; release quarantined ones that helped, retire those that hurt."""
         if result.task is None:
             return
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result)
         ids = tuple(lesson.id for lesson in lessons)
         run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
         runs = await self._impact.count(run)
+        taught_here = await self._guidance.quarantined(result.task) if lessons else []
         for lesson in lessons:
-            if lesson.status == "quarantined" and lesson.source != result.run_id:
+            if lesson.status == QUARANTINED and lesson.id not in taught_here:
+                await self._judge_trial(lesson, runs)
+            elif lesson.status == QUARANTINED and lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
                 scored_more = score is not None and before is not None and score > before
                 succeeded = outcome is not None and outcome.status == "success"
                 # A lesson of a success has to beat that success.
                 if scored_more or (succeeded and lesson.kind in ("failure", "partial")):
-                    why = f"The attempt {result.run_id} with it did better."
-                    await self._set_status(lesson.id, status="active", why=why, superseded_by="")
+                    await self.release(lesson.id, f"The attempt {result.run_id} with it did better.")
             elif lesson.status == "active" and (effect := await self._impact.harm(lesson.id, runs)):
                 why = (
                     f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "
@@ -495,6 +553,21 @@ class Lessons:
                 )
                 await self._set_status(lesson.id, status="retired", why=why)
                 await self._impact.judged(lesson.id, runs)
+
+    async def _judge_trial(self, lesson: Lesson, runs: Sequence[ScoredRun]) -> None:
+        """Release a lesson that helped in its trial, and retire one that hurt."""
+        gain = gain_of(lesson.id, runs)
+        if gain is None or abs(gain) < TRIED:
+            return
+        tried = f"{counted(sum(lesson.id in one.lessons for one in runs), 'run')} on trial scored"
+        if gain > 0:
+            await self.release(lesson.id, f"It helped: {tried} {gain:.2f} more in all than runs without it.")
+        else:
+            await self._set_status(
+                lesson.id,
+                status="retired",
+                why=f"It hurt: {tried} {-gain:.2f} less in all than runs without it.",
+            )
 
     def _lessons_of(self, result: ReflectionResult) -> list[Lesson]:
         """Return the lessons that a run was given, unless deleted since."""
@@ -563,6 +636,24 @@ class Lessons:
 
 def _as_task(task: str | PlainTask) -> PlainTask:
     return PlainTask(task) if isinstance(task, str) else task.plain()
+
+
+def _ids_of(found: Sequence[FoundLesson]) -> list[str]:
+    return [one.lesson.id for one in found]
+
+
+def _doubt_of(lesson: Lesson) -> str:
+    return lesson.why or "nobody vouches for the outcome that taught it"
+
+
+def waiting(lesson: Lesson) -> str:
+    """Say in one sentence that a lesson waits, why, and for what; empty if it does not wait."""
+    if lesson.status != QUARANTINED:
+        return ""
+    return (
+        f"The lesson {lesson.id} waits, since {_doubt_of(lesson)}: it is tried in some runs of similar tasks "
+        f"until it helps or hurts, or until you approve it (`redraft lessons approve {lesson.id}`)."
+    )
 
 
 def _reflection_of(content: Content) -> LessonReflection:

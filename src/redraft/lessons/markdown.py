@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._validation import is_number, nearest
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.lesson import CONFIDENCE, KINDS, STATUSES, Content, Lesson, LessonKind, headings_of
+from redraft.lessons.lesson import (
+    CONFIDENCE,
+    KINDS,
+    STATUSES,
+    TRUSTS,
+    Content,
+    Lesson,
+    LessonKind,
+    headings_of,
+)
 from redraft.text.characters import without_invisible
 from redraft.text.yaml import load_yaml
 
@@ -134,7 +143,7 @@ OUTCOMES: dict[LessonKind, str] = {
     "procedure": "success",
     "decision": "decision",
 }
-_TEXTS = ("why", "superseded_by", "task_type", "task", "error", "source", "agent")
+_TEXTS = ("trust", "overrules", "why", "superseded_by", "task_type", "task", "error", "source", "agent")
 _KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", *_TEXTS)
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:-|$)")
 _TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")
@@ -219,7 +228,7 @@ def _problem(key: Any, value: Any) -> str:
     """Return what is wrong with an entry of the front matter, or an empty string."""
     if key not in _KEYS:
         return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
-    choices = {"kind": tuple(KINDS), "status": STATUSES}.get(key)
+    choices = {"kind": tuple(KINDS), "status": STATUSES, "trust": TRUSTS}.get(key)
     if choices is not None and value not in choices:
         return f"Unknown {key} {value!r}; {nearest(str(value), choices)}"
     if key == "confidence" and (not is_number(value) or not 0 <= value <= 1):

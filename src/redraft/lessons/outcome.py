@@ -13,9 +13,10 @@ from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedur
 from redraft.types import ConvergenceReason, PlainTask, render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from redraft.types import Conversation, ReflectionResult, ReflectionVersion
+    from redraft.lessons.lesson import Trust
+    from redraft.types import Conversation, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 Ended = Literal["failed", "partial", "success", "decision"]
 
@@ -35,8 +36,10 @@ class Outcome:
     `status`: `failed` and `partial` must be reflected on, `success` may be; `decision` is a choice worth
     remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
     `transcript` what was done, step by step. `trusted` means that nothing in it comes from outside (web
-    pages, tool results, users); lessons from untrusted outcomes are quarantined. Raises `ConfigError` if the
-    task is not a `Task`, or the status is unknown. Reflexion Protocol, section 2.
+    pages, tool results, users). `doubt` says why it may be wrong or come from outside: an empty text if
+    checks or the program showed it, None if that is unknown. The lesson of an outcome that is neither trusted
+    nor free of doubt is quarantined. Raises `ConfigError` if the task is not a `Task`, or the status is
+    unknown. Reflexion Protocol, section 2.
     """
 
     task: PlainTask
@@ -47,6 +50,7 @@ class Outcome:
     tools: tuple[str, ...] = ()
     run_id: str = ""
     trusted: bool = False
+    doubt: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -57,6 +61,13 @@ class Outcome:
     def content_type(self) -> type[Content]:
         """The type of reflection on it."""
         return CONTENT_TYPES[self.status]
+
+    @property
+    def trust(self) -> Trust:
+        """What its lesson can be trusted for (see `Lesson`)."""
+        if self.trusted:
+            return "vouched"
+        return "untrusted" if self.doubt is None or self.doubt else "checked"
 
     @property
     def is_mandatory(self) -> bool:
@@ -89,6 +100,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         tools=result.task.tools,
         run_id=result.run_id,
         trusted=trusted,
+        doubt=doubt_about(result),
     )
 
 
@@ -108,7 +120,45 @@ def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool 
         tools=task.tools,
         run_id=run_id,
         trusted=trusted,
+        doubt=TOOLS_ANSWERED if _may_hold_tool_output(task, [talk]) else "",
     )
+
+
+TOOLS_ANSWERED = "its run had tools, whose results may come from anywhere"
+ONLY_JUDGED = "no check showed how its run ended, only the opinion of a model"
+
+
+def doubt_about(result: ReflectionResult) -> str:
+    """Return why the outcome of a run may be wrong or come from outside; empty if checks showed it."""
+    versions = [one for version in result.history.versions for one in (version, *version.rejected)]
+    if result.task is None or _may_hold_tool_output(result.task, [one.conversation for one in versions]):
+        return TOOLS_ANSWERED
+    return (
+        "" if result.error is not None or _is_shown(result.history.best_version.evaluation) else ONLY_JUDGED
+    )
+
+
+def _may_hold_tool_output(task: PlainTask, conversations: Sequence[Conversation | None]) -> bool:
+    """Return whether a tool answered in one of the conversations, or may have, in one that is unknown."""
+    return any(
+        bool(task.tools) if talk is None else any(map(_is_tool_output, _parts_of(talk)))
+        for talk in conversations
+    )
+
+
+def _is_tool_output(part: Mapping[str, Any]) -> bool:
+    return part.get("part_kind") == "tool-return" or bool(
+        part.get("part_kind") == "retry-prompt" and part.get("tool_name")
+    )
+
+
+def _is_shown(evaluation: ReflectionEvaluation) -> bool:
+    """Return whether checks or the program reached this verdict; tests that a model wrote prove nothing."""
+    if not evaluation.criteria_scores:
+        return not evaluation.usage.requests
+    proven = evaluation.judged.difference(evaluation.generated, evaluation.opinions)
+    failed = {issue.criterion for issue in evaluation.issues}
+    return bool(proven if evaluation.satisfactory else proven & failed)
 
 
 def score_of(result: ReflectionResult) -> float | None:
@@ -140,20 +190,24 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
 
 def _conversation_lines(conversation: Conversation) -> Iterator[str]:
     """Yield the steps of a conversation, whose messages are JSON data from the agent's framework."""
+    for part in _parts_of(conversation):
+        content, tool = part.get("content"), part.get("tool_name")
+        match part.get("part_kind"):
+            case "tool-call":
+                yield f"called {tool} with {_short(part.get('args'))}"
+            case "tool-return":
+                yield f"{tool} {part.get('outcome', 'answered')}: {_short(content)}"
+            case "retry-prompt":
+                yield f"{tool or 'the answer'} was refused: {_short(content)}"
+            case "text":
+                yield f"said: {_short(content)}"
+            case _:  # the prompt is in the task, and thoughts are not steps
+                continue
+
+
+def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:
     for message in conversation.messages:
-        for part in cast("list[dict[str, Any]]", message.get("parts", ())):
-            content, tool = part.get("content"), part.get("tool_name")
-            match part.get("part_kind"):
-                case "tool-call":
-                    yield f"called {tool} with {_short(part.get('args'))}"
-                case "tool-return":
-                    yield f"{tool} {part.get('outcome', 'answered')}: {_short(content)}"
-                case "retry-prompt":
-                    yield f"{tool or 'the answer'} was refused: {_short(content)}"
-                case "text":
-                    yield f"said: {_short(content)}"
-                case _:  # the prompt is in the task, and thoughts are not steps
-                    continue
+        yield from cast("list[dict[str, Any]]", message.get("parts", ()))
 
 
 def _version_line(version: ReflectionVersion) -> str:

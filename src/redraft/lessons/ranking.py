@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redraft._validation import check_count
 from redraft.lessons.full_text import FullText, names_in, tokens_of
-from redraft.lessons.indexer import normalized
+from redraft.lessons.indexer import SEARCHED, normalized
 from redraft.lessons.lesson import NEAR_DUPLICATE, LessonKind, overlap, words_in
 from redraft.lessons.vectors import cosines, matrix_of
 from redraft.text.characters import without_invisible
@@ -36,7 +36,7 @@ class LessonQuery:
     `tools` are those the task may use, `error` is what just went wrong. Of an `agent`'s lessons, those about
     the same type of task come first, then those about its tools, then the nearest in meaning. Without an
     agent, the lessons of all agents are searched by meaning. `kinds` limits the search to some kinds of
-    lessons. Reflexion Protocol, sections 5 and 7.
+    lessons, `status` to active or to quarantined ones. Reflexion Protocol, sections 5 and 7.
     """
 
     task: str
@@ -46,6 +46,7 @@ class LessonQuery:
     agent: str | None = None
     k: int = 3
     kinds: Collection[LessonKind] | None = None
+    status: Literal["active", "quarantined"] = "active"
 
     def __post_init__(self) -> None:
         check_count("k", self.k, 1)
@@ -57,7 +58,7 @@ class LessonQuery:
 
 
 class Search:
-    """One search among active lessons: what each has in common with the query.
+    """One search among lessons: what each has in common with the query.
 
     Type of task and tools count only among the lessons of one agent.
     """
@@ -68,7 +69,7 @@ class Search:
         query: LessonQuery,
         vector: Sequence[float] | None,
         embedder: str,
-        agents: Iterable[ActiveLessons],
+        agents: Iterable[AgentLessons],
     ) -> None:
         self.ranking = Ranking(has_names=bool(names_in(query.text)), embedded=vector is not None)
         self._connection = connection
@@ -76,12 +77,16 @@ class Search:
         self._embedder = embedder
         self._lessons: dict[int, _Features] = {}
         self._similarities: dict[int, float] = {}
-        for active in agents:
-            self._lessons |= active.lessons
-            self._similarities |= active.similarities(vector)
+        for one in agents:
+            found = one.lessons[query.status]
+            self._lessons |= found
+            self._similarities |= {
+                number: cosine for number, cosine in one.similarities(vector).items() if number in found
+            }
         count = len(self._lessons)
         common = COMMON if query.agent is None else max(COMMON_COUNT, int(count * COMMON_SHARE))
-        full_text = FullText(connection, min(self._lessons, default=0), max(self._lessons, default=0), common)
+        first, last = min(self._lessons, default=0), max(self._lessons, default=0)
+        full_text = FullText(connection, first, last, common, self._lessons)
         self._same_type: set[int] = set()
         self._tools: dict[int, tuple[str, ...]] = {}
         if query.agent is not None:
@@ -167,26 +172,28 @@ class _Features(NamedTuple):
     length: int
 
 
-class ActiveLessons:
-    """The active lessons of one agent in memory, by number, and the vectors of those that have one.
+class AgentLessons:
+    """The lessons of one agent in memory, by status and number, and the vectors of those that have one.
 
     `revision` is the agent's when they were read.
     """
 
     def __init__(self, connection: Connection, agent: int, revision: int, embedder: str) -> None:
         self.revision = revision
-        self.lessons: dict[int, _Features] = {}
+        self.lessons: dict[str, dict[int, _Features]] = {status: {} for status in SEARCHED}
         vectors: dict[int, bytes] = {}
         rows = connection.execute(
             """
-            SELECT number, kind, day, task_type, tools, length, vector
+            SELECT number, is_active, kind, day, task_type, tools, length, vector
             FROM lessons LEFT JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest
             WHERE agent = ? AND is_active
             """,
             (embedder, agent),
         )
-        for number, kind, day, task_type, tools, length, vector in rows:
-            self.lessons[number] = _Features(kind, day, task_type, tools.split("\n"), length)
+        for number, is_active, kind, day, task_type, tools, length, vector in rows:
+            self.lessons[SEARCHED[is_active - 1]][number] = _Features(
+                kind, day, task_type, tools.split("\n"), length
+            )
             if vector is not None:
                 vectors[number] = vector
         self._embedded = list(vectors)

@@ -279,8 +279,10 @@ class _Chain:
             if attempt.is_better_than(earlier):
                 self.approved.add(lesson.id)
                 why = f"attempt {len(self.attempts) + 1} did better with it than attempt {number}"
+                # `Lessons` tell what has helped from what a person approves.
+                release = getattr(self.lessons, "release", self.lessons.approve)
                 try:
-                    await self.lessons.approve(lesson.id, why)
+                    await release(lesson.id, why)
                 except Exception as error:  # noqa: BLE001 (the value of the attempt must not be lost)
                     logger.warning(
                         "The lesson %r stays in quarantine: %s: %s", lesson.id, type(error).__name__, error

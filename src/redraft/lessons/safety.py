@@ -12,6 +12,8 @@ from redraft.redact.redactor import EVERY_CATEGORY, Redactor, redactor_of_enviro
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redraft.lessons.lesson import Content, Lesson
 
 LONGEST = 2_000
@@ -31,30 +33,38 @@ def violation(text: str) -> str:
     Invisible characters are ignored, and a line break counts as a space. A warning ("Never call eval()") is
     no command, and a page of documentation that is only referred to is no address.
     """
+    return next(_violations_of(text), "")
+
+
+def _violations_of(text: str) -> Iterator[str]:
     if len(text) > LONGEST:
-        return f"{len(text):,} characters, where {LONGEST:,} are enough"
+        yield f"{len(text):,} characters, where {LONGEST:,} are enough"
+        return
     visible = " ".join(without_invisible(text).split())
     if visible.isascii() and not has_any(_ROUGH, visible.encode()):
-        return ""
+        return
     for what, pattern in _FORBIDDEN.items():
         is_honest = _HONEST.get(what)
-        for found in pattern.finditer(visible):
-            if is_honest is None or not is_honest(visible, found.start()):
-                return what
-    return ""
+        if any(is_honest is None or not is_honest(visible, one.start()) for one in pattern.finditer(visible)):
+            yield what
 
 
 def violations(content: Content) -> dict[str, str]:
     """Return the violations in a reflection, by field."""
-    values: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
-    return {name: what for name, value in values.items() if (what := violation(value))}
+    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
+    return {name: "; ".join(found) for name, text in texts.items() if (found := list(_violations_of(text)))}
+
+
+def violations_in(lesson: Lesson) -> list[str]:
+    """Return what a lesson contains that no lesson may, each once, whether a person overruled it or not."""
+    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    found = [*violations(lesson.content).values(), *(what for text in about for what in _violations_of(text))]
+    return list(dict.fromkeys(what for one in found for what in one.split("; ")))
 
 
 def violation_in(lesson: Lesson) -> str:
-    """Return what a lesson contains that no lesson may; empty if nothing."""
-    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
-    found = [*violations(lesson.content).values(), *map(violation, about)]
-    return next(filter(None, found), "")
+    """Return what a lesson contains that no lesson may; empty if nothing, or what a person overruled."""
+    return next((what for what in violations_in(lesson) if what not in lesson.overrules.split("; ")), "")
 
 
 def lesson_redactor() -> Redactor:
