@@ -5,7 +5,7 @@ import pytest
 
 from redraft import Agent, Journalled, QualityCriterion, ReflectionPattern, reflect, reflect_sync
 from redraft.errors import ConfigError, ModelError
-from redraft.evaluate.generated_tests import generated_tests, read_tests
+from redraft.evaluate.generated_tests import DOUBT, generated_tests, read_tests
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
@@ -82,8 +82,9 @@ def test_the_writer_sees_the_task_and_not_the_draft():
     model = ScriptedModel([TESTS])
     found = judge_by(model, count=3)
     assert found.overall_score == pytest.approx(2 / 3)
-    assert found.issues == ("assert median([4, 1]) == 2.5 failed: median([4, 1]) returned 1, expected 2.5",)
-    assert "may be wrong" in found.suggestions[0]
+    assert found.issues == (
+        f"assert median([4, 1]) == 2.5 failed: median([4, 1]) returned 1, expected 2.5 ({DOUBT})",
+    )
     assert found.usage.requests == 1
     (request,) = model.requests
     asked = "\n".join(message.content for message in request.messages)
@@ -218,10 +219,16 @@ def run_agent(replies, keep=None):
 
 
 def test_a_run_returns_the_version_that_passes():
-    result, model = run_agent([LAST, TESTS, RIGHT])
+    result, _ = run_agent([LAST, TESTS, RIGHT])
     assert (result.success, result.best_output) == (True, RIGHT)
-    assert "may be wrong" in model.requests[2].messages[-1].content
+    assert result.history.versions[1].strategy == "resample", "as after any failed test"
     assert result.usage_by_role["evaluation"].requests == 1
+
+
+def test_a_revision_is_told_who_wrote_the_tests():
+    result, model = run_agent([LAST, TESTS, LAST + " * 1", RIGHT])
+    assert [version.strategy for version in result.history.versions] == ["draft", "resample", "fresh"]
+    assert DOUBT in model.requests[-1].messages[-1].content
 
 
 def test_a_run_keeps_a_draft_that_passes_half():

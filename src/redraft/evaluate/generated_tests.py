@@ -174,21 +174,21 @@ def _merged(
     if not judged:
         return verdicts[0]
     issues = tuple(  # numbered, since the failures of two tests say nearly the same
-        Issue(f"{shortened(test, SHOWN)} failed: {issue}", criterion.name, line=issue.line, number=number)
+        Issue(
+            f"{shortened(test, SHOWN)} failed: {issue} ({DOUBT})",
+            criterion.name,
+            line=issue.line,
+            number=number,
+        )
         for number, test, one in judged
         for issue in one.issues
     )
     score = sum(one.overall_score == 1 for _, _, one in judged) / len(judged)
-    doubt = (
-        f"A model wrote the tests of {criterion.name!r}, and each may be wrong: "
-        "where one contradicts the task, keep to the task."
-    )
-    return ReflectionEvaluation(
-        score,
-        satisfactory=score >= criterion.threshold,
-        issues=issues,
-        suggestions=(doubt,) if issues else (),
-    )
+    return ReflectionEvaluation(score, satisfactory=score >= criterion.threshold, issues=issues)
+
+
+# A part of each issue and no suggestion, which would say what to do: these only say what came out.
+DOUBT = "a model wrote this test; the task comes first"
 
 
 # What the model wrote.
