@@ -45,7 +45,7 @@ def test_check_as_json_has_the_evaluation(criteria, tmp_path):
 
 def judged(score):
     return {
-        "criteria": [{"name": "kind", "reason": "r", "score": score}],
+        "criteria": {"kind": {"reason": "r", "score": score}},
         "issues": [],
         "suggestions": ["Smile."],
         "confidence": 1.0,
@@ -60,6 +60,21 @@ def test_a_model_judges_only_if_a_criterion_needs_one(monkeypatch, tmp_path):
     assert "not judged" in result.stdout
     assert "Error: no" in result.stdout
     assert "Greet." in model.requests[0].messages[-1].content
+
+
+def test_the_criteria_file_says_how_the_model_judges(monkeypatch, tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("judge_samples: 2\naccept: pairwise\ncriteria: [{name: kind, description: It is kind.}]")
+    model = script(monkeypatch, judged(0.4), judged(0.6))
+    found = document(redraft("check", "-", "-c", file, "-m", "any:model", "--json", stdin="Hello"))
+    assert found["evaluation"]["overall_score"] == 0.5
+    assert len(model.requests) == 2, "a draft alone is compared with nothing"
+    better = {"reason": "so", "winner": "B"}
+    model = script(
+        monkeypatch, *[judged(0.1), judged(0.2)], "Hi", *[judged(0.3), judged(0.4)], better, better
+    )
+    redraft("revise", "-", "-c", file, "-m", "any:model", "--max-iterations", "1", stdin="Hello")
+    assert [request.role for request in model.requests].count("evaluation") == 6
 
 
 def test_check_asks_for_a_missing_model(tmp_path):

@@ -32,6 +32,12 @@ def test_a_mapping_with_task_and_threshold(read):
     assert (given.task, given.task_type, given.threshold) == ("Write.", "writing", 1.0)
 
 
+def test_how_the_model_judges(read):
+    given = read("judge_samples: 3\njudge_margin: 1\naccept: pairwise\ncriteria: [clear]")
+    assert given.judging == {"judge_samples": 3, "judge_margin": 1, "accept": "pairwise"}
+    assert read("[clear]").judging == {}
+
+
 def test_a_generated_criterion_is_met_from_half_on(read):
     made, *_ = read("- {name: b, origin: generated, threshold: 1}").criteria
     assert (made.origin, made.threshold) == ("generated", 0.5)
@@ -54,6 +60,10 @@ def test_empty_entries_are_ignored(read):
         ("task: x\ncriterias: [a]", 2, "unknown key 'criterias'; did you mean 'criteria'?"),
         ("threshold: 9\ncriteria: [a]", 1, "threshold must be in 0..1, got 9"),
         ("criteria: [a]\nthreshold: true", 2, "'threshold' must be a number, got True"),
+        ("criteria: [a]\njudge_samples: 0", 2, "judge_samples must be a whole number of at least 1, got 0"),
+        ("criteria: [a]\njudge_samples: many", 2, "'judge_samples' must be a whole number, got 'many'"),
+        ("judge_margin: -1\ncriteria: [a]", 1, "judge_margin must be a number of at least 0, got -1"),
+        ("criteria: [a]\naccept: pair", 2, "accept: there is no 'pair'; did you mean 'pairwise'?"),
         ("criteria: a", 1, "'criteria' must be a list, got 'a'"),
         ("- clear\n- 7", 2, "a criterion must be a sentence, a name or a mapping, got 7"),
         ("- clear\n- ''", 2, "a criterion must be a sentence"),

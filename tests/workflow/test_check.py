@@ -174,6 +174,15 @@ FILES = {
         params(GENERATOR + "evaluator: {type: shema}"), 7, "n", "with.evaluator.type", "'schema', 'llm' or 'custom'",
     ),
     "evaluator without a schema": (params(GENERATOR + "evaluator: {type: schema}"), 7, "n", "with.evaluator", "needs 'schema'"),
+    "samples of what is no model": (
+        params(GENERATOR + "evaluator: {type: schema, schema: {}, judge_samples: 3}"), 7, "n", "with.evaluator", "'judge_samples' is not for",
+    ),
+    "no samples": (
+        params(GENERATOR + "evaluator: {type: llm, prompt: x, judge_samples: 0}"), 7, "n", "with.evaluator.judge_samples", "got 0",
+    ),
+    "another way to accept": (
+        params(GENERATOR + "evaluator: {type: custom, run: x}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
+    ),
     "evaluator with what is not for it": (
         params(GENERATOR + "evaluator: {type: schema, schema: {}, prompt: x}"), 7, "n", "with.evaluator", "'prompt' is not for",
     ),

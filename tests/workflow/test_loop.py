@@ -607,3 +607,62 @@ def test_candidates_of_a_model_differ_by_temperature_and_may_be_compared():
     value = act("reflection.loop", None, {}, {"gpt-4": model}, **params, candidates=2, choose="pairwise")
     assert value["result"] == "text 2"
     assert [request.temperature for request in model.requests[:2]] == [None, 0.7]
+
+
+def test_an_attempt_is_accepted_if_a_model_prefers_it():
+    def answer(request):
+        text = request.messages[-1].content
+        if request.schema is None:
+            return WEAK if "first" in text else MIDDLING
+        return {"reason": "so", "winner": "A" if text.index("first") < text.index("second") else "B"}
+
+    model = ScriptedModel(answer)
+    params = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 2, "accept": "pairwise"}
+    make = making("first", "second")
+    value = act("reflection.loop", None, {"make": make}, {"gpt-4": model}, **params)
+    assert value["result"] == "first", "whatever their scores"
+    assert [entry["score"] for entry in value["reflection_history"]] == [0.2, 0.6]
+    make = making(ValueError("boom"), "second", ValueError("boom"))
+    value = act("reflection.loop", None, {"make": make}, {"gpt-4": model}, **{**params, "max_iterations": 3})
+    assert value["result"] == "second", "a failed attempt is compared with nothing"
+
+
+def test_a_judgement_of_several_samples_is_their_mean():
+    replies = [
+        '{"valid": false, "score": 0.2, "errors": ["far too short"]}',
+        '{"valid": false, "score": 0.6, "errors": ["flat"]}',
+        '{"valid": true, "score": 1.0}',
+        MIDDLING,
+    ]
+    model = ScriptedModel(replies)
+    value = act(
+        "reflection.evaluate", None, None, {"gpt-4": model},
+        data="x", evaluator_type="llm", model="gpt-4", prompt="Judge it.", judge_samples=4,
+    )  # fmt: skip
+    assert (value["score"], value["valid"]) == (0.6, False), "a reply that is repeated counts once"
+    assert [error["message"] for error in value["errors"]] == ["flat"]
+    assert {request.temperature for request in model.requests} == {0.7}
+
+
+def test_a_model_that_refuses_a_temperature_is_asked_without_one():
+    def answer(request):
+        if request.temperature is not None:
+            raise ModelError("temperature is not supported", status=400)
+        return MIDDLING
+
+    evaluator = {**JUDGE, "judge_samples": 2}
+    params = {"generator": {"action": "make"}, "evaluator": evaluator, "max_iterations": 1}
+    model = ScriptedModel(answer)
+    value = act("reflection.loop", None, {"make": making("a")}, {"gpt-4": model}, **params)
+    assert value["reflection_best_score"] == 0.6
+    assert len(model.requests) == 4
+
+
+@pytest.mark.parametrize(("margin", "best"), [(0.1, "b"), (9, "a")])
+def test_a_gain_within_the_judges_noise_is_none(margin, best):
+    scores = iter([0.4, 0.5, 0.6, 0.7])
+    model = ScriptedModel(lambda _request: f'{{"score": {next(scores)}}}')
+    evaluator = {**JUDGE, "judge_samples": 2, "judge_margin": margin}
+    params = {"generator": {"action": "make"}, "evaluator": evaluator, "max_iterations": 2}
+    value = act("reflection.loop", None, {"make": making("a", "b")}, {"gpt-4": model}, **params)
+    assert value["reflection_best"] == best

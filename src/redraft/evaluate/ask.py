@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redraft._steps import answer
-from redraft.errors import RedraftError, over_budget
+from redraft.errors import ModelError, RedraftError, over_budget
 from redraft.protocols import ChatRequest, Message
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -96,6 +96,23 @@ async def settle(calls: Sequence[Coroutine[Any, Any, S]]) -> tuple[list[S], list
         else:
             results.append(outcome)
     return results, errors
+
+
+async def samples(
+    calls: Sequence[Coroutine[Any, Any, S]], before: Sequence[S] = ()
+) -> tuple[list[S], TokenUsage]:
+    """Run all calls for one judgement at once; return their results after those `before`, and all usage.
+
+    Calls that fail by the provider or the budget are left out, unless there is no result at all.
+    """
+    found, errors = await settle(calls)
+    results = [*before, *found]
+    for error in errors:
+        is_dispensable = isinstance(error, ModelError) or over_budget(error)
+        if not results or not is_dispensable:
+            others = [other for other in errors if other is not error]
+            raise add_usage(error, total_usage(results, others))
+    return results, total_usage(results, errors)
 
 
 async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:

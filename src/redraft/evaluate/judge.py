@@ -17,7 +17,7 @@ from redraft._texts import as_text, short_repr
 from redraft._validation import is_number, nearest
 from redraft._verdicts import leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
-from redraft.evaluate.ask import Answer, add_usage, ask, settle, together, total_usage
+from redraft.evaluate.ask import Answer, add_usage, ask, samples, together, total_usage
 from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weighted_mean
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
@@ -128,14 +128,8 @@ class ScoreJudge:
         self, before: list[Answer[JudgeReply]], calls: Sequence[Coroutine[Any, Any, Answer[JudgeReply]]]
     ) -> ReflectionEvaluation:
         """Combine the answers before with those of the calls; those that fail count only if none succeeds."""
-        answers, errors = await settle(calls)
-        answers = before + answers
-        for error in errors:
-            is_dispensable = isinstance(error, ModelError) or over_budget(error)
-            if not answers or not is_dispensable:
-                others = [other for other in errors if other is not error]
-                raise add_usage(error, total_usage(answers, others))
-        return _combine(self.form.criteria, answers, self.options.margin, total_usage(answers, errors))
+        answers, usage = await samples(calls, before)
+        return _combine(self.form.criteria, answers, self.options.margin, usage)
 
     async def _ask(
         self, output: Output, run: RunContext, *, temperature: float | None = None, turn: int = 0
@@ -605,7 +599,7 @@ def _combine(
         spread = round(margin * standard_error([value for value, _ in by_overall]), 12)
         confidence = median(reading.confidence for _, reading in by_overall)
     problem = next((answer.problem for answer in answers if answer.problem), "")
-    samples = tuple(reading.scores for _, reading in by_overall) if len(by_overall) > 1 else ()
+    judged = tuple(reading.scores for _, reading in by_overall) if len(by_overall) > 1 else ()
     return ReflectionEvaluation(
         overall,
         scores,
@@ -614,8 +608,8 @@ def _combine(
         suggestions=critique.suggestions,
         confidence=max(0.0, confidence - spread),
         spread=spread,
-        samples=samples,
-        agreement=agreement(criteria, 0.0, scores, samples),
+        samples=judged,
+        agreement=agreement(criteria, 0.0, scores, judged),
         usage=usage,
     )
 

@@ -24,7 +24,7 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
-from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
+from redraft.loop.criteria_file import JUDGING, CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.event_log import EventLog
 from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.output_type import OutputType, output_type_of
@@ -112,6 +112,7 @@ def check(
                 task_type=wanted.task_type,
                 reflection_model=judge,
                 on_event=listener,
+                **{name: value for name, value in wanted.judging.items() if name != "accept"},
             )
             task = task_for_draft(draft, wanted)
             result = runner.judge(task, pattern, draft, progress, wanted.output_type)
@@ -166,6 +167,7 @@ def revise(
                 budget_usd=budget_usd,
                 budget_seconds=budget_seconds,
                 on_event=listener,
+                **wanted.judging,
             )
             writer = model_of(runner.model, load_settings())
             task = task_for_draft(draft, wanted)
@@ -574,7 +576,9 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
             try_out(criterion)
     task, schema = record.task, record.output_type and record.output_type["schema"]
     output_type = None if schema is None else output_type_of(schema)
-    return CriteriaFile(criteria, task.description, task.task_type, options["quality_threshold"], output_type)
+    judging = {name: options[name] for name in JUDGING if name in options}
+    threshold = options["quality_threshold"]
+    return CriteriaFile(criteria, task.description, task.task_type, threshold, output_type, judging)
 
 
 def task_for_draft(draft: str, wanted: CriteriaFile) -> PlainTask:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft._validation import nearest
@@ -13,15 +14,18 @@ from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
 from redraft.loop.output_type import OutputType, output_type_of
+from redraft.loop.pattern import ReflectionPattern
 from redraft.sandbox.jail import ProcessJail
 from redraft.text.yaml import KeyPath, line_of, load_yaml
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
     from pathlib import Path
 
-KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list, "output_type": str}
+JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str}
+"""The options of a `ReflectionPattern` that a file may give under their own names."""
+KEYS = {"task": str, "task_type": str, "threshold": float, **JUDGING, "criteria": list, "output_type": str}
 CRITERION_KEYS = {
     "name": str,
     "description": str,
@@ -34,7 +38,14 @@ CRITERION_KEYS = {
     "origin": str,
     "shown": object,
 }
-WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bool: "true or false"}
+WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+    bool: "true or false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class CriteriaFile:
     """What a draft is judged by.
 
     `task` is what the draft answers, if given; `threshold` (0..1) is the overall score to reach. With an
-    `output_type`, the draft is JSON.
+    `output_type`, the draft is JSON. `judging` holds the options of `JUDGING` that are given.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -50,6 +61,7 @@ class CriteriaFile:
     task_type: str = ""
     threshold: float = DEFAULT_THRESHOLD
     output_type: OutputType[Any] | None = None
+    judging: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def read_criteria(path: Path) -> CriteriaFile:
@@ -115,7 +127,15 @@ class _Reader:
         except ConfigError as error:
             self.fail(base, str(error))
         output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
-        return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold), output_type)
+        judging = {name: fields[name] for name in JUDGING if name in fields}
+        for name, value in judging.items():
+            try:
+                ReflectionPattern(**{name: value})
+            except ConfigError as error:
+                self.fail((name,), str(error))
+        return CriteriaFile(
+            criteria, fields.get("task", ""), task_type, float(threshold), output_type, judging
+        )
 
     def _output_type(self, file: str) -> OutputType[Any] | None:
         path = self.folder / file

@@ -213,6 +213,8 @@ class _FileCheck:
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
             self.call(loop.corrector, (*path, "corrector"))
+        if loop.compares:
+            self.model(loop.evaluator.model, (*path, "evaluator"))
 
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if call.action is None and "uses" in call.params:

@@ -55,7 +55,7 @@ from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candida
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.protocols import RunContext
+    from redraft.protocols import ChatModel, Preference, RunContext
     from redraft.types import Output, ReflectionResult, ReflectionVersion
 
 RESULT_KEYS = (
@@ -95,14 +95,19 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         diversify=False,
         candidates=loop.candidates,
         choose=loop.choose,
+        accept=loop.accept,
         best_version_selection="latest" if loop.on_failure == "return_last" else "highest_score",
         on_event=resources.on_event,
     )
     task = PlainTask(verbs.description())
     judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
-    if loop.candidates > 1 and loop.choose == "pairwise":
-        model = resources.model_for(scope.render(loop.evaluator.model), scope)
-        judges = replace(judges, prefer=preference((), model))
+    if loop.compares:
+        prefer = _preference(resources.model_for(scope.render(loop.evaluator.model), scope))
+        judges = replace(
+            judges,
+            prefer=prefer if loop.choose == "pairwise" else None,
+            accept=prefer if loop.accept == "pairwise" else None,
+        )
     result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),
@@ -127,6 +132,19 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         error.usage = result.token_usage
         raise error from failure
     return ActionResult(value, result.token_usage)
+
+
+def _preference(model: ChatModel) -> Preference:
+    """Let a model compare two outputs; one whose generator failed is worse than any other."""
+    compare = preference((), model)
+
+    async def prefer(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
+        failed, other_failed = isinstance(output, FailedAttempt), isinstance(other, FailedAttempt)
+        if failed or other_failed:
+            return ReflectionEvaluation(0.5 + (other_failed - failed) / 2)
+        return await compare(output, other, run)
+
+    return prefer
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from pydantic import ConfigDict, Field
 
 from redraft.errors import ConfigError, WorkflowError
+from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
 from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, Strict, parts_of
 from redraft.text.yaml import KeyPath, load_yaml
@@ -88,15 +89,20 @@ class EvaluatorKeys(Code):
     examples: list[Example] = Field(default_factory=list[Example])
     threshold: float = Field(0.8, ge=0, le=1)
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+    judge_samples: int = Field(1, ge=1)
 
 
 class EvaluatorSpec(EvaluatorKeys):
     """Decides whether an output is valid, and how good it is."""
 
     type: Literal["schema", "llm", "custom"]
+    judge_margin: float = Field(MARGIN, ge=0, allow_inf_nan=False)
 
     def check(self) -> None:
         """Raise `ConfigError` if the key of its type is missing, or a key of another type is present."""
+        for key in ("judge_samples", "judge_margin"):
+            if key in self.model_fields_set and self.type != "llm":
+                raise ConfigError(f"{key!r} is not for an evaluator of the type {self.type!r}")
         values = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
         needed = NEEDED_BY_EVALUATOR[self.type]
         if values[needed] is None:
@@ -119,7 +125,13 @@ class LoopParams(Strict):
     max_iterations: Annotated[int, Field(ge=1)] | Template = 3
     candidates: int = Field(1, ge=1)
     choose: Literal["checks", "pairwise"] = "checks"
+    accept: Literal["score", "pairwise"] = "score"
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
+
+    @property
+    def compares(self) -> bool:
+        """Whether a model compares outputs."""
+        return "pairwise" in (self.choose, self.accept)
 
 
 class EvaluateParams(EvaluatorKeys):
@@ -130,7 +142,7 @@ class EvaluateParams(EvaluatorKeys):
 
     def evaluator(self) -> EvaluatorSpec:
         """Return the evaluator that these parameters describe."""
-        keys = self.model_dump(by_alias=True, include=set(EvaluatorKeys.model_fields))
+        keys = self.model_dump(by_alias=True, exclude_unset=True, include=set(EvaluatorKeys.model_fields))
         return EvaluatorSpec.model_validate({"type": self.evaluator_type, **keys})
 
 
@@ -321,6 +333,7 @@ JAILED = {
 """Not allowed: the `process` sandbox, which is for Python, with another language."""
 
 KEY_DESCRIPTIONS = {
+    "accept": "How an attempt becomes the best one: by its score, or if a model prefers it to the best one.",
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
     "apply": "Whether the corrector's value is the next candidate, or feedback for the generator.",
     "candidates": "How many first outputs to make at once; the best one goes on.",
@@ -335,6 +348,8 @@ KEY_DESCRIPTIONS = {
     "generator": "What makes an output.",
     "if": "The condition, such as `state.score < 0.5`.",
     "input": "What was judged.",
+    "judge_margin": "The standard errors by which a gain must exceed zero, if there are several samples.",
+    "judge_samples": "How often to ask the model for a judgement; the mean score counts.",
     "language": "The language of `run`.",
     "limits": "Bounds on the code of this file.",
     "max_iterations": "The most attempts to make.",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
 from redraft._verdicts import evaluation_of
-from redraft.errors import OutputError, SandboxError
-from redraft.evaluate.ask import ask
+from redraft.errors import ModelError, OutputError, SandboxError
+from redraft.evaluate.ask import Answer, ask, samples, total_usage
+from redraft.evaluate.judge import SAMPLE_TEMPERATURE
 from redraft.protocols import ChatReply, Message
+from redraft.stats import standard_error
 from redraft.text.replies import fenced, verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
@@ -127,9 +130,25 @@ class Judge:
                 return None, str(error)
 
         model = self.resources.model_for(scope.render(evaluator.model), scope)
-        answered = await ask(model, messages, None, read)
-        judged = answered.value or _not_judged(f"Not judged: {answered.problem}", score=None)
-        return replace(judged, usage=answered.usage)
+
+        async def sample() -> Answer[ReflectionEvaluation | None]:
+            try:
+                return await ask(model, messages, None, read, temperature=SAMPLE_TEMPERATURE)
+            except ModelError as error:
+                if not error.refuses_temperature:
+                    raise
+                answer = await ask(model, messages, None, read)
+                return replace(answer, usage=total_usage([answer], [error]))
+
+        if evaluator.judge_samples == 1:
+            calls = [ask(model, messages, None, read)]
+        else:
+            calls = [sample() for _ in range(evaluator.judge_samples)]
+        answers, usage = await samples(calls)
+        verdicts = [answer.value for answer in answers if answer.value is not None]
+        if not verdicts:
+            return replace(_not_judged(f"Not judged: {answers[0].problem}", score=None), usage=usage)
+        return replace(_mean(verdicts, evaluator), usage=usage)
 
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
         inside = scope.inside_loop({"reflection_output": output})
@@ -157,6 +176,29 @@ class Judge:
         return _verdict(
             read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
         )
+
+
+def _mean(verdicts: Sequence[ReflectionEvaluation], evaluator: EvaluatorSpec) -> ReflectionEvaluation:
+    """Combine several verdicts: the mean of the scores, what the majority says, and the errors of one of it.
+
+    Identical verdicts count as one: they come from a model that repeats itself.
+    """
+    distinct: list[ReflectionEvaluation] = []
+    for verdict in verdicts:
+        if verdict not in distinct:
+            distinct.append(verdict)
+    scores = [verdict.overall_score or 0.0 for verdict in distinct]  # all have one
+    mean, share = fmean(scores), fmean(verdict.satisfactory for verdict in distinct)
+    alike = [verdict for verdict in distinct if verdict.satisfactory is (share > 0.5)]  # noqa: PLR2004 (the majority)
+    closest = min(alike, key=lambda verdict: abs((verdict.overall_score or 0.0) - mean))
+    spread = evaluator.judge_margin * standard_error(scores)
+    return replace(
+        closest,
+        overall_score=round(mean, 12),
+        confidence=max(0.0, closest.confidence - spread),
+        spread=round(spread, 12),
+        agreement=len(alike) / len(distinct),
+    )
 
 
 FORM = (
