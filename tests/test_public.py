@@ -18,6 +18,7 @@ NAMES = [
     "ChangedRunError",
     "ChatReply",
     "ChatRequest",
+    "CheckReflectionStrategy",
     "ConfigError",
     "Choice",
     "ConvergenceReason",

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from redraft.models.embed import ScriptedEmbedder as ScriptedEmbedder
     from redraft.models.testing import Cassette as Cassette
     from redraft.models.testing import ScriptedModel as ScriptedModel
+    from redraft.notes.checklist import CheckReflectionStrategy as CheckReflectionStrategy
     from redraft.notes.ensemble import Ensemble as Ensemble
     from redraft.notes.ensemble import EnsembleEvent as EnsembleEvent
     from redraft.notes.ensemble import EnsembleFinished as EnsembleFinished
@@ -192,6 +193,7 @@ _PLACES = {
         "ReflectionStore",
         "SqliteReflectionStore",
     ),
+    "notes.checklist": ("CheckReflectionStrategy",),
     "notes.strategy": ("LlmReflectionStrategy",),
     "notes.task": (
         "ReflectionConfig",

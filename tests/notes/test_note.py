@@ -311,6 +311,7 @@ def noted(run_count, in_force, **fields):
         pytest.param(noted(4, 4), note(5, 4), False, 5, 5, id="next"),
         pytest.param(noted(4, 4), note(5, 1), False, 5, 5, id="run began long before"),
         pytest.param(noted(6, 6), note(5, 4), False, 6, 6, id="overtaken by a newer one"),
+        pytest.param(noted(3, 2, since=4), note(3, 2), False, 3, 2, id="rolled back, and stored once more"),
         pytest.param(noted(4, 2), note(5, 2), True, 5, 2, id="held by a trial"),
         pytest.param(noted(4, 4, off=True), note(5), False, 5, 4, id="notes are off"),
         pytest.param(noted(7, 2, since=8), note(8, 7), False, 8, 2, id="based on a rolled-back version"),

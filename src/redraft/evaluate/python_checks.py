@@ -49,6 +49,11 @@ class PythonCheck:
         """What issues call this step."""
         return _shown(self.name or self.source)
 
+    @property
+    def expects_value(self) -> bool:
+        """Whether the step is an expression with an expected value."""
+        return self.expected is not _NOTHING
+
     def problem(self, outcome: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the outcome of this step; None if nothing is."""
         shown = self.shown

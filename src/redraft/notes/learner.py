@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
 from redraft.errors import ConfigError, RedraftError
+from redraft.evaluate.criteria import criteria_of
 from redraft.loop.keeper import RunKey
 from redraft.models.metered import MeteredModel
 from redraft.models.names import model_of
 from redraft.notes import checkpoint
+from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.note import (
     Arm,
+    Note,
     NoteUse,
     ReflectedListener,
     Rollback,
@@ -23,16 +26,25 @@ from redraft.notes.note import (
     note_block,
     tokens_of,
 )
-from redraft.notes.store import Notebook
-from redraft.notes.strategy import LlmReflectionStrategy, storable
+from redraft.notes.store import Notebook, NoteStore
+from redraft.notes.strategy import LlmReflectionStrategy, size_of, storable
 from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIdentity
-from redraft.notes.trial import arm_of
+from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of
 from redraft.protocols import ChatModel
 from redraft.redact.log import logger
-from redraft.types import NOT_REPORTED, NOTHING_USED, Advice, ReflectionEvaluation, TokenUsage
+from redraft.types import (
+    NOT_REPORTED,
+    NOTHING_USED,
+    Advice,
+    QualityCriterion,
+    ReflectionEvaluation,
+    TokenUsage,
+)
 
 if TYPE_CHECKING:
+    from redraft.notes.task import ReflectionStrategy
     from redraft.settings import Settings
+    from redraft.types import PlainTask
 
 NO_MODEL = (
     "there is no model for it: give ReflectionConfig.model, Task.model, or the ensemble's model (or set "
@@ -71,14 +83,20 @@ NO_NOTE = InjectedNote()
 class AcceptedRun:
     """What there is to learn from: an accepted output, and the note that the run was given.
 
-    `score` is that of the first version, `evaluation` that of the output; None if nothing judged them.
+    `first_evaluation` is that of the first version, `evaluation` that of the output; None if nothing judged
+    them.
     """
 
     key: RunKey
     injected: InjectedNote
     output: str
-    score: float | None = None
     evaluation: ReflectionEvaluation | None = None
+    first_evaluation: ReflectionEvaluation | None = None
+
+    @property
+    def score(self) -> float | None:
+        """The score of the first version, None if it can't be compared with those of other runs."""
+        return self.first_evaluation and self.first_evaluation.comparable_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +115,8 @@ class Learned:
 class Learner:
     """Chooses the note for each run of a task, and reflects on the accepted ones.
 
-    `model` is the config's, else the task's, else the ensemble's; None if there is none.
+    `model` is the config's, else the task's, else the ensemble's; None if there is none. `criteria` judge the
+    output.
     """
 
     task: Task
@@ -105,6 +124,7 @@ class Learner:
     notebook: Notebook
     model: ChatModel | None = None
     listeners: Sequence[ReflectedListener] = ()
+    criteria: tuple[QualityCriterion, ...] = ()
 
     async def choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
         """Choose the note for a run: the one in force, or what a trial puts in its place.
@@ -116,8 +136,10 @@ class Learner:
             current = await self.notebook.current(identity)
             if current is None:
                 return NO_NOTE
+            if size_of(current.reflection, self.task.plain()) == 0:
+                return InjectedNote(in_force=current.version, why="the note says nothing so far")
             note, arm, why = current, "note", "the note in force on this task"
-            if trial is not None and arm_of(trial, run_id, identity) == "control":
+            if trial and await self._is_control(trial, run_id):
                 arm, why = "control", "a control run of the trial: the note before the one in force"
                 previous = current.based_on if trial.against == "previous" else None
                 note = None if previous is None else await self.notebook.revision(identity, previous)
@@ -131,6 +153,14 @@ class Learner:
         text = note_block(note.reflection, self.task.plain(), inputs)
         version = note.version if self.notebook.keeps_revisions else None
         return InjectedNote(arm, version, current.version, text, tokens_of(text), why)
+
+    async def _is_control(self, trial: Trial, run_id: str) -> bool:
+        """Return whether a run is a control: not before earlier ones have taught what a note can hold."""
+        identity = TaskIdentity.of(self.task)
+        if arm_of(trial, run_id, identity) != "control" or not isinstance(self.notebook, NoteStore):
+            return False
+        noted = await self.notebook.noted(identity)
+        return noted is not None and noted.run_count >= RUNS_BEFORE_TRIAL
 
     async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
         """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.
@@ -167,15 +197,9 @@ class Learner:
             self.config,
         )
         await self.notebook.record_use(identity, NoteUse(run_id, given.version, given.arm, run.score))
-        if (strategy := config.strategy) is None:
-            if metered is None:
-                raise ConfigError(NO_MODEL)
-            strategy = LlmReflectionStrategy(metered)
+        strategy = config.strategy or self._default_strategy(metered)
         task, prior = self.task.plain(), await self.notebook.current(identity)
-        evaluation = run.evaluation and run.evaluation.for_writer()  # a note is read by the next writer
-        subject = ReflectionInput(
-            task, run.output, None if prior is None else prior.reflection, evaluation, config.max_tokens
-        )
+        subject = self._subject(run, task, prior)
         reflection = storable(await awaited(strategy)(subject), subject)
         note, is_first = await self.notebook.append(
             task,
@@ -183,7 +207,7 @@ class Learner:
             run_id=run_id,
             based_on=given.in_force,
             name=self.task.name,
-            trial=config.trial,
+            trial=config.trial or None,
         )
         rollback = await self._settle_trial(identity)
         used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
@@ -193,9 +217,34 @@ class Learner:
         )
         return learned, event
 
+    def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
+        """Return what a strategy reflects on, without what the next writer may not know."""
+        criteria = tuple(
+            one if one.shown is True else replace(one, evaluator_config={})
+            for one in self.criteria
+            if one.shown is not False
+        )
+        return ReflectionInput(
+            task,
+            run.output,
+            prior and prior.reflection,
+            run.evaluation and run.evaluation.for_writer(),
+            self.config.max_tokens,
+            run.first_evaluation and run.first_evaluation.for_writer(),
+            criteria,
+        )
+
+    def _default_strategy(self, model: ChatModel | None) -> ReflectionStrategy:
+        """Return the strategy for the task's criteria; without checks, it takes a model."""
+        if not has_checks(self.criteria):
+            if model is None:
+                raise ConfigError(NO_MODEL)
+            return LlmReflectionStrategy(model)
+        return CheckReflectionStrategy(model)
+
     async def _settle_trial(self, identity: str) -> Rollback | None:
         """Roll the note back if its trial says so. A failure here does not undo the note just stored."""
-        if self.config.trial is None:
+        if not self.config.trial:
             return None
         try:
             return await self.notebook.settle(identity, self.config.trial)
@@ -213,21 +262,39 @@ def learner_of(
 ) -> Learner | None:
     """Return what learns from the runs of a task, None if it is not to be reflected on.
 
-    `model` is the ensemble's. Raises `ConfigError` for a model that can't be used, and for a trial that could
-    show nothing.
+    `model` is the ensemble's. Without a trial of its own, the task has the default one wherever that could
+    show something. Without a model, a warning says what its notes will lack. Raises `ConfigError` for a model
+    that can't be used, and for a trial that could show nothing.
     """
     config = task.config
     if config is None:
         return None
-    if config.trial is not None and task.criteria is None and task.pattern is None:
+    has_criteria = task.criteria is not None or task.pattern is not None
+    if config.trial is None and has_criteria and notebook.keeps_revisions:
+        config = replace(config, trial=DEFAULT_TRIAL)
+    if config.trial and not has_criteria:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
         )
-    if config.trial is not None and not notebook.keeps_revisions:
+    if config.trial and not notebook.keeps_revisions:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
             "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."
         )
     named = next((one for one in (config.model, task.model, model, settings.model) if one is not None), None)
     reflecting = None if named is None or config.strategy is not None else model_of(named, settings)
-    return Learner(task, config, notebook, reflecting, listeners)
+    criteria = _criteria_of(task)
+    if reflecting is None and config.strategy is None and has_checks(criteria):
+        logger.warning(
+            "The notes on the task %r hold what its checks ask for, and no advice: %s", task.title, NO_MODEL
+        )
+    return Learner(task, config, notebook, reflecting, listeners, criteria)
+
+
+def _criteria_of(task: Task) -> tuple[QualityCriterion, ...]:
+    """Return the criteria that judge a task's output; empty if nothing does."""
+    if task.criteria is not None:
+        return criteria_of(task.criteria, task.task_type)
+    if task.pattern is None:
+        return ()
+    return criteria_of(task.pattern.quality_criteria, task.task_type or task.pattern.task_type)

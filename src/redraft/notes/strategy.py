@@ -1,4 +1,4 @@
-"""The default strategy: ask a model for better instructions, read its reply, and bound the note."""
+"""Ask a model for better instructions, read its reply, and bound the notes of all strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Compared by identity: so are models.
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmReflectionStrategy:
-    """Asks a model for better instructions; the default strategy.
+    """Asks a model for better instructions; the default for tasks without checks.
 
     If the reply is too long, the model is asked once to shorten it; what is still too long is cut
     (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one of which
@@ -160,7 +160,7 @@ def meta_prompt(subject: ReflectionInput) -> str:
     if subject.prior_reflection is not None:
         parts.append(_prior(subject.prior_reflection))
     if subject.evaluation is not None:
-        parts.append(_judged(subject.evaluation))
+        parts.append(judged_text(subject.evaluation))
     return "\n\n".join([*parts, ANALYSIS, _limits(subject), FORM])
 
 
@@ -199,7 +199,8 @@ def _rendered(reflection: TaskReflection) -> str:
     return plain("\n\n".join(f"{heading}:\n{text}" for heading, text in parts))
 
 
-def _judged(evaluation: ReflectionEvaluation) -> str:
+def judged_text(evaluation: ReflectionEvaluation) -> str:
+    """Return what the criteria said, as a part of a prompt."""
     verdict = "satisfactory" if evaluation.satisfactory else "not satisfactory"
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]

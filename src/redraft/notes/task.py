@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from redraft._validation import check_count, check_list
 from redraft.errors import ConfigError
@@ -159,21 +159,23 @@ class ReflectionConfig:
     """How a task is reflected on after an accepted run.
 
     `model` reflects: a name or a `ChatModel`, by default the task's, else the ensemble's. A smaller and
-    cheaper one is often enough. `strategy` replaces `LlmReflectionStrategy` and needs no model. `max_tokens`
-    bounds a note. `trial` tests whether the notes help. Raises `ConfigError`.
+    cheaper one is often enough. `strategy` replaces the default, which is `CheckReflectionStrategy` for a
+    task with criteria that need no model, else `LlmReflectionStrategy`; it needs no model. `max_tokens`
+    bounds a note. `trial` tests whether the notes help: None for the default `Trial` wherever there are
+    criteria and a store that keeps revisions, False for none. Raises `ConfigError`.
     """
 
     model: str | ChatModel | None = None
     strategy: ReflectionStrategy | None = None
     max_tokens: int = MAX_TOKENS
-    trial: Trial | None = None
+    trial: Trial | Literal[False] | None = None
 
     def __post_init__(self) -> None:
         check_count("max_tokens", self.max_tokens, 50)
         if self.strategy is not None and not callable(self.strategy):
             raise ConfigError(f"strategy must be a function of a ReflectionInput, got {self.strategy!r}.")
-        if self.trial is not None and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (True is what people try)
-            raise ConfigError(f"trial must be a Trial(...), got {self.trial!r}.")
+        if self.trial not in (None, False) and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (True is what people try)
+            raise ConfigError(f"trial must be a Trial(...), False or None, got {self.trial!r}.")
 
 
 DEFAULT_CONFIG = ReflectionConfig()
@@ -185,7 +187,9 @@ class ReflectionInput:
 
     `task` is the definition as written, without the inputs of the run; `task_output` is the accepted output
     as a text. `prior_reflection` is the note in force, None before the first. `evaluation` is what the task's
-    criteria said about the output, if it has any. `max_tokens` bounds the note.
+    criteria said about the output, if it has any, and `first_evaluation` what they said about the first
+    version, which only the note can improve. `max_tokens` bounds the note. `criteria` are those that the
+    writer may know.
     """
 
     task: PlainTask
@@ -193,6 +197,8 @@ class ReflectionInput:
     prior_reflection: TaskReflection | None = None
     evaluation: ReflectionEvaluation | None = None
     max_tokens: int = MAX_TOKENS
+    first_evaluation: ReflectionEvaluation | None = None
+    criteria: tuple[QualityCriterion, ...] = ()
 
 
 class ReflectionStrategy(Protocol):

@@ -94,7 +94,7 @@ class TaskRun:
     emit: Callable[[StreamEvent], None] | None = None
     used: TokenUsage = NOTHING_USED
     _note: InjectedNote = NO_NOTE
-    _first_score: float | None = None
+    _first_evaluation: ReflectionEvaluation | None = None
 
     async def run(self) -> TaskResult:
         """Return the result with the first output that guardrails and review accept.
@@ -110,7 +110,7 @@ class TaskRun:
         finally:
             if saving is not None:
                 await saving
-        self._first_score = result.history.versions[0].evaluation.comparable_score
+        self._first_evaluation = result.history.versions[0].evaluation
         attempts = 1
         while not (verdict := await self._verdict(result.best_output)).satisfactory:
             if attempts > task.retries:
@@ -140,7 +140,7 @@ class TaskRun:
         """Return what there is to learn from the run, given its result."""
         evaluation = result.result.history.best_version.evaluation
         judged = None if evaluation.overall_score is None else evaluation
-        return AcceptedRun(self.key, self._note, as_text(result.output), self._first_score, judged)
+        return AcceptedRun(self.key, self._note, as_text(result.output), judged, self._first_evaluation)
 
     async def _choose_note(self) -> asyncio.Future[None] | None:
         """Choose the note, or the recorded one if the run is resumed; return the task that records it.

@@ -1,0 +1,293 @@
+"""Checklists: notes whose requirements come from failed checks, and whose advice comes from a model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._texts import listed, shortened
+from redraft.errors import ModelError, OutputError
+from redraft.evaluate.criteria import needs_model
+from redraft.notes.note import TaskReflection, plain
+from redraft.notes.requirements import requirements_of
+from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, judged_text
+from redraft.protocols import ChatModel, ChatRequest, Message
+from redraft.redact.log import logger
+from redraft.redact.redactor import redact
+from redraft.text.characters import without_middle
+from redraft.text.replies import fenced, json_of
+from redraft.types import NOT_MET, similar_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redraft.notes.task import ReflectionInput
+    from redraft.types import Issue, QualityCriterion
+
+
+# Compared by identity: so are models.
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckReflectionStrategy:
+    """Writes what failed checks ask for into the output guidance; the default for tasks with such criteria.
+
+    Each requirement is stated positively, in words of the criterion alone: no value of an output or input
+    reaches the note. It stays for as long as a criterion asks for it. The `model`, if there is one, is asked
+    only when checks leave something open: a criterion that a model judges, or a failure that no requirement
+    explains. Its advice is a list to which it can add, and from which it can drop. If it fails, that is
+    logged, and the requirements are stored nevertheless.
+    """
+
+    model: ChatModel | None = None
+
+    async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
+        """Return the note in force with the requirements that are new, and the changes to its advice."""
+        requirements, open_criteria = _found(subject)
+        prior = subject.prior_reflection
+        note = TaskReflection(
+            prior.refined_description if prior else subject.task.description,
+            _guidance(subject, requirements),
+            prior.observations if prior else (),
+            prior.suggestions if prior else (),
+            run_count=prior.run_count + 1 if prior else 1,
+        )
+        if self.model is None or not open_criteria:
+            return note
+        prompt = advice_prompt(subject, note, open_criteria)
+        try:
+            reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
+            changes = changes_in(reply.text)
+        except (ModelError, OutputError) as error:
+            title = shortened(subject.task.description, 60)
+            logger.warning("The advice in the note on the task %r stays as it was: %s", title, error)
+            return note
+        return replace(note, suggestions=changes.applied_to(note, subject))
+
+
+def has_checks(criteria: Sequence[QualityCriterion]) -> bool:
+    """Return whether there are criteria whose failures a note can state as requirements."""
+    return any(not needs_model(one) and one.origin == "given" and one.shown is not False for one in criteria)
+
+
+# Requirements.
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirements:
+    """All that the criteria ask for, in order, and which of it this run has missed."""
+
+    all: tuple[str, ...]
+    missed: frozenset[str]
+
+
+def _found(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
+    """Return the requirements, and the names of the criteria that only a model can give advice on."""
+    issues = list(_issues(subject))
+    texts: dict[str, bool] = {}
+    open_criteria: list[str] = []
+    for criterion in subject.criteria:
+        own = [issue for issue in issues if issue.criterion == criterion.name]
+        is_explained = False
+        for requirement in requirements_of(criterion):
+            is_missed = any(map(requirement.is_missed, own))
+            text = redact(plain(requirement.text)).text
+            texts[text] = texts.get(text, False) or is_missed
+            is_explained = is_explained or is_missed
+        if needs_model(criterion) or (own and not is_explained and any(one != NOT_MET for one in own)):
+            open_criteria.append(criterion.name)
+    missed = frozenset(text for text, is_missed in texts.items() if is_missed)
+    return _Requirements(tuple(texts), missed), tuple(open_criteria)
+
+
+def _issues(subject: ReflectionInput) -> Iterator[Issue]:
+    for evaluation in (subject.first_evaluation, subject.evaluation):
+        if evaluation is not None:
+            yield from evaluation.issues
+
+
+def _guidance(subject: ReflectionInput, requirements: _Requirements) -> str:
+    """Return the output guidance in force with the new requirements, without those that no longer hold."""
+    own = plain(subject.task.expected_output).strip()
+    text, kept = own, frozenset[str]()
+    if subject.prior_reflection is not None:
+        text, kept = _split(subject.prior_reflection.refined_expected_output, own, requirements.all)
+    definition = _said(f"{subject.task.description}\n{text}")
+    items = [
+        f"- {item}"
+        for item in requirements.all
+        if (item in kept or item in requirements.missed) and _said(item) not in definition
+    ]
+    return "\n".join([text, *items] if text else items)
+
+
+def _split(guidance: str, own: str, known: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """Split guidance into its text and its requirements; those that the criteria had before are dropped."""
+    lines = guidance.split("\n")
+    kept = frozenset(line[2:] for line in lines if line.startswith("- ")) & frozenset(known)
+    text = "\n".join(line for line in lines if line[2:] not in kept).strip()
+    if own and text.startswith(own) and all(map(_is_item, text.removeprefix(own).split("\n"))):
+        text = own
+    return text, kept
+
+
+def _is_item(line: str) -> bool:
+    return not line or line.startswith("- ")
+
+
+def _said(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
+
+
+# Advice.
+
+MOST_ADVICE = 6
+"""How many pieces of advice a note holds."""
+MOST_NEW = 2
+LONGEST_ADVICE = 200
+"""The most characters of one piece of advice."""
+
+
+def advice_prompt(subject: ReflectionInput, note: TaskReflection, criteria: Sequence[str]) -> str:
+    """Return the prompt that asks for changes to the advice in a note, because of some criteria."""
+    task = subject.task
+    parts = [
+        "A task is carried out again and again, with other data each time. You advise the one who does it.",
+        f"## Task\n{plain(task.description)}",
+        f"## Expected Output\n{plain(note.refined_expected_output) or NOT_GIVEN}",
+        f"## What Was Produced\n{fenced(without_middle(plain(subject.task_output), MOST_OUTPUT), 'output')}",
+    ]
+    if subject.evaluation is not None:
+        parts.append(judged_text(subject.evaluation))
+    advice = "\n".join(f"{number}. {plain(item)}" for number, item in enumerate(note.suggestions, 1))
+    parts.append(f"## Advice in Force\n{advice or '(none)'}")
+    about = listed([repr(name) for name in criteria])
+    parts.append(
+        f"What would have made the output better by {about}? Answer with lines of these forms only:\n\n"
+        "ADD: [One instruction to whoever carries out the task, at most 25 words, in the imperative]\n"
+        "DROP: [The number of advice in force that is wrong, or did not help]\n"
+        "NONE\n\n"
+        f"Add at most {MOST_NEW}. An instruction holds for every run: it names no value of this output. "
+        "Whatever the task, the expected output and the advice in force say already is not said again."
+    )
+    return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a model changes about the advice in a note: texts to add, and numbers (from 1) to drop."""
+
+    added: tuple[str, ...] = ()
+    dropped: frozenset[int] = frozenset()
+
+    def applied_to(self, note: TaskReflection, subject: ReflectionInput) -> tuple[str, ...]:
+        """Return the advice with these changes.
+
+        Advice that repeats the note or the definition, that speaks to the author of the task rather than to
+        whoever carries it out, or that holds data of the run is not added.
+        """
+        advice = [item for number, item in enumerate(note.suggestions, 1) if number not in self.dropped]
+        definition = f"{subject.task.description}\n{note.refined_expected_output}"
+        for item in self.added:
+            is_new = not _repeats(item, definition) and not any(similar_words(item, old) for old in advice)
+            if is_new and not _FOR_AUTHOR.search(item) and not holds_data(item, subject):
+                advice.append(item)
+        return tuple(advice[-MOST_ADVICE:])
+
+
+_CHANGE = re.compile(r"[^\S\n]*(?:[-*+\u2022]\s+)?\**(ADD|DROP)\**[:\uff1a]\**[^\S\n]*(\S.*)", re.IGNORECASE)
+_NO_CHANGE = re.compile(r"\W*NONE\W*", re.IGNORECASE)
+_FOR_AUTHOR = re.compile(
+    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition|should|must|could)\b"
+    r"|\b(?:instructions|prompts?|descriptions?) (?:should|must|could|needs? to)\b",
+    re.IGNORECASE,
+)
+
+
+def changes_in(reply: str) -> Changes:
+    """Read a reply to the advice prompt; raises `OutputError` if it has no line of the documented forms."""
+    lines = plain(reply).split("\n")
+    found = [match for line in lines if (match := _CHANGE.fullmatch(line))]
+    if not found and not any(_NO_CHANGE.fullmatch(line) for line in lines):
+        raise OutputError(
+            f"No line of the reply, which has {len(reply):,} characters, begins with ADD: or DROP:, and none "
+            "says NONE."
+        )
+    added = [match[2].strip() for match in found if match[1].upper() == "ADD"]
+    dropped = [re.match(r"\d{1,3}", match[2]) for match in found if match[1].upper() == "DROP"]
+    return Changes(
+        tuple(text for text in dict.fromkeys(added) if len(text) <= LONGEST_ADVICE)[:MOST_NEW],
+        frozenset(int(number[0]) for number in dropped if number),
+    )
+
+
+_WORD = re.compile(r"\w+(?:[-@.,:/'\u2019]\w+)*")
+REPEATED = 0.8
+"""The share of the words of an advice from which it repeats a text."""
+
+
+def _repeats(item: str, text: str) -> bool:
+    words = _words(item)
+    return len(words & _words(text)) >= REPEATED * len(words)
+
+
+# Data of a run.
+
+SHORTEST_VALUE = 3
+"""How many characters a text in a structured output must have to be recognised elsewhere."""
+QUOTED_WORDS = 4
+"""How many words in a row are a quotation."""
+_INSIDE = re.compile(r"(?<![.!?\n])[^\S\n]*[\"'(\[{*`]*\Z")
+
+
+def holds_data(text: str, subject: ReflectionInput) -> bool:
+    """Return whether a text quotes the output of a run, or what the criteria quoted of it.
+
+    A quotation is a number, a name (a capital inside a sentence), a value of a structured output, or four
+    words in a row, unless the definition of the task has it, too.
+    """
+    definition = f"{subject.task.description}\n{subject.task.expected_output}"
+    known = _words("\n".join([definition, *(f"{one.name} {one.description}" for one in subject.criteria)]))
+    for data in (subject.task_output, *_issues(subject)):
+        if (_values_in(data) - known) & _words(text) or _rows(data) & _rows(text) - _rows(definition):
+            return True
+        if any(leaf in text.casefold() for leaf in _leaves(data)):
+            return True
+    return False
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}
+
+
+def _values_in(data: str) -> set[str]:
+    """Return the words with a digit, and the names."""
+    found: set[str] = set()
+    for word in _WORD.finditer(data):
+        is_inside = word.start() > 0 and _INSIDE.search(data[max(0, word.start() - 80) : word.start()])
+        capitals = word[0] if is_inside else word[0][1:]
+        if any(map(str.isdigit, word[0])) or any(map(str.isupper, capitals)):
+            found.add(word[0].casefold())
+    return found
+
+
+def _leaves(output: str) -> set[str]:
+    """Return the texts in a structured output, in lower case."""
+    try:
+        pending: list[Any] = [json_of(output)]
+    except OutputError:
+        return set()
+    found: set[str] = set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += cast("dict[str, Any]", value).values()
+        elif isinstance(value, list):
+            pending += cast("list[Any]", value)
+        elif isinstance(value, str) and len(value) >= SHORTEST_VALUE:
+            found.add(value.casefold())
+    return found
+
+
+def _rows(text: str) -> set[tuple[str, ...]]:
+    words = [word.casefold() for word in _WORD.findall(text)]
+    return set(zip(*(words[start:] for start in range(QUOTED_WORDS)), strict=False))

@@ -1,0 +1,396 @@
+import asyncio
+import json
+import string
+from random import Random
+
+import pytest
+
+from redraft import (
+    CheckReflectionStrategy,
+    Ensemble,
+    InMemoryReflectionStore,
+    MemoryStore,
+    ModelError,
+    QualityCriterion,
+    ReflectionConfig,
+    ReflectionPattern,
+    ScriptedModel,
+    Task,
+    TaskIdentity,
+    TaskReflection,
+)
+from redraft.errors import OutputError
+from redraft.notes.checklist import Changes, changes_in, holds_data
+from redraft.notes.note import note_block
+from redraft.notes.store import NoteStore
+from redraft.notes.strategy import size_of
+from redraft.notes.task import ReflectionInput
+from redraft.types import PlainTask, ReflectionEvaluation
+from support.ensembles import warnings
+
+FORM = {
+    "type": "object",
+    "required": ["item", "quantity"],
+    "properties": {"item": {"type": "string"}, "quantity": {"type": "integer"}},
+    "additionalProperties": False,
+}
+CHECK = QualityCriterion("form", evaluator="schema", evaluator_config={"schema": FORM})
+SHORT = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 8})
+CLEAR = QualityCriterion("clear", "Anybody understands it.")
+GUIDANCE = """One JSON object, and nothing else.
+- The key "item" is required and holds text.
+- The key "quantity" is required and holds a whole number.
+- It has only the keys "item" and "quantity"."""
+
+
+def order(*criteria, answers=(), **more):
+    """Return a task whose handler gives one answer after the other, the last one for ever."""
+    left = list(answers) or ['{"product": "tea", "amount": "two"}', '{"item": "tea", "quantity": 2}']
+    return Task(
+        "Turn this message into an order: {message}",
+        "One JSON object, and nothing else.",
+        name="order",
+        handler=lambda ctx: left.pop(0) if len(left) > 1 else left[0],
+        **({"criteria": criteria or [CHECK], "reflect": True} | more),
+    )
+
+
+def run(task, times=1, store=None, **more):
+    ensemble = Ensemble(tasks=[task], reflection_store=store or InMemoryReflectionStore(), keep=False, **more)
+    return [ensemble.run_sync({"message": "Two packs of tea, please."})[task] for _ in range(times)]
+
+
+def judge(request):
+    """Judge by the criterion that a model judges, and advise."""
+    if request.role == "reflection":
+        return "ADD: Put the name of the thing before its number."
+    return json.dumps({"scores": {"clear": 0.4}, "issues": ["Hard to read"], "suggestions": []})
+
+
+def test_a_failed_check_becomes_a_requirement_without_a_model(caplog):
+    first, second = run(order(), 2)
+    assert first.reflection.refined_expected_output == GUIDANCE
+    assert first.reflection.refined_description == "Turn this message into an order: {message}"
+    assert (first.reflection.observations, first.reflection.suggestions) == ((), ())
+    assert (second.note, second.result.success, second.reflection.refined_expected_output) == (
+        1,
+        True,
+        GUIDANCE,
+    )
+    assert size_of(second.reflection, order().plain()) < 120
+    [warning] = warnings(caplog)
+    assert "'order' hold what its checks ask for, and no advice" in warning
+    assert "ReflectionConfig.model" in warning
+
+
+def test_who_asks_for_no_advice_is_not_warned(caplog):
+    [result] = run(order(reflect=ReflectionConfig(strategy=CheckReflectionStrategy())))
+    assert result.reflection.refined_expected_output == GUIDANCE
+    assert warnings(caplog) == []
+
+
+def test_a_model_is_not_asked_for_what_checks_have_said():
+    model = ScriptedModel([])
+    [result] = run(order(), model=model)
+    assert result.reflection.refined_expected_output == GUIDANCE
+    assert model.requests == []
+
+
+def test_a_run_that_misses_nothing_leaves_a_note_that_is_not_injected():
+    first, second = run(order(answers=['{"item": "tea", "quantity": 2}']), 2)
+    assert size_of(first.reflection, order().plain()) == 0
+    assert (second.note, second.arm, second.reflection.run_count) == (None, "none", 2)
+
+
+def test_the_first_version_counts_even_if_the_run_mended_it():
+    pattern = ReflectionPattern(2, [CHECK])
+    task = order(criteria=None, pattern=pattern)
+    [result] = run(task)
+    assert result.result.success
+    assert result.reflection.refined_expected_output == GUIDANCE
+
+
+def test_requirements_are_added_and_kept_one_by_one():
+    long = json.dumps({"item": "tea and all that is needed for a cup of it", "quantity": 2})
+    *_, last = run(
+        order(CHECK, SHORT, answers=['{"item": "tea"}', long, '{"item": "tea", "quantity": 2}']), 3
+    )
+    assert last.reflection.refined_expected_output == f"{GUIDANCE}\n- The text has at most 8 words."
+
+
+def test_a_requirement_that_the_criteria_no_longer_have_is_dropped():
+    store = InMemoryReflectionStore()
+    run(order(), store=store)
+    [result] = run(order(SHORT, answers=["a b c d e f g h i j"]), store=store)
+    assert result.reflection.refined_expected_output == (
+        "One JSON object, and nothing else.\n- The text has at most 8 words."
+    )
+
+
+def test_a_text_that_a_person_or_an_older_version_wrote_is_kept():
+    store, task = InMemoryReflectionStore(), order()
+    written = TaskReflection.of_first_run(
+        "Order it: {message}", "- JSON in one line", ["seen"], ["Be quick."]
+    )
+    asyncio.run(store.store(TaskIdentity.of(task), written))
+    *_, last = run(task, 2, store)
+    note = last.reflection
+    assert (note.refined_description, note.observations, note.suggestions) == (
+        "Order it: {message}",
+        ("seen",),
+        ("Be quick.",),
+    )
+    assert note.refined_expected_output.startswith("- JSON in one line\n- One JSON object.\n- The key")
+    assert note.refined_expected_output.count("One JSON object") == 1
+
+
+def test_what_the_definition_says_is_not_said_again():
+    task = order(SHORT, answers=["a b c d e f g h i j"])
+    task = Task(
+        f"{task.description} the text has at most 8  words",
+        handler=task.handler,
+        criteria=[SHORT],
+        reflect=True,
+    )
+    [result] = run(task)
+    assert result.reflection.refined_expected_output == ""
+
+
+def canary(chance):
+    return "".join(chance.choices(string.ascii_letters, k=9))
+
+
+def schema_check(name, **form):
+    return QualityCriterion(name, evaluator="schema", evaluator_config={"schema": form})
+
+
+def echo(text):
+    return False, f"{text} is wrong"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_value_of_a_run_reaches_the_note(seed):
+    chance = Random(seed)  # noqa: S311 (no secret)
+    words = [canary(chance) for _ in range(8)]
+    a, b, c, d, e, f, g, told = words
+    outputs = [
+        json.dumps({a: b, "quantity": c, "tags": [d, {e: f}], "by": {g: told}}),
+        f"{a} {b} {told}",
+        json.dumps([a, {"item": b}]),
+        json.dumps({"item": [a, b], "quantity": 2.5, "tags": told, "by": {}}),
+    ]
+    tags = {"tags": {"items": {"enum": ["x", "y"]}}, "by": {"additionalProperties": {"type": "integer"}}}
+    criteria = [
+        CHECK,
+        schema_check("more", properties=tags, propertyNames={"maxLength": 4}),
+        schema_check("either", anyOf=[{"required": ["x"]}, {"type": "array", "items": {"type": "integer"}}]),
+        QualityCriterion("part", evaluator="words", evaluator_config={"at_least": 99, "path": "/by"}),
+        QualityCriterion("echo", evaluator="function", evaluator_config={"function": echo}),
+        QualityCriterion("form2", evaluator="regex", evaluator_config={"pattern": "^ok$"}),
+        QualityCriterion(
+            "never", evaluator="regex", evaluator_config={"pattern": r"\w", "must_match": False}
+        ),
+        CLEAR,
+    ]
+
+    def leaks(request):
+        if request.role == "reflection":
+            seen = [word for word in words if word in request.messages[-1].content]
+            return f"ADD: Write {chance.choice(seen)} first.\nADD: Say who asks, {told}."
+        return json.dumps({"scores": {"clear": 0.1}, "issues": [f"{told} is unclear"], "suggestions": []})
+
+    task = order(*criteria, answers=outputs)
+    store = InMemoryReflectionStore()
+    ensemble = Ensemble(ScriptedModel(leaks), [task], store, keep=False)
+    for _ in range(4):
+        result = ensemble.run_sync({"message": told})[task]
+        note = note_block(result.reflection, task.plain(), {})
+        assert not any(word.casefold() in note.casefold() for word in words)
+    assert "is required" in note
+
+
+def test_a_hidden_criterion_leaves_nothing():
+    hidden = [
+        QualityCriterion("form", evaluator="schema", evaluator_config={"schema": FORM}, shown=False),
+        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 1}, shown="description"),
+    ]
+    [result] = run(order(*hidden), model=ScriptedModel([]))
+    assert result.reflection.refined_expected_output == "One JSON object, and nothing else."
+
+
+# Advice.
+
+
+def test_a_model_advises_on_what_checks_leave_open():
+    model = ScriptedModel(judge)
+    first, second = run(order(CHECK, CLEAR), 2, model=model)
+    assert first.reflection.refined_expected_output == GUIDANCE
+    assert first.reflection.suggestions == ("Put the name of the thing before its number.",)
+    assert second.reflection.suggestions == first.reflection.suggestions
+    prompt = [request.messages[-1].content for request in model.requests if request.role == "reflection"][1]
+    assert "1. Put the name of the thing before its number." in prompt
+    assert "by 'clear'?" in prompt
+    assert GUIDANCE in prompt
+
+
+@pytest.mark.parametrize("reply", [ModelError("the model is down"), "I would change a lot."])
+def test_failed_advice_costs_no_requirement(reply, caplog):
+    def fails(request):
+        if request.role != "reflection":
+            return judge(request)
+        if isinstance(reply, str):
+            return reply
+        raise reply
+
+    [result] = run(order(CHECK, CLEAR), model=ScriptedModel(fails))
+    assert (result.reflection.refined_expected_output, result.reflection.suggestions) == (GUIDANCE, ())
+    [warning] = warnings(caplog)
+    assert "stays as it was" in warning
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("ADD: Be kind.", Changes(("Be kind.",))),
+        ("- ADD: Be kind.\n* **DROP:** 2", Changes(("Be kind.",), frozenset({2}))),
+        (
+            "Here you are:\n\nadd: Be kind.\nDROP: 1, because it failed",
+            Changes(("Be kind.",), frozenset({1})),
+        ),
+        ("NONE", Changes()),
+        ("**NONE.**", Changes()),
+        ("ADD: a b\nADD: a b\nADD: c\nADD: d", Changes(("a b", "c"))),
+        (f"ADD: {'long ' * 99}", Changes()),
+        ("DROP: the first one", Changes()),
+    ],
+)
+def test_changes_are_read(reply, expected):
+    assert changes_in(reply) == expected
+
+
+@pytest.mark.parametrize("reply", ["", "I have none to add", "ADD:", "REFINED_DESCRIPTION:\nBetter"])
+def test_a_reply_without_changes_is_an_error(reply):
+    with pytest.raises(OutputError, match="begins with ADD: or DROP:"):
+        changes_in(reply)
+
+
+def subject(output="", prior=None, **more):
+    return ReflectionInput(
+        PlainTask("Sum up the page on tea.", "Three short sentences."), output, prior, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("Begin with the conclusion.", ("Name a source.", "Begin with the conclusion.")),
+        ("Name a source first.", ("Name a source.",)),
+        ("Sum up the page in three short sentences.", ("Name a source.",)),
+        ("The task description should name an audience.", ("Name a source.",)),
+        ("Ask the author of the task for more.", ("Name a source.",)),
+    ],
+)
+def test_only_advice_that_adds_something_is_added(added, expected):
+    note = TaskReflection.of_first_run("", "Three short sentences.", [], ["Name a source."])
+    assert Changes((added,)).applied_to(note, subject()) == expected
+
+
+def test_advice_is_dropped_by_its_number_and_the_oldest_makes_room():
+    note = TaskReflection.of_first_run("", "", [], ["first", "second", "third"])
+    assert Changes((), frozenset({2, 9})).applied_to(note, subject()) == ("first", "third")
+    note = TaskReflection.of_first_run("", "", [], list("abcdef"))
+    assert Changes(("Mind the gap",)).applied_to(note, subject()) == (*"bcdef", "Mind the gap")
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "expected"),
+    [
+        ("Write Lopez first.", "For Maria Lopez", True),
+        ("Maria is the customer.", '{"customer": "Maria"}', True),
+        ("Order 40 of them.", "We want 40.", True),
+        ("Always mention desk lamps.", '{"item": "desk lamps"}', True),
+        ("Say that the leaves are dried slowly.", "First the leaves are dried slowly in the sun.", True),
+        ("The leaves come first.", "First the leaves are dried slowly in the sun.", False),
+        ("Write about the tea.", "The tea is hot. Tea is good.", False),
+        ("Write three sentences.", "three", False),
+    ],
+)
+def test_data_of_a_run_is_recognised(text, output, expected):
+    assert holds_data(text, subject(output)) is expected
+
+
+def test_data_that_a_judge_quotes_is_recognised():
+    told = ReflectionEvaluation(0.2, issues=("It misses the name Ken Sato.",))
+    assert holds_data("Name Sato.", subject("An order.", evaluation=told))
+
+
+# In force.
+
+
+def test_a_note_that_was_rolled_back_does_not_come_into_force_when_its_run_is_resumed():
+    async def main():
+        notes, task = NoteStore(MemoryStore()), PlainTask("Say it.")
+        for number in (1, 2, 3):
+            reflection = TaskReflection.of_first_run(f"v{number}", "")
+            await notes.append(task, reflection, run_id=f"r{number}", based_on=number - 1 or None)
+        identity = TaskIdentity.of(task)
+        await notes.rollback(identity, 2)
+        again, _ = await notes.append(task, TaskReflection.of_first_run("v3", ""), run_id="r3", based_on=2)
+        assert again.version == 3
+        assert (await notes.current(identity)).version == 2
+        assert (await notes.noted(identity)).in_force == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("config", "keeps", "criteria", "tried"),
+    [
+        (True, True, [CHECK], True),
+        (ReflectionConfig(trial=False), True, [CHECK], False),
+        (True, False, [CHECK], False),
+        (True, True, None, False),
+    ],
+)
+def test_notes_are_tried_where_that_can_show_something(config, keeps, criteria, tried):
+    class Latest:
+        def __init__(self):
+            self.kept = {}
+
+        def store(self, identity, reflection):
+            self.kept[identity] = reflection
+
+        def retrieve(self, identity):
+            return self.kept.get(identity)
+
+    reply = "SUGGESTIONS:\n- Use the keys of the list."
+    task = Task(
+        "Turn it into an order.",
+        handler=lambda ctx: '{"product": "tea"}',
+        criteria=criteria,
+        reflect=config,
+    )
+    store = InMemoryReflectionStore() if keeps else Latest()
+    ensemble = Ensemble(ScriptedModel(lambda request: reply), [task], store, keep=MemoryStore())
+    arms = [ensemble.run_sync(run_id=f"run-{number}")[task].arm for number in range(24)]
+    assert arms[:3] == ["none", "note", "note"]
+    assert ("control" in arms) is tried
+
+
+def test_a_harmful_note_is_rolled_back_soon():
+    store, calls = InMemoryReflectionStore(), []
+
+    def answer(ctx):
+        calls.append(ctx)
+        return "x" if "Output Guidance" in ctx.prompt or len(calls) == 1 else '{"item": "tea", "quantity": 2}'
+
+    task = Task("Turn it into an order.", handler=answer, criteria=[CHECK], reflect=True)
+    ensemble = Ensemble(tasks=[task], reflection_store=store, keep=MemoryStore())
+    events = []
+    for number in range(40):
+        result = ensemble.run_sync(run_id=f"run-{number}")[task]
+        events.append(result.arm)
+    noted = asyncio.run(store.noted(TaskIdentity.of(task)))
+    assert noted.off
+    assert "rolled back automatically" in noted.why_off
+    assert events.count("note") < 25

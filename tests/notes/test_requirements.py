@@ -1,0 +1,164 @@
+import asyncio
+import json
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from redraft import QualityCriterion
+from redraft.evaluate.panel import panel
+from redraft.notes.requirements import requirements_of
+
+
+def criterion(evaluator, description="", **config):
+    shown = config.pop("shown", True)
+    return QualityCriterion("check", description, evaluator=evaluator, evaluator_config=config, shown=shown)
+
+
+def missed(check, output):
+    """Return the requirements that an output misses, as the panel judges it."""
+    evaluation = asyncio.run(panel([check])(output, None))
+    return [
+        one.text
+        for one in requirements_of(check)
+        if any(one.is_missed(issue) for issue in evaluation.issues if issue.criterion == "check")
+    ]
+
+
+def of_key(**form):
+    return {"type": "object", "properties": {"a": form}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "output", "expected"),
+    [
+        pytest.param({"type": "object"}, "no JSON", ["One JSON object."], id="no JSON"),
+        pytest.param({"required": ["a", "b"]}, {"a": 1},
+                     ["One JSON object.", 'The key "a" is required.', 'The key "b" is required.'],
+                     id="missing key"),
+        pytest.param({"required": [f"k{n}" for n in range(20)]}, {f"k{n}": 1 for n in range(19)},
+                     ["One JSON object.", 'The key "k19" is required.'],
+                     id="of many keys only the missing one"),
+        pytest.param(of_key(type="integer"), {"a": "12"}, ['The key "a" holds a whole number.'], id="type"),
+        pytest.param(of_key(type=["string", "null"]), {"a": 1}, ['The key "a" holds text or null.'],
+                     id="two types"),
+        pytest.param(of_key(anyOf=[{"type": "boolean"}, {"type": "null"}]), {"a": 1},
+                     ['The key "a" holds true or false or null.'], id="alternatives"),
+        pytest.param(of_key(enum=["x", 2, None]), {"a": 1}, ['The key "a" holds one of "x", 2, null.'],
+                     id="enum"),
+        pytest.param(of_key(const="x"), {"a": 1}, ['The key "a" holds "x".'], id="constant"),
+        pytest.param(of_key(type="string", pattern="^[A-Z]+$"), {"a": "x"},
+                     ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern"),
+        pytest.param(of_key(pattern="^[A-Z]+$"), {"a": "x"},
+                     ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern without a type"),
+        pytest.param(of_key(type="string", format="date", maxLength=10), {"a": "the first of March"},
+                     ['The key "a" holds a date (YYYY-MM-DD) (at most 10 characters).'], id="length"),
+        pytest.param(of_key(type="integer", minimum=1, maximum=5), {"a": 9},
+                     ['The key "a" holds a whole number (1 to 5).'], id="range"),
+        pytest.param(of_key(type="number", exclusiveMinimum=0, multipleOf=5), {"a": 3},
+                     ['The key "a" holds a number (above 0) that is a multiple of 5.'], id="open range"),
+        pytest.param(of_key(type="array", minItems=1, uniqueItems=True), {"a": []},
+                     ['The key "a" holds a list (at least 1 item) without repetitions.'], id="items"),
+        pytest.param(of_key(type="array", items={"type": "string"}), {"a": ["x", 1]},
+                     ['Each item of "a" is text.'], id="an item"),
+        pytest.param(of_key(type="object", additionalProperties={"type": "string"}), {"a": {"secret": 1}},
+                     ['Each value of "a" is text.'], id="a value under a key that the schema does not name"),
+        pytest.param({"properties": {"a": {}, "b": {}}, "additionalProperties": False}, {"secret": 1},
+                     ["One JSON object.", 'It has only the keys "a" and "b".'], id="extra key"),
+        pytest.param(of_key(**{"$ref": "#/$defs/A"}) | {"$defs": {"A": {"allOf": [{"type": "integer"}]}}},
+                     {"a": "x"}, ['The key "a" holds a whole number.'], id="reference"),
+        pytest.param({"properties": {"a": {"$ref": "#"}}, "required": ["b"]}, {"a": {}, "b": 1},
+                     ['The key "a" holds an object.', 'The key "b" of "a" is required.'],
+                     id="reference to itself"),
+        pytest.param({"not": {"required": ["a"]}}, {"a": 1}, [], id="what has no words"),
+    ],
+)  # fmt: skip
+def test_a_schema_is_stated_where_it_was_missed(schema, output, expected):
+    assert missed(criterion("schema", schema=schema), output) == expected
+
+
+class Line(BaseModel, extra="forbid"):
+    sku: str = Field(pattern="^[A-Z]{3}$")
+    kind: Literal["gift", "sale"]
+    price: float | None = Field(None, ge=0)
+
+
+class Order(BaseModel):
+    lines: list[Line] = Field(min_length=1)
+    due: str
+
+
+def test_a_pydantic_model_is_a_schema():
+    output = json.dumps(
+        {"lines": [{"sku": "secret", "price": -1, "kind": "gift", "also": "secret"}], "due": ""}
+    )
+    assert missed(criterion("schema", schema=Order), output) == [
+        'Each item of "lines" is an object.',
+        'The key "sku" of each item of "lines" is required and holds text that matches ^[A-Z]{3}$.',
+        'The key "kind" of each item of "lines" is required and holds one of "gift", "sale".',
+        'The key "price" of each item of "lines" holds a number (at least 0) or null.',
+        'Each item of "lines" has only the keys "sku", "kind" and "price".',
+    ]
+
+
+def no_shouting(text):
+    """Return a verdict in fixed words."""
+    if text.isupper():
+        return False, f"{text} is loud"
+    return False, "Write in lower case."
+
+
+@pytest.mark.parametrize(
+    ("check", "output", "expected"),
+    [
+        (criterion("words", at_most=1), "a secret", ["The text has at most 1 word."]),
+        (criterion("bullets", at_least=2, at_most=4), "secret", ["The text has 2 to 4 bullets."]),
+        (criterion("lines", at_least=2, at_most=2), "secret", ["The text has exactly 2 lines."]),
+        (criterion("characters", at_most=3, path="/a/b"), {"a": {"b": "secret"}},
+         ['The key "b" of "a" has at most 3 characters.']),
+        (criterion("regex", pattern="^x"), "secret", ["The text matches `^x`."]),
+        (criterion("regex", "Begins with x.", pattern="^x"), "secret",
+         ["Begins with x: the text matches `^x`."]),
+        (criterion("regex", pattern="SECRET", flags="i", must_match=False), "secret",
+         ["The text has nothing that matches `SECRET` in upper or lower case."]),
+        (criterion("regex", pattern="x", min_matches=2), "secret x",
+         ["The text has at least 2 matches of `x`."]),
+        (criterion("function", "Names its source", function=lambda text: (False, f"{text} does not")),
+         "secret", ["Names its source."]),
+        (criterion("function", function=no_shouting), "secret", ["Write in lower case."]),
+        (criterion("function", function=no_shouting), "SECRET", []),
+        (criterion("schema", schema={"type": "string"}, path="/a"), {"b": "secret"},
+         ['The key "a" is required and holds text.']),
+        (criterion("words", "Be brief.", at_most=1, shown="description"), "a secret", ["Be brief."]),
+        (criterion("words", at_most=1, shown="description"), "a secret", []),
+        (criterion("words", "Be brief.", at_most=1, shown=False), "a secret", []),
+        (criterion("words", at_most=1), "fine", []),
+    ],
+)  # fmt: skip
+def test_a_check_is_stated_in_its_own_words(check, output, expected):
+    assert missed(check, output) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "issue", "expected"),
+    [
+        ({"calls": [["f(3)", 6], ["f(4)", "x"]]}, "f(4) returned 'secret', expected 'x'", ["`f(4)` is 'x'."]),
+        ({"tests": "assert f(3) == 6"}, "f(3) raised ValueError: secret", ["`f(3)` is 6."]),
+        ({"tests": "assert f(3) > 6"}, "assert f(3) > 6 failed", ["This holds: f(3) > 6."]),
+        ({"tests": "def test_f():\n    assert f(1) == 2\n    assert f(2)"}, "test_f() failed: secret",
+         ["The test test_f passes: `f(1) == 2`, `f(2)`."]),
+        ({"tests": "def test_f():\n    'Cents are whole.'\n    assert f(1)"}, "test_f() failed: secret",
+         ["The test test_f passes: Cents are whole."]),
+        ({"command": ["ruff", "check", "{file}"]}, "F401 `secret` imported but unused", []),
+    ],
+)  # fmt: skip
+def test_tests_are_stated_by_what_they_expect(config, issue, expected):
+    from redraft import Issue
+
+    check = criterion("command", **config)
+    assert [one.text for one in requirements_of(check) if one.is_missed(Issue(issue, "check"))] == expected
+
+
+def test_a_model_judges_what_has_no_requirements():
+    assert requirements_of(QualityCriterion("clarity")) == []
+    assert requirements_of(QualityCriterion("tests", evaluator="generated_tests")) == []
