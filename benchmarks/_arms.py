@@ -157,14 +157,14 @@ Arm = Callable[["BenchTask", Samples], Awaitable[Outcome]]
 
 async def greedy(task: BenchTask, model: Samples) -> Outcome:
     """Ask once."""
-    opening = await _opening(task, model)
+    opening = await opening_of(task, model)
     reply, evaluation = await _ask(task, model, ChatRequest(opening))
     return _outcome(task, "greedy", [_try(reply, evaluation, 0, "draft")])
 
 
 async def best_of_3(task: BenchTask, model: Samples) -> Outcome:
     """Sample until an answer passes the visible checks; return the first with the best visible score."""
-    opening, tries, best = await _opening(task, model), list[Try](), 0
+    opening, tries, best = await opening_of(task, model), list[Try](), 0
     for number in range(CALLS):
         request = ChatRequest(opening, temperature=TEMPERATURE if number else None)
         reply, evaluation = await _ask(task, model, request)
@@ -178,7 +178,7 @@ async def best_of_3(task: BenchTask, model: Samples) -> Outcome:
 
 async def chat(task: BenchTask, model: Samples) -> Outcome:
     """Show in the same chat what fails, and ask to fix it; return the last answer."""
-    turns, tries = await _opening(task, model), list[Try]()
+    turns, tries = await opening_of(task, model), list[Try]()
     for number in range(CALLS):
         reply, evaluation = await _ask(task, model, ChatRequest(turns))
         tries.append(_try(reply, evaluation, number, _how(reply, tries, "fix" if number else "draft")))
@@ -234,7 +234,7 @@ def _agent(model: ChatModel, pattern: ReflectionPattern) -> Agent:
     return Agent(model, pattern=pattern, system_prompt=SYSTEM, keep=False)
 
 
-async def _opening(task: BenchTask, model: Samples) -> tuple[Message, ...]:
+async def opening_of(task: BenchTask, model: Samples) -> tuple[Message, ...]:
     """Return the messages with which the loop asks for its first draft, so that all arms ask for the same."""
     first = Samples(model.replies, model.seed)
     await _agent(first, _pattern(task, max_iterations=0)).run(task.prompt)

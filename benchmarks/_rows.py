@@ -35,15 +35,15 @@ def append_row(file: Path, row: dict[str, Any]) -> None:
         os.fsync(stream.fileno())
 
 
-def code_version(explicit: int, sources: Iterable[Path] = ()) -> str:
+def code_version(explicit: int, sources: Iterable[Path] = (), *, also: Iterable[str] = ()) -> str:
     """Return `explicit` and a hash of the code that a run depends on: the kernel, the loop and the checks.
 
-    Comments, docstrings and the layout don't count.
+    `also` names further folders of the package. Comments, docstrings and the layout don't count.
     """
     package = PROJECT / "src" / "redraft"
     found = list(sources) or [
         path
-        for pattern in ("*.py", "loop/*.py", "evaluate/*.py", "text/*.py")
+        for pattern in ("*.py", *(f"{folder}/*.py" for folder in ("loop", "evaluate", "text", *also)))
         for path in package.glob(pattern)
         if path.stem not in NO_PART_OF_A_RUN
     ]

@@ -1,0 +1,118 @@
+"""Lessons beside none: similar tasks in which one mistake repeats, one after the other.
+
+A run makes one draft, so that only a lesson can tell it what an earlier run did wrong. Every failure is
+reflected on, by the same model, and nobody approves a lesson. Resampling may ask as often as a run with
+lessons may call the model in all: a draft, a reflection, and a second one if the first can't be used.
+The arms `loop` and `loop+lessons` revise twice. Seeds decide the order of the tasks.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from _arms import SYSTEM, Replies, Samples, opening_of
+from _memory import (
+    Benchmark,
+    MemoryRun,
+    Metered,
+    Series,
+    arms_table,
+    in_order_of,
+    pairs_table,
+    sampled,
+    solves,
+)
+from _rows import code_version
+from families import FAMILIES
+from tuning_families import TUNING_FAMILIES
+
+from redraft import Agent, Lessons, ReflectionPattern
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from _tasks import BenchTask
+
+VERSION = 1
+"""To be raised when an arm, a task or a check changes what it does."""
+CALLS = 3
+REVISIONS = {"lessons": 0, "loop": 2, "loop+lessons": 2}
+START = datetime(2026, 3, 1, 9, tzinfo=UTC)
+
+
+async def without_lessons(
+    family: str, arm: str, seed: int, tasks: Sequence[BenchTask], calls: int, replies: Replies
+) -> AsyncIterator[MemoryRun]:
+    """Answer each task for itself, with so many calls at most."""
+    for place, task in enumerate(tasks, 1):
+        model = Metered(Samples(replies, seed))
+        output, verdicts = await sampled(task, await opening_of(task, model.samples), model, calls)
+        solved = await solves(task, output, met=verdicts[-1].satisfactory)
+        yield model.run(task.name, arm, family, place, score=verdicts[0].overall_score, solved=solved)
+
+
+async def by_agent(
+    family: str, arm: str, seed: int, tasks: Sequence[BenchTask], replies: Replies
+) -> AsyncIterator[MemoryRun]:
+    """Answer the tasks as one agent does, which has lessons or not."""
+    with TemporaryDirectory() as folder:
+        lessons = Lessons(folder, agent=family, store=False, clock=lambda: START)
+        try:
+            for place, task in enumerate(tasks, 1):
+                model = Metered(Samples(replies, seed))
+                pattern = ReflectionPattern(max_iterations=REVISIONS[arm], quality_criteria=task.criteria)
+                agent = Agent(
+                    model,
+                    pattern=pattern,
+                    system_prompt=SYSTEM,
+                    lessons=lessons if "lessons" in arm else None,
+                    keep=False,
+                )
+                result = await agent.run(task.prompt)
+                if result.error is not None:
+                    raise result.error
+                yield model.run(
+                    task.name,
+                    arm,
+                    family,
+                    place,
+                    score=result.history.versions[0].evaluation.overall_score,
+                    solved=await solves(task, result.best_output, met=result.success),
+                    given=sum(advice.tokens for advice in result.advice),
+                    memory="\n\n".join(advice.text for advice in result.advice),
+                )
+        finally:
+            await lessons.aclose()
+
+
+def series(family: str, arm: str, seed: int) -> list[Series]:
+    """Return the tasks of a family in the order of a seed, as one series."""
+    tasks = [each.task for each in in_order_of(seed, (FAMILIES | TUNING_FAMILIES)[family])]
+    if arm in REVISIONS:
+        start = partial(by_agent, family, arm, seed, tasks)
+    else:
+        start = partial(without_lessons, family, arm, seed, tasks, 1 if arm == "without" else CALLS)
+    return [Series(tuple(task.name for task in tasks), arm, seed, start)]
+
+
+def report(runs: Sequence[MemoryRun]) -> str:
+    return f"{arms_table(runs)}\n\n{pairs_table(runs, 'lessons')}"
+
+
+BENCHMARK = Benchmark(
+    __doc__,
+    "transfer",
+    tuple(FAMILIES),
+    ("without", "resampling", "lessons"),
+    lambda: code_version(VERSION, also=["lessons"]),
+    series,
+    report,
+    more_arms=("loop", "loop+lessons"),
+    tuning=tuple(TUNING_FAMILIES),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()
