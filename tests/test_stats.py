@@ -6,7 +6,7 @@ from time import process_time
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.stats import Effect, effect_of, last_look
+from redraft.stats import Effect, Payoff, effect_of, last_look, payoff_of
 
 
 def test_effect_and_interval():
@@ -60,3 +60,61 @@ def test_looks_are_scheduled(with_count, without_count, seen):
     ]
     found = last_look(scores)
     assert found is None if seen is None else min(map(len, found)) == seen
+
+
+def test_only_runs_of_one_group_are_compared():
+    easy, hard = ([0.9, 0.8] * 20, [0.9, 0.8]), ([0.2, 0.1], [0.2, 0.1] * 20)
+    payoff = payoff_of([easy, hard, ([1.0], []), ([], [0.0])])
+    assert (payoff.with_runs, payoff.without_runs) == (42, 42)
+    assert payoff.effect.mean == pytest.approx(0)
+    assert payoff.effect.low < 0 < payoff.effect.high
+    assert payoff_of([([1.0], [0.5]), ([0.5] * 3, [])]) == Payoff(4, 1)
+    assert payoff_of([]) == Payoff(0, 0)
+    assert payoff_of([([0.5] * 3, [0.25] * 3)]).effect == Effect(0.25, 0.25, 0.25)
+
+
+def test_coverage_of_the_interval_over_groups():
+    chance, hits = Random(7), 0  # noqa: S311 (no secret)
+    for _ in range(400):
+        groups = [
+            (
+                [chance.gauss(level + 0.1, 0.2) for _ in range(count)],
+                [chance.gauss(level, 0.2) for _ in range(3)],
+            )
+            for level, count in ((0.2, 4), (0.5, 12), (0.7, 30))
+        ]
+        effect = payoff_of(groups).effect
+        hits += effect.low <= 0.1 <= effect.high
+    assert 0.92 <= hits / 400 <= 0.98
+
+
+SENTENCES = {
+    "no score": (
+        Payoff(0, 0),
+        "Not known: 0 runs with and 0 without have a score, and it takes 10 of each.",
+    ),
+    "few": (Payoff(12, 9, Effect(0.5, 0.4, 0.6)), "Not known: 12 runs with and 9 without have a score"),
+    "apart": (Payoff(50, 50), "Not known: 50 runs with and 50 without, but none that can be compared."),
+    "yes": (
+        Payoff(1041, 12, Effect(0.56, 0.32, 0.8)),
+        "Yes: +0.56 (95 %: +0.32 to +0.80), 1,041 runs with and 12 without.",
+    ),
+    "no": (Payoff(41, 12, Effect(-0.2, -0.3, -0.1)), "No: -0.20 (95 %: -0.30 to -0.10), 41 runs"),
+    "not clear": (
+        Payoff(40, 10, Effect(0.1, -0.1, 0.3)),
+        "40 runs with and 10 without; 200 more might tell.",
+    ),
+    "always the same": (Payoff(10, 10, Effect(0.0, 0.0, 0.0)), "+0.00), 10 runs with and 10 without."),
+    "nearly": (Payoff(40, 10, Effect(0.1, -0.001, 0.201)), "and 10 without; 2 more might tell."),
+    "no difference": (
+        Payoff(40, 10, Effect(0.0, -0.1, 0.1)),
+        "Not clear: +0.00 (95 %: -0.10 to +0.10), 40 runs with and 10 without.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("payoff", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_a_payoff_says_what_is_known_or_missing(payoff, sentence):
+    said = payoff.sentence("notes")
+    assert said.startswith("Do notes pay? ")
+    assert sentence in said

@@ -142,3 +142,15 @@ def test_at_most_one_run_of_four_is_given_a_lesson_on_trial():
 def test_the_gain_of_a_lesson(scores, gain):
     runs = [scored(number, score, *[LESSON] * has_it) for number, (score, has_it) in enumerate(scores)]
     assert gain_of(LESSON, runs) == (None if gain is None else pytest.approx(gain))
+
+
+def test_runs_with_lessons_are_compared_with_those_without_by_task_type():
+    async def main():
+        counting = Impact(MemoryStore(), "agent")
+        for number in range(4):
+            await counting.count(scored(number, 0.5 + number / 10, *[LESSON] * (number % 2)))
+        await counting.count(scored(8, 0.1, task_type="other"))
+        await counting.count(scored(9, None, LESSON))
+        assert await counting.groups() == [([0.6, 0.8], [0.5, 0.7]), ([], [0.1])]
+
+    asyncio.run(main())

@@ -68,6 +68,21 @@ def test_list_shows_the_version_in_force_and_the_scores(noted):
     assert found["database"] == f"{noted}/.redraft/redraft.db"
 
 
+def test_list_says_whether_notes_pay(noted):
+    assert "Do notes pay? Not known: 4 runs with and 0 without have a score" in redraft("notes").stderr
+
+    async def control():
+        async with project_notes() as notes:
+            for number in range(12):
+                for arm, version, score in (("control", None, 0.2), ("note", 3, 0.7)):
+                    use = NoteUse(f"{arm}-{number}", version, arm, score + number / 100)
+                    await notes.record_use(ID, use)
+
+    asyncio.run(control())
+    assert "Do notes pay? Yes: +0.49 (95 %: +0.45 to +0.53), 16 runs with and 12" in redraft("notes").stderr
+    assert document(redraft("notes", "--json"))["payoff"]["without_runs"] == 12
+
+
 def test_show_prints_the_note_in_force_and_its_versions(noted):
     output = redraft("notes", "show", "report").stdout
     assert "## Task Improvement Notes (from prior executions)" in output

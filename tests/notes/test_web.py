@@ -33,10 +33,23 @@ def test_the_list_shows_each_task_with_its_scores_before_notes_and_now():
     assert len(rows[1]["trend"]) == 4
 
 
+def test_the_list_says_whether_notes_pay():
+    store = MemoryStore()
+    noted_task(store, runs=9, control=2)
+    assert "Do notes pay? Not known: 21 runs with and 6 without have a score" in read(store).text
+    store = MemoryStore()
+    noted_task(store, runs=9, control=4)
+    assert "Do notes pay? Yes: +0." in read(store).text
+    payoff = read(store, "/tasks.json").json()["payoff"]
+    assert (payoff["with_runs"], payoff["without_runs"]) == (15, 12)
+    assert 0 < payoff["effect"]["low"] < payoff["effect"]["mean"] < payoff["effect"]["high"]
+
+
 def test_an_empty_list_says_how_to_get_notes():
     assert "reflect=True" in read(MemoryStore()).text
     assert read(MemoryStore(), "/tasks.json").json() == {
         "schema_version": 1,
+        "payoff": {"with_runs": 0, "without_runs": 0, "effect": None},
         "tasks": [],
         "older": None,
     }

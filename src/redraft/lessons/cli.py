@@ -100,13 +100,15 @@ async def list_lessons(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """List lessons (the default). Shows whether each is in use, and whether it helps."""
+    """List lessons (the default). Shows whether they pay, and whether each is in use and helps."""
     async with _library(path, agent) as library:
         found = _redacted(await library.find(kind=kind, status=status, task_type=task_type))
+        payoff = await library.payoff()
     if as_json:
         emit_json(
             {
                 "path": str(library.path),
+                "payoff": payoff,
                 "broken": found.broken,
                 "archived": found.archived,
                 "lessons": [_document(one) for one in found.lessons],
@@ -115,6 +117,7 @@ async def list_lessons(
         return
     console = CalmConsole()
     if found.lessons:
+        CalmConsole(stderr=True).say(payoff.sentence("lessons"))
         console.show(_table(found.lessons, console.width))
     elif {agent, kind, status, task_type} == {None}:
         console.say(

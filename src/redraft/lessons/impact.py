@@ -96,6 +96,14 @@ class Impact:
             await self._store.put(Use(lesson, run.run_id, run.at, _helped(run, lesson, runs)).record())
         return runs
 
+    async def groups(self) -> list[tuple[list[float], list[float]]]:
+        """Return the scores of the latest runs with lessons and without, for each task type."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for run in await self._runs():
+            if run.score is not None:
+                found.setdefault(run.task_type, ([], []))[not run.lessons].append(run.score)
+        return list(found.values())
+
     async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
         """Record a person's rating of a lesson."""
         await self._store.put(Use(lesson, "", at, helped, rated=True).record())
@@ -158,9 +166,9 @@ class Impact:
         found = await self._store.get(SCORED_RUN, f"{self._agent}/{run_id}")
         return None if found is None else from_record(ScoredRun, found.data).score
 
-    async def _runs(self, task_type: str) -> list[ScoredRun]:
-        """Return the latest runs of a task type, earliest first."""
-        where = {"agent": self._agent, "task_type": task_type}
+    async def _runs(self, task_type: str | None = None) -> list[ScoredRun]:
+        """Return the latest runs, by default of any task type, earliest first."""
+        where = {"agent": self._agent} | ({} if task_type is None else {"task_type": task_type})
         found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
         return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))
 

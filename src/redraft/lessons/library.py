@@ -25,6 +25,7 @@ from redraft.lessons.rules import Rules
 from redraft.lessons.vectors import shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
+from redraft.stats import payoff_of
 from redraft.stores.location import project_store
 from redraft.types import PlainTask
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from redraft.lessons.folder import Entry
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.rules import Rule
+    from redraft.stats import Payoff
     from redraft.stores.base import Store
 
 EMBEDDED_PER_STEP = 256
@@ -196,6 +198,14 @@ class LessonLibrary:
                     found.append(LessonDetails(lesson, _relative(entry.path), counters=counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
         return Listing(found, broken, archived)
+
+    async def payoff(self) -> Payoff:
+        """Compare the latest runs that had lessons with those that had none, by agent and task type."""
+        groups: list[tuple[list[float], list[float]]] = []
+        if self._store is not None:
+            for folder in self.folders():
+                groups += await Impact(self._store, folder.name).groups()
+        return payoff_of(groups)
 
     def count(self, agent: str) -> AgentCount:
         """Count the lessons of an agent, without opening a file."""

@@ -18,6 +18,7 @@ from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule, Rules
+from redraft.stats import Payoff, payoff_of
 from redraft.text.characters import visible
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import digest
@@ -95,6 +96,7 @@ class LessonsView:
     agents: tuple[str, ...]
     filter: Filter
     agent: str = ""
+    payoff: Payoff | None = None
     counted: tuple[AgentCount, ...] = ()
     rows: tuple[LessonRow, ...] = ()
     older: str = ""
@@ -119,13 +121,15 @@ async def lessons(request: PageRequest) -> LessonsView:
         return LessonsView(agents, chosen, counted=counted)
     if agent not in agents:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
-    counters = await Impact(project.store, agent).all_counters()
+    impact = Impact(project.store, agent)
+    counters = await impact.all_counters()
     found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
     rows, older = _rows(chosen, found, counters)
     view = LessonsView(
         tuple(agents),
         chosen,
         agent,
+        payoff=payoff_of(await impact.groups()),
         rows=rows,
         older=older,
         archived=len(found.archived_ids),
@@ -170,6 +174,7 @@ def _lessons_document(view: LessonsView) -> dict[str, Any]:
     ]
     return {
         "agent": view.agent,
+        "payoff": to_json(view.payoff),
         "lessons": rows,
         "older": view.older or None,
         "archived": view.archived,

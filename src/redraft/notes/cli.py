@@ -11,7 +11,7 @@ from rich.text import Text
 
 from redraft._texts import counted, shortened
 from redraft.errors import ConfigError
-from redraft.notes.notes import Notes, TaskNotes
+from redraft.notes.notes import Notes, TaskNotes, payoff_of_notes
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import (
@@ -59,13 +59,15 @@ notes = command_group(default="list", help="List the notes on tasks, and choose 
 @notes.command("list")
 @handles_errors
 async def list_notes(database: Database = None, as_json: options.Json = False) -> None:
-    """List the notes on tasks. Shows what is in force, and whether it helps."""
+    """List the notes on tasks. Shows whether they pay, what is in force, and whether it helps."""
     async with Notes(database) as stored:
         tasks = await stored.list()
-    console = CalmConsole()
+    console, payoff = CalmConsole(), payoff_of_notes(tasks)
     if as_json:
-        emit_json({"database": stored.location, "tasks": [task.row() for task in tasks]})
+        rows = [task.row() for task in tasks]
+        emit_json({"database": stored.location, "payoff": payoff, "tasks": rows})
     elif tasks:
+        CalmConsole(stderr=True).say(payoff.sentence("notes"))
         console.show(_tasks_table(tasks, console))
     else:
         console.show(

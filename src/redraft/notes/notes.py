@@ -16,7 +16,7 @@ from redraft.notes.note import Note, NotedTask, NoteUse, note_block
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
-from redraft.stats import effect_of
+from redraft.stats import effect_of, payoff_of
 from redraft.stores.location import project_place, required_project_store
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.stats import Effect
+    from redraft.stats import Effect, Payoff
     from redraft.stores.base import Store
 
 T = TypeVar("T")
@@ -271,6 +271,17 @@ class TaskNotes:
             parts.append(f"## Version {note.version} ({note.reflection.reflected_at:%Y-%m-%d %H:%M}, {runs})")
             parts.append("\n".join(f"> {line}".rstrip() for line in self.block(note).splitlines()))
         return "\n\n".join(parts) + "\n"
+
+
+def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
+    """Compare the runs that had a note, whichever it was, with those that trials left without any."""
+    groups: list[tuple[list[float], list[float]]] = []
+    for task in tasks:
+        scored = [(use, use.score) for use in task.uses if use.score is not None]
+        noted = [score for use, score in scored if use.arm == "note"]
+        bare = [score for use, score in scored if use.arm == "control" and use.version is None]
+        groups.append((noted, bare))
+    return payoff_of(groups)
 
 
 @lru_cache(maxsize=64)  # a tenth of a second for 2,000 runs, and asked for again on each look

@@ -17,9 +17,11 @@ from redraft.notes.notes import (
     Notes,
     TaskNotes,
     find_revision,
+    payoff_of_notes,
     read_notes,
 )
 from redraft.notes.store import NoteStore
+from redraft.stats import Payoff
 from redraft.web.charts import Series, SeriesSample, Sparkline, series, sparkline
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
@@ -54,6 +56,7 @@ class TasksView:
     """One page of tasks; `older` is the identity of the last one if there is another page."""
 
     rows: tuple[TaskRow, ...]
+    payoff: Payoff
     older: str
 
 
@@ -68,7 +71,8 @@ async def tasks(request: PageRequest) -> TasksView:
     noted_tasks = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
     read = [read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in noted_tasks]
     rows = tuple(TaskRow(notes, counts.get(notes.noted.identity, 0)) for notes in await asyncio.gather(*read))
-    return TasksView(rows, found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else "")
+    payoff = payoff_of_notes(row.task for row in rows)
+    return TasksView(rows, payoff, found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else "")
 
 
 def _tasks_document(view: TasksView) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
         }
         for row in view.rows
     ]
-    return {"tasks": rows, "older": view.older or None}
+    return {"payoff": to_json(view.payoff), "tasks": rows, "older": view.older or None}
 
 
 # --- one task ---------------------------------------------------------------------------------------------
