@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import unicodedata
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -287,9 +288,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_file_names_are_portable(text):
-    for name in (short_title(text), folder_name(text)):
-        assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name)
+    for name, letters in ((short_title(text), r"[^\W_]"), (folder_name(text), "[a-z0-9]")):
+        assert re.fullmatch(f"{letters}+(-{letters}+)*", name)
         assert len(name) <= 60
+        assert name == unicodedata.normalize("NFC", name).casefold()
     assert folder_name(text) not in {"con", "nul", "aux", "com1", "lpt9"}
 
 
@@ -308,7 +310,18 @@ def test_no_two_agents_share_a_folder():
         ("API timeout handling", "api-timeout-handling"),
         ("The price list could not be fetched at all", "the-price-list-could-not"),
         ("Café: naïve (retry!)", "cafe-naive-retry"),
-        ("你好", "untitled"),
+        ("你好", "你好"),
+        ("Проверяй статус ответа, потом тело", "проверяй-статус-ответа-потом-тело"),
+        ("ステータスを確認する", "ステータスを確認する"),
+        ("상태 먼저 확인", "상태-먼저-확인"),
+        ("पहले स्थिति जाँचें", "पहले-स्थिति-जाँचें"),
+        ("تحقق من الحالة", "تحقق-من-الحالة"),
+        ("Ärger mit ﬁle №\u2006\uff15", "arger-mit-file-no-5"),
+        ("\u202eevil\u2066 name", "evil-name"),
+        ("a/../b\\c:d*e", "a-b-c-d-e"),
+        ("状" * 100, "状" * 40),
+        ("\U0001f600 \u0301", "untitled"),
+        ("\ud800", "untitled"),
     ],
 )
 def test_a_title_has_five_words_at_most(summary, title):

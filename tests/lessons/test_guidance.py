@@ -5,13 +5,14 @@ import asyncio
 from redraft.lessons.outcome import Outcome
 from support.learning_agents import OTHER, SYSTEMIC, TASK, learning, run, writer
 
-FAILED = Outcome(TASK, "failed", error="E4031", run_id="r1")
+SUCCEEDED = Outcome(TASK, "success", "made", run_id="r1")
+REPLY = SYSTEMIC | {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
 
 
 def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
     async def main():
-        async with learning(tmp_path, model=writer(SYSTEMIC)) as lessons:
-            waiting = await lessons.reflect_on(FAILED)
+        async with learning(tmp_path, model=writer(REPLY)) as lessons:
+            waiting = await lessons.reflect_on(SUCCEEDED)
             path = tmp_path / "reflections" / f"{waiting.id}.md"
             path.write_text(path.read_text().replace("status: quarantined", "status: active"))
             await lessons.recall(OTHER)
@@ -39,8 +40,7 @@ def test_a_run_goes_on_without_unreadable_rules(tmp_path, caplog):
             rules.symlink_to("/etc/passwd")
             result = await run(lessons, 1.0)
             assert [one.source.partition("/")[2] for one in result.advice] == [
-                "2026-03-01-fetch-the-price-list-of",
-                "playbooks/2026-03-01-fetch-the-price-list-of",
+                "2026-03-01-fetch-the-price-list-of"
             ]
             assert result.diagnostics == {}
             assert "a link" in caplog.text

@@ -88,6 +88,32 @@ def test_an_outcome_has_the_output_and_the_error():
     assert outcome_of(run(0.3)).error == "Page 3 is missing."
 
 
+def test_a_success_after_a_revision_knows_what_failed_before():
+    texts, verdicts = iter(["one", "two", "three"]), iter([0.2, 0.4, 0.9])
+
+    def judge(output):
+        score = next(verdicts)
+        issues = [Issue(f"{output} is no page", "pages", "/page")] if score < 0.8 else []
+        return ReflectionEvaluation(score, satisfactory=not issues, issues=issues)
+
+    pattern = ReflectionPattern(max_iterations=2)
+    outcome = outcome_of(reflect_sync(TASK, generate=lambda p: next(texts), evaluate=judge, pattern=pattern))
+    assert (outcome.status, outcome.output, outcome.failed_output) == ("success", "three", "two")
+    assert outcome.issues == ("pages at /page: two is no page",)
+    assert outcome.is_mended
+    at_once = outcome_of(run(0.9))
+    assert (at_once.failed_output, at_once.issues, at_once.is_mended) == ("", (), False)
+
+
+def test_an_outcome_does_not_say_what_the_writer_may_not_know():
+    hidden = QualityCriterion("pages", evaluator="regex", evaluator_config={"pattern": "three"}, shown=False)
+    texts = iter(["one", "three"])
+    pattern = ReflectionPattern(max_iterations=1, quality_criteria=[hidden])
+    outcome = outcome_of(reflect_sync(TASK, generate=lambda p: next(texts), pattern=pattern))
+    assert outcome.status == "success"
+    assert "three" not in " ".join(outcome.issues)
+
+
 def test_a_transcript_has_a_line_for_each_step():
     long = "E4031\nno page " + "x" * 900
     messages = [

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, ReflectionDueError
 from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.safety import Cleaner
-from redraft.lessons.writer import MOST_SHOWN, MOST_TRANSCRIPT
+from redraft.lessons.writer import MOST_ISSUE, MOST_SHOWN, MOST_TRANSCRIPT
 from redraft.stores.base import Record, intact
 from redraft.text.characters import without_middle
 
@@ -169,5 +169,7 @@ def _bounded(outcome: Outcome) -> Outcome:
         output=without_middle(outcome.output, MOST_SHOWN),
         error=without_middle(outcome.error, MOST_SHOWN),
         transcript=without_middle(outcome.transcript, MOST_TRANSCRIPT),
+        issues=tuple(without_middle(issue, MOST_ISSUE) for issue in outcome.issues),
+        failed_output=without_middle(outcome.failed_output, MOST_SHOWN),
     )
     return replace(Cleaner().redactor.redact_object(bounded), run_id=outcome.run_id)

@@ -17,6 +17,7 @@ from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.files import ENDING, add_file, locked, read_text, replace_file, reporting
 from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, overlap, words_of
 from redraft.lessons.markdown import parse, render
+from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +91,7 @@ class LessonFolder:
 
     def add(self, lesson: Lesson) -> Lesson:
         """Write a lesson to a new file, known or not, and return it with its id."""
-        stem = f"{lesson.day}-{short_title(lesson.summary)}"
+        stem = f"{lesson.day}-{short_title(lesson.name)}"
         with reporting(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             text = render(lesson).encode()
@@ -240,6 +241,7 @@ def agent_path(path: Path, agent: str) -> Path:
 
 _TITLE_WORDS = 5
 _LONGEST_NAME = 60
+_LONGEST_NAME_BYTES = 120
 # What Windows reserves for devices, with or without an ending.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
@@ -258,16 +260,32 @@ def folder_name(agent: str) -> str:
     return f"{slug[: _LONGEST_NAME - 1 - len(suffix)].strip('-') or 'agent'}-{suffix}"
 
 
-def short_title(summary: str) -> str:
-    """Return at most five words of a summary, lowercase, with hyphens. Reflexion Protocol, section 4."""
-    words = _slug(summary).split("-")[:_TITLE_WORDS]
-    return "-".join(words)[:_LONGEST_NAME].strip("-") or "untitled"
+def short_title(title: str) -> str:
+    """Return at most five words of a title in any script, lowercase, with hyphens, as a file name.
+
+    Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay. Reflexion
+    Protocol, section 4.
+    """
+    words = _letters(without_invisible(title)).split()[:_TITLE_WORDS]
+    name = unicodedata.normalize("NFC", "-".join(words)[:_LONGEST_NAME])
+    return name.encode()[:_LONGEST_NAME_BYTES].decode(errors="ignore").strip("-") or "untitled"
 
 
 def _slug(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text).casefold()
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")
+
+
+def _letters(text: str) -> str:
+    """Return the letters, marks and digits of a text, in lower case, with spaces in place of all else."""
+    kept: list[str] = []
+    for letter in unicodedata.normalize("NFKD", text).casefold():
+        category = unicodedata.category(letter)[0]
+        if category == "M" and (not kept or kept[-1].isascii()):
+            continue  # an accent, or a mark without a letter
+        kept.append(letter if category in "LMN" else " ")
+    return "".join(kept)
 
 
 def _files(folder: Path) -> dict[str, os.stat_result]:

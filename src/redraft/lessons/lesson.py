@@ -113,11 +113,12 @@ class Lesson:
     """One lesson, as in its file.
 
     `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
-    few words. A lesson is found by its `task`, `task_type`, `tools` and `error`. `confidence` is in 0..1. An
-    `active` lesson is recalled for any similar task. A `quarantined` one is recalled for the task that taught
-    it, and tried in some runs of similar tasks, until it has helped or hurt, or a person approves it. A
-    `superseded` one names its successor in `superseded_by`. `why` is the reason for the status. `source` is
-    the id of the run that taught it.
+    few words, `title` the lesson itself, after which its file is named; it may be empty. A lesson is found by
+    its `task`, `task_type`, `tools` and `error`. `confidence` (0..1) says how well it is supported; each time
+    that it is learned again adds 0.1. An `active` lesson is recalled for any similar task. A `quarantined`
+    one is recalled for the task that taught it, and tried in some runs of similar tasks, until it has helped
+    or hurt, or a person approves it. A `superseded` one names its successor in `superseded_by`. `why` is the
+    reason for the status. `source` is the id of the run that taught it.
 
     `trust` says where it comes from: `vouched` if a person or the program wrote or approved it, `checked` if
     checks or the program showed the outcome of a run without texts from tools, `untrusted` otherwise, and
@@ -140,12 +141,18 @@ class Lesson:
     why: str = ""
     superseded_by: str = ""
     source: str = ""
+    title: str = ""
     id: str = ""
 
     @property
     def kind(self) -> LessonKind:
         """The kind of its content."""
         return self.content.kind
+
+    @property
+    def name(self) -> str:
+        """Its title, or else the task that taught it, in a few words."""
+        return self.title or self.summary
 
 
 _WORD = re.compile(r"\w+")

@@ -83,7 +83,8 @@ class Lessons:
     An `Agent(..., lessons=...)` learns by itself. With `auto`, a failed or partly failed run is reflected on
     when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
     and the next run raises `ReflectionDueError` until the reflection is written or waived. With `successes`,
-    a run that needed revisions to succeed leaves a procedure, if the model says that other tasks can use it.
+    a run that needed revisions to succeed leaves a procedure: what made the difference, or if that is not
+    known, what the model says that other tasks can use.
     A lesson is active at once if checks or the program showed how its run ended, and no tool brought texts
     into that run. Any other lesson that a model writes is quarantined: it is recalled for the very task that
     taught it, and tried in at most one of four runs of similar tasks, until it has helped or hurt, or a
@@ -104,7 +105,7 @@ class Lessons:
     store: bool | Store = True
     max_tokens: int = MAX_TOKENS
     auto: bool = True
-    successes: bool = False
+    successes: bool = True
     trusted: bool = False
     clock: Callable[[], datetime] = _utc_now
 
@@ -186,7 +187,7 @@ class Lessons:
             if outcome.is_mandatory:
                 lesson = await self._reflect_once(outcome, model)
             elif self.successes and result.iterations_used:
-                lesson = await self._reflect(outcome, model, only_replicable=True)
+                lesson = await self._reflect(outcome, model, only_replicable=not outcome.is_mended)
         if lesson is not None and (waits := waiting(lesson)):
             result.diagnostics = {**result.diagnostics, "lesson_waits": waits}
         await self._guidance.expire()
@@ -523,6 +524,7 @@ class Lessons:
             trust=trust,
             why=(outcome.doubt or "") if trust == "untrusted" else "",
             source=outcome.run_id,
+            title=reflection.title,
         )
 
     # --- what lessons did for runs -------------------------------------------------------------------------

@@ -143,7 +143,18 @@ OUTCOMES: dict[LessonKind, str] = {
     "procedure": "success",
     "decision": "decision",
 }
-_TEXTS = ("trust", "overrules", "why", "superseded_by", "task_type", "task", "error", "source", "agent")
+_TEXTS = (
+    "title",
+    "trust",
+    "overrules",
+    "why",
+    "superseded_by",
+    "task_type",
+    "task",
+    "error",
+    "source",
+    "agent",
+)
 _KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", *_TEXTS)
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:-|$)")
 _TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")

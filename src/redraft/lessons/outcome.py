@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from redraft.lessons.lesson import Trust
-    from redraft.types import Conversation, ReflectionEvaluation, ReflectionResult, ReflectionVersion
+    from redraft.types import Conversation, Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 Ended = Literal["failed", "partial", "success", "decision"]
 
@@ -35,11 +35,12 @@ class Outcome:
 
     `status`: `failed` and `partial` must be reflected on, `success` may be; `decision` is a choice worth
     remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
-    `transcript` what was done, step by step. `trusted` means that nothing in it comes from outside (web
-    pages, tool results, users). `doubt` says why it may be wrong or come from outside: an empty text if
-    checks or the program showed it, None if that is unknown. The lesson of an outcome that is neither trusted
-    nor free of doubt is quarantined. Raises `ConfigError` if the task is not a `Task`, or the status is
-    unknown. Reflexion Protocol, section 2.
+    `transcript` what was done, step by step, `issues` what was found to be wrong with the output. If a
+    success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
+    `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
+    it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
+    unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
+    `ConfigError` if the task is not a `Task`, or the status is unknown. Reflexion Protocol, section 2.
     """
 
     task: PlainTask
@@ -51,6 +52,8 @@ class Outcome:
     run_id: str = ""
     trusted: bool = False
     doubt: str | None = None
+    issues: tuple[str, ...] = ()
+    failed_output: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -74,6 +77,11 @@ class Outcome:
         """Whether it must be reflected on. Reflexion Protocol, section 2."""
         return self.status in ("failed", "partial")
 
+    @property
+    def is_mended(self) -> bool:
+        """Whether an earlier output had failed, and it is known what was wrong with it."""
+        return bool(self.status == "success" and self.failed_output and self.issues)
+
 
 PARTLY = 0.5
 """The minimum score of a partial success."""
@@ -89,19 +97,41 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
     """
     if result.task is None or (status := _status(result)) is None:
         return None
-    best = result.history.best_version
+    failed = _version_before(result) if status == "success" else None
+    judged = (failed or result.history.best_version).evaluation.for_writer()
+    issues = tuple(map(_issue_line, judged.issues[:_ISSUES]))
     error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
     return Outcome(
         result.task.plain(),
         status,
         output=as_text(result.best_output),
-        error=error or "; ".join(map(str, best.evaluation.for_writer().issues[:_ISSUES])),
+        error=error or "; ".join(map(str, judged.issues[:_ISSUES])),
         transcript="\n".join(_transcript(result)),
         tools=result.task.tools,
         run_id=result.run_id,
         trusted=trusted,
         doubt=doubt_about(result),
+        issues=issues,
+        failed_output="" if failed is None else as_text(failed.output),
     )
+
+
+def _version_before(result: ReflectionResult) -> ReflectionVersion | None:
+    """Return the version that failed before the best one passed: the one that was revised, if it is known."""
+    best = result.history.best_version
+    if not best.evaluation.satisfactory:
+        return None
+    failed = [
+        one
+        for one in result.history.versions
+        if one.iteration < best.iteration and not one.evaluation.satisfactory
+    ]
+    return next((one for one in failed if one.iteration == best.base), failed[-1] if failed else None)
+
+
+def _issue_line(issue: Issue) -> str:
+    place = f" at {issue.path}" if issue.path else f" in line {issue.line}" if issue.line else ""
+    return f"{issue.criterion}{place}: {issue}" if issue.criterion else str(issue)
 
 
 def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:

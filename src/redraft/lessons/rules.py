@@ -440,6 +440,25 @@ def refusal(text: str) -> str:
     return "it is vague: it does not say what to do with what" if is_vague else ""
 
 
+_VALUE = re.compile(r"`[^`]+`|\"[^\"]+\"|(?<!\w)'[^']{3,}'(?!\w)|(?<!\w)\d[\d.,:/-]*\d(?!\w)")
+_OF_THE_TASK = re.compile(r"(?:the|this|a) task (?:is|was|asks|requires|says|wants)\b", re.IGNORECASE)
+
+
+def one_off(rule: str, task: str) -> str:
+    """Return why a rule is about one task alone, by its description; an empty string if it is not.
+
+    It then names a value of the task (a number, a quotation), or restates the task as its condition.
+    """
+    value = next((one for one in _VALUE.findall(rule) if one.strip("`\"'") in task), "")
+    if value:
+        return f"it is about one task: {value.strip('`')!r} is a value of it"
+    found = _match(one_line(rule))
+    if found is None or not _OF_THE_TASK.match(found["when"]):
+        return ""
+    restates = _specific_words(found["when"]) <= _specific_words(task)
+    return "it is about one task: its condition restates that" if restates else ""
+
+
 def _match(line: str) -> re.Match[str] | None:
     if len(line) > _LONGEST_READ:  # the patterns take quadratic time
         return None

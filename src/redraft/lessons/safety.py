@@ -20,7 +20,7 @@ LONGEST = 2_000
 """Characters of a field; a longer text has room to hide things in."""
 WITHHELD = "[withheld]"
 """Replaces a text that can't be stored. Reflexion Protocol, section 8."""
-_CUT_NOTICE = 100
+CUT_NOTICE = 100
 """Characters that `without_middle` adds, at most."""
 
 
@@ -57,7 +57,7 @@ def violations(content: Content) -> dict[str, str]:
 
 def violations_in(lesson: Lesson) -> list[str]:
     """Return what a lesson contains that no lesson may, each once, whether a person overruled it or not."""
-    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    about = (lesson.title, lesson.summary, lesson.task_type, " ".join(lesson.tools))
     found = [*violations(lesson.content).values(), *(what for text in about for what in _violations_of(text))]
     return list(dict.fromkeys(what for one in found for what in one.split("; ")))
 
@@ -92,7 +92,7 @@ class Cleaner:
         """Redact a text, withhold its forbidden lines, and cut it to size; or return `[withheld]`."""
         lines = self.redact(text).split("\n")
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
-        bounded = without_middle(allowed, LONGEST - _CUT_NOTICE)
+        bounded = without_middle(allowed, LONGEST - CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
 
 
@@ -113,9 +113,9 @@ def checked_content(content: Content) -> Content:
 def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
     cleaner = Cleaner()
-    names = ("summary", "task", "task_type", "error", "why")
+    names = ("title", "summary", "task", "task_type", "error", "why")
     texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
-    if why := cleaner.refusal(texts["summary"]):
+    if why := cleaner.refusal(texts["title"]) or cleaner.refusal(texts["summary"]):
         raise ConfigError(f"The title can't be kept in a lesson: {why}.")
     tools = tuple(map(cleaner.redact, lesson.tools))
     return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)

@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft._texts import as_text
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask
-from redraft.lessons.lesson import CONFIDENCE, Content, headings_of
-from redraft.lessons.outcome import Outcome
-from redraft.lessons.rules import refusal, rule_text
-from redraft.lessons.safety import LONGEST, WITHHELD, Cleaner
+from redraft.lessons.lesson import (
+    CONFIDENCE,
+    NEAR_DUPLICATE,
+    Content,
+    Failure,
+    Partial,
+    Procedure,
+    headings_of,
+    overlap,
+    words_in,
+)
+from redraft.lessons.markdown import one_line
+from redraft.lessons.outcome import ONLY_JUDGED, Outcome
+from redraft.lessons.rules import one_off, refusal, rule_text
+from redraft.lessons.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of
@@ -24,12 +35,22 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel, ChatReply
 
+MENDED_CONFIDENCE = 0.8
+"""An output failed, and the one that was revised for it passed."""
+OPINION_CONFIDENCE = 0.5
+"""The model gives a cause, but nothing shows what was wrong."""
+FACTS_CONFIDENCE = 0.4
+"""It is known what was wrong, but the model did not say why, or only in words that it had been given."""
 LOW_CONFIDENCE = 0.2
-"""The confidence of a reflection that the model did not write, or not properly."""
+"""Neither is known, or the model wrote what no lesson may contain."""
 MOST_STEPS = 20
+MOST_TITLE = 80
+MOST_TITLE_WORDS = 8
 MOST_TRANSCRIPT = 12_000
 MOST_SHOWN = 4_000
-"""Characters of the task, the output and the error that a model is shown."""
+"""Characters of the task, of an output and of the error that a model is shown."""
+MOST_ISSUE = 300
+"""Characters of an issue that are quoted."""
 MOST_READ = 60_000
 """Characters that are searched for secrets before they are cut to size."""
 
@@ -47,11 +68,12 @@ class Replay:
 class LessonReflection:
     """What an outcome teaches; if its cause is systemic, also a principle and steps to replay.
 
-    `confidence` is in 0..1. It is low if fields repeat each other, and if `problem` says why some of the
-    model's reply could not be used.
+    `title` says it in a few words. `confidence` (0..1) says how well it is supported: by default, the model
+    gives a cause for what was shown to be wrong. `problem` says why some of the reply could not be used.
     """
 
     content: Content
+    title: str = ""
     principle: str = ""
     replay: Replay | None = None
     usage: TokenUsage = NOTHING_USED
@@ -62,17 +84,20 @@ class LessonReflection:
 async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflection:
     """Have a model reflect on an outcome, in one call, or in two if the first reply can't be used.
 
-    The prompt is limited in size, and the outcome is fenced as data. Secrets are withheld from the reply, and
-    what no lesson may contain becomes `[withheld]`. A failed or partial task always yields a reflection, if
-    necessary one without the model. Otherwise raises `ModelError` if the model fails, and `OutputError` if
-    its reply can't be used.
+    The facts are quoted from the outcome, the reasons are the model's. A field in which it repeats another
+    one, the task or what was found says nothing, and gets the facts instead; asking again would not help,
+    since models that do so do it again. The prompt is limited in size, and the outcome is fenced as data.
+    Secrets are withheld from the reply, and what no lesson may contain becomes `[withheld]`. A failed or
+    partial task always yields a reflection, if necessary one without the model, and so does a success that is
+    known to have mended something. Otherwise raises `ModelError` if the model fails, and `OutputError` if its
+    reply can't be used.
     """
     form = _Form(outcome)
     prompt = await asyncio.to_thread(form.prompt)
     try:
         answer = await ask(model, (Message("user", prompt),), form.schema, form.read, "reflection")
     except (ModelError, OutputError) as error:
-        if not outcome.is_mandatory:
+        if not form.has_facts_to_tell:
             raise
         answer = Answer(_Reply(), f"The model failed: {error}", error.usage or NOTHING_USED)
     return form.reflection(answer)
@@ -84,6 +109,7 @@ class _Reply:
 
     texts: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])
+    title: str = ""
     principle: str = ""
     replay: Replay | None = None
 
@@ -102,13 +128,27 @@ class _Form:
         for one in fields(self.outcome.content_type):
             heading = one.metadata["heading"]
             asked[one.name] = f"{heading}{'' if heading.endswith('?') else ':'} {one.metadata['says']}"
+        asked["title"] = _TITLE
         status = self.outcome.status
         if status in _SYSTEMIC:
             asked["systemic"] = _SYSTEMIC[status]
             asked["principle"] = _PRINCIPLE
+        if self.has_steps:
             asked["strategy_to_replay"] = _STRATEGY
             asked["steps_to_replay"] = _STEPS[status]
         return asked
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the steps that were taken worked, so that they can be replayed."""
+        return self.outcome.status == "success" or (
+            self.outcome.status == "decision" and not self.outcome.error
+        )
+
+    @property
+    def has_facts_to_tell(self) -> bool:
+        """Whether a reflection is written even without the model."""
+        return self.outcome.is_mandatory or self.outcome.is_mended
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -132,12 +172,14 @@ class _Form:
             "expected output": task.expected_output,
             "list of tools": ", ".join(outcome.tools or task.tools),
             "transcript": numbered(outcome.transcript),
-            "output": outcome.output,
-            "error": outcome.error,
+            "output that failed": outcome.failed_output,
+            "list of what was wrong with it": "\n".join(outcome.issues) if outcome.failed_output else "",
+            "output that passed" if outcome.failed_output else "output": outcome.output,
+            "error": "" if outcome.failed_output else outcome.error,
         }
         shown = [fenced(self._bounded(text, label), label) for label, text in texts.items() if text.strip()]
         return _PROMPT.format(
-            ended=_ENDED[outcome.status],
+            ended=_MENDED if outcome.failed_output else _ENDED[outcome.status],
             shown="\n\n".join(shown),
             keys="\n".join(f"- {name}: {says}" for name, says in self.questions.items()),
             step=_NAME_THE_STEP if outcome.is_mandatory and outcome.transcript.strip() else "",
@@ -172,25 +214,35 @@ class _Form:
                 problems.append(f"{name}: {why}.")
             if text:
                 (refused if why else texts)[name] = text
+        reply = _Reply(texts, refused, self._title(fields.get("title")))
         if fields.get("systemic") is not True:
-            return _Reply(texts, refused), " ".join(problems)
+            return reply, " ".join(problems)
         principle, why = self._principle(fields.get("principle"))
+        if not principle:
+            principle, _ = self._principle(fields.get("rule"))
         replay, why_no_replay = self._replay(fields.get("steps_to_replay"), fields.get("strategy_to_replay"))
-        problems += [f"principle: {why}."] if why else []
+        problems += [f"principle: {why}."] if why and not principle else []
         problems += [f"steps_to_replay: {why_no_replay}."] if why_no_replay else []
-        return _Reply(texts, refused, principle, replay), " ".join(problems)
+        return replace(reply, principle=principle, replay=replay), " ".join(problems)
+
+    def _title(self, title: Any) -> str:
+        """Return the title in a reply; empty if there is none, or if it is the task's."""
+        text = one_line(self.cleaner.redact(title)).strip("\"'`. ") if isinstance(title, str) else ""
+        if not text or self.cleaner.refusal(text) or _repeats(text, self.outcome.task.description):
+            return ""
+        return " ".join(text.split()[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
     def _principle(self, principle: Any) -> tuple[str, str]:
         """Return the principle in a reply, or why it is refused."""
         if not isinstance(principle, str) or not principle.strip():
             return "", ""
         text = self.cleaner.redact(principle)
-        why = refusal(text) or self.cleaner.refusal(text)
+        why = refusal(text) or self.cleaner.refusal(text) or one_off(text, self.outcome.task.description)
         return ("", why) if why else (rule_text(text), "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
         """Return the steps in a reply, or why they are refused."""
-        if not isinstance(steps, list) or not isinstance(strategy, str):
+        if not self.has_steps or not isinstance(steps, list) or not isinstance(strategy, str):
             return None, ""
         texts = [one for one in cast("list[Any]", steps) if isinstance(one, str)]
         clean = [self.cleaner.redact(" ".join(text.split())) for text in texts]
@@ -200,27 +252,59 @@ class _Form:
             return None, ""
         if refusals := [why for text in (idea, *steps_to_replay) if (why := self.cleaner.refusal(text))]:
             return None, refusals[0]
-        failed = self.outcome.status == "failed" or bool(self.outcome.error)
-        return Replay(tuple(steps_to_replay), idea, "failure" if failed else "success"), ""
+        return Replay(tuple(steps_to_replay), idea, "success"), ""
 
     def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
-        """Return the reflection in a reply; raises `OutputError` if it is unusable and not mandatory."""
+        """Return the reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
         reply, problem = answer.value, answer.problem
         texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
+        repeated = self._repeated(texts)
         names = headings_of(self.outcome.content_type)
-        missing = [name for name in names if name not in texts]
-        if missing and not self.outcome.is_mandatory:
+        missing = [name for name in names if name not in texts or name in repeated]
+        problem = " ".join(filter(None, (problem, *(f"{name}: {why}." for name, why in repeated.items()))))
+        if missing and not self.has_facts_to_tell:
             raise OutputError(f"The model's reflection can't be used: {problem}", usage=answer.usage)
-        if missing:
-            known = _known_fields(self.outcome, self.cleaner.redact(problem))
-            texts |= {name: self.cleaner.clean(known[name]) for name in missing}
-        content = self.outcome.content_type(**{name: texts[name] for name in names})
-        reflection = LessonReflection(content, reply.principle, reply.replay, answer.usage)
-        if missing or reply.refused:
-            return replace(reflection, confidence=LOW_CONFIDENCE, problem=problem)
-        # Weak models fill every field with the same sentence.
-        repeats = len({text.casefold() for text in texts.values()}) < len(texts)
-        return replace(reflection, confidence=LOW_CONFIDENCE) if repeats else reflection
+        facts = Facts.of(self.outcome, self.cleaner)
+        known = facts.fallback("" if texts else self.cleaner.redact(problem)) if missing else {}
+        texts = {name: self.cleaner.clean(known[name]) if name in missing else texts[name] for name in names}
+        return LessonReflection(
+            facts.quoted_in(self.outcome.content_type(**texts)),
+            reply.title or facts.title,
+            reply.principle,
+            reply.replay,
+            answer.usage,
+            self._confidence(facts, is_complete=not missing, is_clean=not reply.refused),
+            problem if missing or reply.refused else "",
+        )
+
+    def _repeated(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Return the fields that say nothing of their own, and why.
+
+        What happened and went wrong are facts, and the rule may be told in the words of the correction.
+        """
+        outcome = self.outcome
+        known: dict[str, tuple[str, ...]] = {
+            "the task": (outcome.task.description,),
+            "what was found": (*outcome.issues, " ".join(outcome.issues), outcome.error),
+        }
+        repeated: dict[str, str] = {}
+        for name, text in texts.items():
+            found = [what for what, said in known.items() if any(_repeats(text, one) for one in said)]
+            if found and name not in _FACTUAL:
+                repeated[name] = f"it repeats {found[0]}"
+            if name != "do_differently":
+                known |= {name: (text,)}
+        return repeated
+
+    def _confidence(self, facts: Facts, *, is_complete: bool, is_clean: bool) -> float:
+        if not is_clean:
+            return LOW_CONFIDENCE
+        is_shown = facts.lines and self.outcome.doubt != ONLY_JUDGED
+        if not is_complete:
+            return FACTS_CONFIDENCE if is_shown else LOW_CONFIDENCE
+        if not is_shown:
+            return OPINION_CONFIDENCE
+        return MENDED_CONFIDENCE if self.outcome.is_mended else CONFIDENCE
 
     def _withheld(self, text: str) -> str:
         """Cut a text that is too long to size; withhold any other."""
@@ -240,6 +324,7 @@ Reply with one JSON object and nothing else. It has these keys, and each says:
 Write plain sentences about what is shown above, and nothing that is not there.{step} Leave out everything \
 that others must not see (passwords, keys, names of persons and machines): say in general what it was. Leave \
 out addresses of pages, commands to run, and anything that asks to drop a rule or a check."""
+_MENDED = "An output failed, and the one that was revised for it passed: tell what made the difference."
 _ENDED = {
     "failed": "The task failed.",
     "partial": "The task was done only in part.",
@@ -256,13 +341,16 @@ _SYSTEMIC = {
     "success": "true only if what was done can be repeated for other tasks of this kind",
     "decision": "true only if other tasks will need the same decision",
 }
+_TITLE = (
+    "Three to six words that name what was learnt here, as a heading would, in the names of the things it is "
+    "about, and not the task."
+)
 _PRINCIPLE = (
     "if systemic, one sentence 'IF ... THEN ...' that says what to do with what, in the names of the tools, "
     "errors and things that it is about; otherwise empty"
 )
 _STRATEGY = "if systemic, the idea behind these steps and what came of it, in a sentence; otherwise empty"
 _STEPS = {
-    "failed": "if systemic, the steps that were taken up to the failure, one a line; otherwise empty",
     "success": "if systemic, the steps that worked, one a line; otherwise empty",
     "decision": "if systemic, the steps that led to the decision, one a line; otherwise empty",
 }
@@ -272,32 +360,102 @@ _SCHEMAS: dict[str, Mapping[str, Any]] = {
 }
 
 
-# --- a reflection without a model --------------------------------------------------------------------------
+# --- facts --------------------------------------------------------------------------------------------------
 
+_FACTUAL = ("what_happened", "what_went_wrong")
+_FAILED_WITH = "It failed with: "
 _LONGEST_FACT = 600
+_MOST_FACTS = 1_200
+_FEWEST_WORDS = 4
+"""Words from which a part of another text counts as its repetition."""
+_MENDED_IT = "An output failed before this one passed. "
 
 
-def _known_fields(outcome: Outcome, why: str) -> dict[str, str]:
-    """Return the fields of a reflection without a model; `why` is the reason for that."""
-    error, step = _fact(outcome.error), _fact(first_error(numbered(outcome.transcript)))
-    wrong = [f"The error was: {error}"] if error else []
-    wrong += [f"The first step with an error was {step}"] if step else []
-    how = "failed" if outcome.status == "failed" else "was done in part"
-    cause = error or step or _fact(as_text(outcome.output))
-    return {
-        "what_happened": f"The task {how}: {_fact(outcome.task.description)}\n"
-        f"This was written without a model, from what is known: {why}",
-        "what_went_wrong": "\n".join(wrong) or "Nothing on record says at which step.",
-        "why": "Not known.",
-        "do_differently": f"Find out the cause before trying again: {cause}"
-        if cause
-        else "Find out the cause before trying again, and record what each step answers.",
-        "rule": "None: what is known does not tell what would have prevented it.",
-    }
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about an outcome without a model, free of secrets: `lines` say what was wrong."""
+
+    outcome: Outcome
+    lines: tuple[str, ...]
+    step: str
+
+    @classmethod
+    def of(cls, outcome: Outcome, cleaner: Cleaner) -> Facts:
+        """Return the issues, the error unless they tell it, and the first step with an error."""
+        issues = tuple(without_middle(cleaner.clean(one_line(one)), MOST_ISSUE) for one in outcome.issues)
+        is_told = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
+        error = () if is_told else (f"{_FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
+        return cls(outcome, (*issues, *error), _fact(first_error(numbered(outcome.transcript))))
+
+    @property
+    def title(self) -> str:
+        """The beginning of the first fact; empty if there is none."""
+        words = self.lines[0].removeprefix(_FAILED_WITH).split() if self.lines else []
+        return " ".join(words[:MOST_TITLE_WORDS])[:MOST_TITLE]
+
+    def quoted_in(self, content: Content) -> Content:
+        """Return a reflection that quotes the facts where they belong."""
+        match content:
+            case Failure() | Partial():
+                return replace(content, what_went_wrong=self._before(content.what_went_wrong))
+            case Procedure() if self.outcome.is_mended:
+                return replace(content, why_it_worked=f"{_MENDED_IT}{self._before(content.why_it_worked)}")
+            case _:
+                return content
+
+    def _before(self, text: str) -> str:
+        """Return a text with the facts before it that it does not quote, or without it if it says no more."""
+        said = _plain(text)
+        missing = [one for one in self.lines if _plain(one.removeprefix(_FAILED_WITH)) not in said]
+        if not missing:
+            return text
+        facts = without_middle("\n".join(missing), _MOST_FACTS)
+        if any(_repeats(text, one) for one in self.lines):
+            return facts
+        room = LONGEST - len(_MENDED_IT) - len(facts) - CUT_NOTICE
+        return f"{facts}\n{without_middle(text, room)}"
+
+    def fallback(self, why: str) -> dict[str, str]:
+        """Return the fields of a reflection without the model; `why` is the reason, if all are needed."""
+        outcome = self.outcome
+        how = "failed" if outcome.status == "failed" else "was done in part"
+        wrong = list(self.lines) + ([f"The first step with an error was {self.step}"] if self.step else [])
+        cause = self.lines[0].removeprefix(_FAILED_WITH) if self.lines else self.step
+        cause = cause or _fact(as_text(outcome.output))
+        if outcome.issues:
+            correction = "See to this from the start:\n" + "\n".join(self.lines)
+        elif cause:
+            correction = f"Find out the cause before trying again: {cause}"
+        else:
+            correction = "Find out the cause before trying again, and record what each step answers."
+        happened = f"The task {how}: {_fact(outcome.task.description)}"
+        return {
+            "what_happened": f"{happened}\nThis was written without a model, from what is known: {why}"
+            if why
+            else happened,
+            "what_went_wrong": "\n".join(wrong) or "Nothing on record says at which step.",
+            "why": "Not known.",
+            "do_differently": correction,
+            "rule": "None: what is known does not tell what would have prevented it.",
+            "strategy": correction,
+            "why_it_worked": "\n".join(self.lines) or "Not known.",
+        }
 
 
 def _fact(text: str) -> str:
     return without_middle(" ".join(text.split()), _LONGEST_FACT)
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _repeats(text: str, other: str) -> bool:
+    """Return whether a text says no more than another one does."""
+    words = words_in(text)
+    if overlap(words, words_in(other)) >= NEAR_DUPLICATE and words:
+        return True
+    return len(words) >= _FEWEST_WORDS and _plain(text) in _plain(other)
 
 
 # --- transcripts -------------------------------------------------------------------------------------------
