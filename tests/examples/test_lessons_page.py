@@ -26,15 +26,15 @@ def printed(tmp_path, monkeypatch):
 def test_the_python_and_the_commands_run_in_order(printed):
     [promised] = PAGE.blocks("text")
     assert printed == promised
-    [file] = Path("memory/reflections/clerk").glob("*-write-down-the-order-two.md")
+    [file] = Path("memory/reflections/clerk").glob("*-quantities-in-digits.md")
     [block] = PAGE.blocks("markdown")
     assert CHANGES_DAILY.sub("", file.read_text("utf-8")) == CHANGES_DAILY.sub("", block)
     for commands in PAGE.blocks("sh"):
         for command in commands.splitlines():
             program, *words = shlex.split(command, comments=True)
             assert program == "redraft"
-            if "write-down-the-order-two" in words:
-                words[words.index("write-down-the-order-two")] = file.stem
+            if "quantities-in-digits" in words:
+                words[words.index("quantities-in-digits")] = file.stem
             result = redraft(*words)
             assert result.exit_code == 0, (command, result.stderr)
             assert result.stdout or result.stderr
