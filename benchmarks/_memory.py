@@ -44,8 +44,8 @@ class MemoryRun:
 
     `place` is its number in its series, from 1; `score` what the visible checks give the first answer, and
     `solved` whether what was returned is right. `calls` and tokens are of all calls, of which `reflections`
-    wrote down what was learned. `given` counts the tokens of notes or lessons in the prompt, and `memory` is
-    their text; `note` says why a run was given a note or none.
+    wrote down what was learned. `given` counts the tokens of notes or lessons in the prompt, and `own`
+    those of a note without its frame; `memory` is their text, and `note` says why a note was given or not.
     """
 
     task: str
@@ -60,6 +60,7 @@ class MemoryRun:
     input_tokens: int
     output_tokens: int
     given: int = 0
+    own: int = 0
     memory: str = ""
     note: str = ""
     model: str = ""

@@ -17,8 +17,9 @@ from _rows import code_version
 from note_families import NOTE_FAMILIES
 from tuning_families import TUNING_NOTES
 
-from redraft import Ensemble, InMemoryReflectionStore, MemoryStore, Task
+from redraft import Ensemble, InMemoryReflectionStore, MemoryStore, Task, TaskIdentity
 from redraft._texts import as_text
+from redraft.notes.strategy import size_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,13 +37,14 @@ async def runs_of(
     task = Task(
         family.description, family.expected_output, criteria=family.criteria, reflect=arm == "with notes"
     )
-    store, journal = InMemoryReflectionStore(), MemoryStore()
+    store, journal, identity = InMemoryReflectionStore(), MemoryStore(), TaskIdentity.of(task)
     for place, (name, values) in enumerate(inputs.items(), 1):
         model = Metered(Samples(replies, seed))
         ensemble = Ensemble(model, [task], store, keep=journal)
         # The id decides whether a trial leaves the run without its note.
         [done] = (await ensemble.run(values, run_id=f"{family.name}-{seed}-{place}")).results
         run = done.result
+        note = None if done.note is None else await store.revision(identity, done.note)
         yield model.run(
             name,
             arm,
@@ -51,6 +53,7 @@ async def runs_of(
             score=run.history.versions[0].evaluation.overall_score,
             solved=await family.solves(values, as_text(done.output), met=run.success),
             given=sum(advice.tokens for advice in run.advice),
+            own=0 if note is None else size_of(note.reflection, task.plain()),
             memory="\n\n".join(advice.text for advice in run.advice),
             note=done.arm,
         )
@@ -78,6 +81,7 @@ def means_table(runs: Sequence[MemoryRun]) -> str:
             scores = {(run.task, run.seed): run.score or 0.0 for run in group}
             right = sum(run.solved for run in group)
             calls = sum(run.calls for run in group) / len(group)
+            tokens = sum(run.input_tokens + run.output_tokens for run in group) / len(group)
             rows.append(
                 (
                     family,
@@ -86,11 +90,13 @@ def means_table(runs: Sequence[MemoryRun]) -> str:
                     mean_of(scores),
                     f"{right} ({right / len(group):.0%})",
                     max(run.given for run in group),
+                    max(run.own for run in group),
                     f"{calls:.1f}",
+                    f"{tokens:.0f}",
                 )
             )
-    head = ("task", "runs", "how many", "mean score (95 %)", "right", "tokens of the note, at most",
-            "calls a run")  # fmt: skip
+    head = ("task", "runs", "how many", "mean score (95 %)", "right", "tokens given, at most",
+            "of these the note's own", "calls a run", "tokens a run")  # fmt: skip
     return table(head, rows)
 
 

@@ -137,9 +137,9 @@ def test_note_runs_tell_noted_runs_from_the_others(monkeypatch):
     )
     assert (len(given) + len(others), next(run.place for run in others)) == (4, 1)
     assert given
-    assert all(run.given for run in given)
+    assert all(0 < run.own < run.given for run in given)
     report = note_runs.report(runs)
-    assert "| orders | without notes | 4 | 0.00 (0.00 to 0.00) | 0 (0%) | 0 | 1.0 |" in report
+    assert "| orders | without notes | 4 | 0.00 (0.00 to 0.00) | 0 (0%) | 0 | 0 | 1.0 |" in report
     assert "The note on orders in run 4:" in report
 
 
