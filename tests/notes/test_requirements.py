@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from redraft import QualityCriterion
 from redraft.evaluate.panel import panel
-from redraft.notes.requirements import requirements_of
+from redraft.notes.requirements import requirements_of, shape_of
 
 
 def criterion(evaluator, description="", **config):
@@ -49,6 +49,8 @@ def of_key(**form):
         pytest.param(of_key(const="x"), {"a": 1}, ['The key "a" holds "x".'], id="constant"),
         pytest.param(of_key(type="string", pattern="^[A-Z]+$"), {"a": "x"},
                      ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern"),
+        pytest.param(of_key(type="string", pattern=r"^2026-\d\d-\d{2}$"), {"a": "x"},
+                     ['The key "a" holds text of the form 2026-MM-DD.'], id="pattern of a date"),
         pytest.param(of_key(pattern="^[A-Z]+$"), {"a": "x"},
                      ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern without a type"),
         pytest.param(of_key(type="string", format="date", maxLength=10), {"a": "the first of March"},
@@ -77,8 +79,30 @@ def test_a_schema_is_stated_where_it_was_missed(schema, output, expected):
     assert missed(criterion("schema", schema=schema), output) == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "shape"),
+    [
+        (r"^\d{4}-\d{2}-\d{2}$", "YYYY-MM-DD"),
+        ("^[0-9]{4}/[0-9]{2}/[0-9]{2}$", "YYYY/MM/DD"),
+        (r"^\d\d:\d\d$", "00:00 (0: any digit)"),
+        (r"^INV\.[a-z]\d$", "INV.a0 (0: any digit, a: any small letter)"),
+        (r"^A\d$", "A0 (0: any digit)"),
+        (r"^0\d$", ""),
+        (r"^\d{64}$", ""),
+        ("^ok$", ""),
+        (r"^\d+$", ""),
+        (r"^\d|\d$", ""),
+        (r"\d\d", ""),
+        (r"^\d\$", ""),
+        ("^$", ""),
+    ],
+)
+def test_a_simple_pattern_has_a_shape(pattern, shape):
+    assert shape_of(pattern) == shape
+
+
 class Line(BaseModel, extra="forbid"):
-    sku: str = Field(pattern="^[A-Z]{3}$")
+    sku: str = Field(pattern="^[A-Z]+$")
     kind: Literal["gift", "sale"]
     price: float | None = Field(None, ge=0)
 
@@ -94,7 +118,7 @@ def test_a_pydantic_model_is_a_schema():
     )
     assert missed(criterion("schema", schema=Order), output) == [
         'Each item of "lines" is an object.',
-        'The key "sku" of each item of "lines" is required and holds text that matches ^[A-Z]{3}$.',
+        'The key "sku" of each item of "lines" is required and holds text that matches ^[A-Z]+$.',
         'The key "kind" of each item of "lines" is required and holds one of "gift", "sale".',
         'The key "price" of each item of "lines" holds a number (at least 0) or null.',
         'Each item of "lines" has only the keys "sku", "kind" and "price".',
@@ -117,6 +141,8 @@ def no_shouting(text):
         (criterion("characters", at_most=3, path="/a/b"), {"a": {"b": "secret"}},
          ['The key "b" of "a" has at most 3 characters.']),
         (criterion("regex", pattern="^x"), "secret", ["The text matches `^x`."]),
+        (criterion("regex", pattern=r"^[A-Z]{2}-\d\d$"), "secret",
+         ["The text has the form AA-00 (0: any digit, A: any capital letter)."]),
         (criterion("regex", "Begins with x.", pattern="^x"), "secret",
          ["Begins with x: the text matches `^x`."]),
         (criterion("regex", pattern="SECRET", flags="i", must_match=False), "secret",

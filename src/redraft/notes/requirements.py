@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
@@ -117,14 +118,49 @@ def _matching(criterion: QualityCriterion) -> str:
     pattern, flags = config["pattern"], str(config.get("flags", ""))
     subject = _name(_part(criterion)) or "the text"
     shown = f"`{pattern}`" + (" in upper or lower case" if "i" in flags else "")
+    shape = "" if flags else shape_of(pattern)
     least, most = config.get("min_matches"), config.get("max_matches")
     if config.get("must_match") is False or most == 0:
         form = f"{subject} has nothing that matches {shown}"
     elif least is None and most is None:
-        form = f"{subject} matches {shown}"
+        form = f"{subject} has the form {shape}" if shape else f"{subject} matches {shown}"
     else:
         form = f"{subject} has {_range(least or None, most)} matches of {shown}"
     return _described(criterion, form) if criterion.description else _sentence(form)
+
+
+# Parts of a pattern that stand for characters one by one.
+_PART = re.compile(r"(\\d|\[0-9\]|\[A-Z\]|\[a-z\]|\\[-./:#\x20]|[\w\x20/:,#-])(?:\{(\d{1,2})\})?", re.ASCII)
+_SIGNS = {"\\d": "0", "[0-9]": "0", "[A-Z]": "A", "[a-z]": "a"}
+_MEANINGS = {"0": "any digit", "A": "any capital letter", "a": "any small letter"}
+_DATE = re.compile(r"\d{4}[-./]\d\d[-./]\d\d")
+LONGEST_SHAPE = 30
+
+
+def shape_of(pattern: str) -> str:
+    """Return what a text of a simple pattern looks like, such as `YYYY-MM-DD` or `AA-000 (A: ...)`.
+
+    Models read that better than the pattern. Empty for a pattern that is not a sequence of characters.
+    """
+    if not (pattern.startswith("^") and pattern.endswith("$")):
+        return ""
+    shape, signs, at, inner = "", "", 0, pattern[1:-1]
+    while at < len(inner):
+        part = _PART.match(inner, at)
+        if part is None:
+            return ""
+        sign = _SIGNS.get(part[1])
+        times, at = int(part[2] or 1), part.end()
+        shape += (sign or part[1][-1]) * times
+        signs += (sign or " ") * times
+    if _DATE.fullmatch(shape) and "00" in signs[5:]:
+        return "".join(
+            letter if sign == "0" else char
+            for char, sign, letter in zip(shape, signs, "YYYY-MM-DD", strict=True)
+        )
+    used = [f"{sign}: {meaning}" for sign, meaning in _MEANINGS.items() if sign in signs]
+    is_clear = all(char == sign or char not in signs for char, sign in zip(shape, signs, strict=True))
+    return f"{shape} ({', '.join(used)})" if used and is_clear and len(shape) <= LONGEST_SHAPE else ""
 
 
 # Functions and tests.
@@ -304,7 +340,8 @@ class _SchemaReader:
         if name == "string":
             parts = [FORMATS.get(str(schema.get("format")), TYPES[name])]
             if pattern := schema.get("pattern"):
-                parts.append(f"that matches {pattern}")
+                shape = shape_of(str(pattern))
+                parts.append(f"of the form {shape}" if shape else f"that matches {pattern}")
             parts += _bounds(schema, "minLength", "maxLength", "character")
         elif name in ("integer", "number"):
             parts += _bounds(schema, "minimum", "maximum")
