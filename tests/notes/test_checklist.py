@@ -168,7 +168,7 @@ def echo(text):
     return False, f"{text} is wrong"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_value_of_a_run_reaches_the_note(seed):
     chance = Random(seed)  # noqa: S311 (no secret)
     words = [canary(chance) for _ in range(8)]

@@ -201,6 +201,12 @@ def reflected(model, given=GIVEN):
     return run_sync(LlmReflectionStrategy(model)(given))
 
 
+def test_items_that_repeat_the_definition_or_address_its_author_are_not_stored():
+    said = ["Name a source", "The author should say for whom it is", TRENDS.description]
+    note = reflected(ScriptedModel([reply("Better.", "", said, said)]))
+    assert (note.observations, note.suggestions) == (("Name a source",), ("Name a source",))
+
+
 def test_each_run_builds_on_the_note_before():
     model = ScriptedModel(
         [reply(f"Research AI trends {run}", "", [f"seen {run}"], ["do it"]) for run in (1, 2, 3)]

@@ -11,7 +11,7 @@ from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
 from redraft.notes.note import TaskReflection, plain
 from redraft.notes.requirements import requirements_of
-from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, judged_text
+from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, WORD, is_advice, judged_text, words_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import redact
@@ -188,19 +188,14 @@ class Changes:
         advice = [item for number, item in enumerate(note.suggestions, 1) if number not in self.dropped]
         definition = f"{subject.task.description}\n{note.refined_expected_output}"
         for item in self.added:
-            is_new = not _repeats(item, definition) and not any(similar_words(item, old) for old in advice)
-            if is_new and not _FOR_AUTHOR.search(item) and not holds_data(item, subject):
+            is_new = is_advice(item, definition) and not any(similar_words(item, old) for old in advice)
+            if is_new and not holds_data(item, subject):
                 advice.append(item)
         return tuple(advice[-MOST_ADVICE:])
 
 
 _CHANGE = re.compile(r"[^\S\n]*(?:[-*+\u2022]\s+)?\**(ADD|DROP)\**[:\uff1a]\**[^\S\n]*(\S.*)", re.IGNORECASE)
 _NO_CHANGE = re.compile(r"\W*NONE\W*", re.IGNORECASE)
-_FOR_AUTHOR = re.compile(
-    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition|should|must|could)\b"
-    r"|\b(?:instructions|prompts?|descriptions?) (?:should|must|could|needs? to)\b",
-    re.IGNORECASE,
-)
 
 
 def changes_in(reply: str) -> Changes:
@@ -220,16 +215,6 @@ def changes_in(reply: str) -> Changes:
     )
 
 
-_WORD = re.compile(r"\w+(?:[-@.,:/'\u2019]\w+)*")
-REPEATED = 0.8
-"""The share of the words of an advice from which it repeats a text."""
-
-
-def _repeats(item: str, text: str) -> bool:
-    words = _words(item)
-    return len(words & _words(text)) >= REPEATED * len(words)
-
-
 # Data of a run.
 
 SHORTEST_VALUE = 3
@@ -246,23 +231,19 @@ def holds_data(text: str, subject: ReflectionInput) -> bool:
     words in a row, unless the definition of the task has it, too.
     """
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
-    known = _words("\n".join([definition, *(f"{one.name} {one.description}" for one in subject.criteria)]))
+    known = words_of("\n".join([definition, *(f"{one.name} {one.description}" for one in subject.criteria)]))
     for data in (subject.task_output, *_issues(subject)):
-        if (_values_in(data) - known) & _words(text) or _rows(data) & _rows(text) - _rows(definition):
+        if (_values_in(data) - known) & words_of(text) or _rows(data) & _rows(text) - _rows(definition):
             return True
         if any(leaf in text.casefold() for leaf in _leaves(data)):
             return True
     return False
 
 
-def _words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)}
-
-
 def _values_in(data: str) -> set[str]:
     """Return the words with a digit, and the names."""
     found: set[str] = set()
-    for word in _WORD.finditer(data):
+    for word in WORD.finditer(data):
         is_inside = word.start() > 0 and _INSIDE.search(data[max(0, word.start() - 80) : word.start()])
         capitals = word[0] if is_inside else word[0][1:]
         if any(map(str.isdigit, word[0])) or any(map(str.isupper, capitals)):
@@ -289,5 +270,5 @@ def _leaves(output: str) -> set[str]:
 
 
 def _rows(text: str) -> set[tuple[str, ...]]:
-    words = [word.casefold() for word in _WORD.findall(text)]
+    words = [word.casefold() for word in WORD.findall(text)]
     return set(zip(*(words[start:] for start in range(QUOTED_WORDS)), strict=False))

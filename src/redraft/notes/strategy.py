@@ -60,11 +60,12 @@ class LlmReflectionStrategy:
 
 def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskReflection:
     found = sections_of(reply, output=subject.task_output, cut_off=cut_off)
+    definition = f"{subject.task.description}\n{subject.task.expected_output}"
     return TaskReflection(
         found.description,
         found.expected_output,
-        found.observations,
-        found.suggestions,
+        tuple(item for item in found.observations if is_advice(item, definition)),
+        tuple(item for item in found.suggestions if is_advice(item, definition)),
         run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
     )
 
@@ -218,6 +219,7 @@ def _limits(subject: ReflectionInput) -> str:
         f"Write at most {most:,} tokens altogether{_in_characters(most)}.",
         "A section that is left blank means the original text.",
         "Say what holds for every run of this task, not what only this output was about.",
+        "Whoever carries out the task reads this, and its author does not: write to the reader.",
     ]
     if estimate_tokens(subject.task.description + subject.task.expected_output) > most:
         rules.append(
@@ -400,6 +402,30 @@ def _items(lines: list[str]) -> tuple[str, ...]:
 def _says_nothing(text: str) -> bool:
     bare = text.strip(" \t\n.*_`()[]-").casefold()
     return not bare or _NOTHING.fullmatch(bare) is not None or _FORM.fullmatch(text) is not None
+
+
+# What is worth a place in a note.
+
+WORD = re.compile(r"\w+(?:[-@.,:/'\u2019]\w+)*")
+REPEATED = 0.8
+"""The share of the words of an item from which it repeats a text."""
+_FOR_AUTHOR = re.compile(
+    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition|should|must|could)\b"
+    r"|\b(?:instructions|prompts?|descriptions?) (?:should|must|could|needs? to)\b",
+    re.IGNORECASE,
+)
+
+
+def is_advice(item: str, said: str) -> bool:
+    """Return whether an item adds to what is said already, and speaks to whoever carries out the task."""
+    words = words_of(item)
+    is_new = len(words & words_of(said)) < REPEATED * len(words)
+    return is_new and not _FOR_AUTHOR.search(item)
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text, in lower case."""
+    return {word.casefold() for word in WORD.findall(text)}
 
 
 # Bounding a note.
