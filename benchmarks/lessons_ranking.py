@@ -1,4 +1,7 @@
-"""How well lessons are ranked: recorded reflections, searched by their tasks and by names in them."""
+"""How well lessons are ranked: recorded reflections, searched by tasks, by names, and by paraphrases.
+
+The paraphrases were written before any ranking had seen them, and nothing was chosen on them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
+from dataclasses import replace
 from datetime import date
 from hashlib import sha256
 from heapq import nlargest
+from itertools import chain
 from operator import mul
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,14 +24,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from _measure import PROJECT, options, publish, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Lesson
+    from redraft.lessons.ranking import Candidate, Ranking
     from redraft.models.embed import NamedEmbedder
 
 CORPUS = "reflections_corpus.jsonl.gz"
+PARAPHRASES = Path(__file__).with_name("paraphrases.json")
 QUESTIONS = 60
+IN_USE, RECALLED = 30, 3
+"""Lessons of an agent for which the threshold is measured, and lessons that a run is given."""
+THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55)
 FIRST = 50
 """Lessons that are looked at for the rank of the first right one."""
 
@@ -34,6 +44,7 @@ FIRST = 50
 class Reflection(NamedTuple):
     """A recorded reflection: whose run it was, which task it was about, and the task's text where known."""
 
+    number: int
     run: str
     task_id: str
     task: str
@@ -45,7 +56,7 @@ def recorded(file: Path) -> list[Reflection]:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [
-        Reflection(row["run"], row["task_id"], row.get("task_text") or "", row["text"])
+        Reflection(row["id"], row["run"], row["task_id"], row.get("task_text") or "", row["text"])
         for row in rows
         if row.get("dup_of") is None
     ]
@@ -175,6 +186,113 @@ class Collection:
         self.plain.close()
 
 
+class Asked(NamedTuple):
+    """How all lessons match a question, and which of them is the right one."""
+
+    ranking: Ranking
+    candidates: list[Candidate]
+    right: int
+
+    def recalled(self, threshold: float | None, *, with_right: bool = True) -> list[bool]:
+        """Return which lessons a run is given, by whether each is right; None is the default threshold."""
+        from redraft.lessons.ranking import threshold_of
+
+        there = [one for one in self.candidates if with_right or one.number != self.right]
+        if threshold is None:
+            # Without counters and confidences, a score is how well a lesson matches.
+            scores = [self.ranking.score(one) for one in there]
+            threshold = threshold_of(scores, has_names=self.ranking.has_names)
+        found = replace(self.ranking, threshold=threshold).ordered(there)
+        return [one.number == self.right for one in found[:RECALLED]]
+
+
+async def asked_of(
+    documents: Sequence[Reflection], questions: Sequence[str], embedder: Remembering
+) -> list[Asked]:
+    """Ask an agent with some lessons a question about each of them."""
+    from redraft.lessons import index
+    from redraft.lessons.ranking import LessonQuery, Search
+
+    seen: list[tuple[Ranking, list[Candidate]]] = []
+
+    class Recording(Search):
+        def best(self) -> list[Candidate]:
+            seen.append((self.ranking, list(self._candidates(len(documents)))))
+            return super().best()
+
+    with TemporaryDirectory() as folder:
+        collection = Collection(Path(folder), documents, embedder)
+        await collection.ready()
+        index.Search = Recording
+        for question in questions:
+            await collection.default.search(LessonQuery(question))
+        index.Search = Search
+        await collection.aclose()
+    # Files are read by name: the lesson with the number n in its name is the n-th by name.
+    names = sorted(range(len(documents)), key=lambda place: f"2026-01-01-{place}")
+    first = min(one.number for one in seen[0][1])
+    return [Asked(*one, first + names.index(place)) for place, one in enumerate(seen)]
+
+
+def threshold_table(arms: Mapping[str, Sequence[Asked]]) -> str:
+    """Show, for each threshold, how often the right lesson is recalled, and how many if none fits."""
+    rows: list[list[str]] = []
+    for threshold in (*THRESHOLDS, None):
+        row = ["**default**" if threshold is None else f"{threshold:.2f}"]
+        for asked in arms.values():
+            found = sum(any(one.recalled(threshold)) for one in asked) / len(asked)
+            wrong = sum(len(one.recalled(threshold, with_right=False)) for one in asked) / len(asked)
+            row += [f"{found:.3f}", f"{wrong:.2f}"]
+        rows.append(row)
+    heads = [(f"{name}: right one of 3", "wrong ones where none fits") for name in arms]
+    return table(["threshold", *chain.from_iterable(heads)], rows)
+
+
+async def by_threshold(reflections: Sequence[Reflection], embedder: Remembering) -> str:
+    """Ask agents with 30 lessons by the text of a task, and one with 60 by paraphrases."""
+    by_hash = sorted(reflections, key=lambda one: sha256(one.text.encode()).hexdigest())
+    of_task: dict[str, Reflection] = {}
+    for one in by_hash:
+        if one.task:
+            of_task.setdefault(one.task_id, one)
+    documents = list(of_task.values())
+    recorded_ones: list[Asked] = []
+    for start in range(0, len(documents) - IN_USE + 1, IN_USE):
+        agent = documents[start : start + IN_USE]
+        recorded_ones += await asked_of(agent, [one.task for one in agent], embedder)
+    said = paraphrases()
+    paraphrased = [one for one in reflections if one.number in said]
+    asked = await asked_of(paraphrased, [said[one.number] for one in paraphrased], embedder)
+    return threshold_table(
+        {f"{len(recorded_ones)} tasks, {IN_USE} lessons": recorded_ones, f"{len(asked)} paraphrases": asked}
+    )
+
+
+def paraphrases() -> dict[int, str]:
+    """Return a question for each of 60 reflections, by their numbers."""
+    return {int(number): text for number, text in json.loads(PARAPHRASES.read_text("utf-8")).items()}
+
+
+async def by_paraphrase(reflections: Sequence[Reflection], embedder: Remembering) -> str:
+    """Find a reflection among 60 by what a later task may say; before the threshold cuts anything off."""
+    said = paraphrases()
+    documents = [one for one in reflections if one.number in said]
+    ranked: dict[str, Ranked] = defaultdict(Ranked)
+    with TemporaryDirectory() as folder:
+        collection = Collection(Path(folder), documents, embedder)
+        await collection.ready()
+        for one in documents:
+            found = await collection.rankings(said[one.number])
+            for name in (PLAIN, TEXT, VECTORS):
+                ranked[name].add(other == one for other in found[name])
+        await collection.aclose()
+    for asked in await asked_of(documents, [said[one.number] for one in documents], embedder):
+        order = replace(asked.ranking, threshold=-1).ordered(asked.candidates)
+        ranked[DEFAULT].add(other.number == asked.right for other in order)
+    head = (f"{len(documents)} paraphrases, before the threshold", *HEAD)
+    return table(head, [one.row(name) for name, one in ranked.items()])
+
+
 async def by_task(reflections: Sequence[Reflection], embedder: Remembering) -> str:
     """Find, by the text of a task, what other runs learned about it."""
     ranked: dict[str, Ranked] = defaultdict(Ranked)
@@ -227,7 +345,8 @@ async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> s
 async def quality(file: Path, make: Callable[[], NamedEmbedder]) -> list[str]:
     reflections = recorded(file)
     embedder = Remembering(make())
-    return [await by_task(reflections, embedder), await by_name(reflections, embedder)]
+    ways = (by_task, by_name, by_paraphrase, by_threshold)
+    return [await way(reflections, embedder) for way in ways]
 
 
 def main() -> None:

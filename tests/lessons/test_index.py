@@ -22,7 +22,7 @@ from redraft.lessons.index import LessonIndex
 from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import Procedure
 from redraft.lessons.ranking import LessonQuery
-from redraft.models.embed import ScriptedEmbedder, unit_rows
+from redraft.models.embed import FunctionEmbedder, ScriptedEmbedder, unit_rows
 from redraft.redact.redactor import Redactor
 from support.learning_agents import TASK, learning, writer
 from support.learning_agents import run as run_task
@@ -733,3 +733,34 @@ def test_an_index_from_before_trials_is_brought_up_to_date(tmp_path):
     assert summaries(found) == ["waits"]
     [found] = run(tmp_path, lambda index: index.search(replace(query, status="active")))
     assert found == []
+
+
+def test_lessons_that_helped_come_first_and_near_misses_are_counted(tmp_path):
+    vectors = {"pears": [1.0, 0.0], "plums": [0.94, 0.341], "quinces": [0.25, 0.97], "nuts": [0.0, 1.0]}
+
+    def embed(texts):
+        return [next((v for name, v in vectors.items() if name in text), [1.0, 0.0]) for text in texts]
+
+    file(
+        tmp_path,
+        *(lesson(procedure(name), summary=name, task=name, task_type="", tools=()) for name in vectors),
+    )
+    query = LessonQuery("What to do?", agent=AGENT)
+    ids = {name: f"{AGENT}/2026-03-01-{name}" for name in vectors}
+    _, found, again, better = run(
+        tmp_path,
+        fill,
+        lambda index: index.search(query),
+        lambda index: index.search(query, {ids["plums"]: -0.8}),
+        lambda index: index.search(query, {ids["plums"]: 0.8, "agent/deleted": 1.0}),
+        embedder=FunctionEmbedder(embed, "four"),
+    )
+    assert (sorted(summaries(found)), found.near_misses) == (["pears", "plums"], 0)
+    assert (summaries(again), summaries(better)) == (["pears", "plums"], ["plums", "pears"])
+    assert "hurt before" in again[1].reason
+    assert "helped before" in better[0].reason
+    vectors["quinces"] = [0.35, 0.94]
+    *_, found = run(
+        tmp_path, fill, lambda index: index.search(query), embedder=FunctionEmbedder(embed, "new")
+    )
+    assert found.near_misses == 1

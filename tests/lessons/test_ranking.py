@@ -1,6 +1,14 @@
 import pytest
 
-from redraft.lessons.ranking import Candidate, Ranking, reason_for, without_duplicates
+from redraft.lessons.ranking import (
+    LEAST_RELEVANT,
+    SURELY_RELEVANT,
+    Candidate,
+    Ranking,
+    reason_for,
+    threshold_of,
+    without_duplicates,
+)
 
 
 def order(ranking, *candidates):
@@ -77,6 +85,30 @@ def order(ranking, *candidates):
             [2, 1],
             id="without an embedder, only words count",
         ),
+        pytest.param(
+            Ranking(has_names=False, embedded=True),
+            [
+                Candidate(1, 1, similarity=0.5),
+                Candidate(2, 1, similarity=0.5, effect=0.6),
+                Candidate(3, 9, similarity=0.5, effect=-0.6),
+                Candidate(4, 9, similarity=0.5, confidence=0.2),
+                Candidate(5, 1, similarity=0.34, effect=-0.6),
+            ],
+            [2, 1, 4, 3],
+            id="what helped before first, what hurt or is unsure last or not at all",
+        ),
+        pytest.param(
+            Ranking(has_names=False, embedded=True),
+            [Candidate(1, 1, tools=("x",), similarity=1.0, effect=1.0), Candidate(2, 1, True, effect=-1.0)],
+            [2, 1],
+            id="the same type first, whatever it did",
+        ),
+        pytest.param(
+            Ranking(has_names=False, embedded=True, threshold=0.5),
+            [Candidate(1, 1, similarity=0.49), Candidate(2, 1, similarity=0.5)],
+            [2],
+            id="another threshold",
+        ),
     ],
 )
 def test_candidates_are_sorted_by_relevance(ranking, candidates, numbers):
@@ -138,3 +170,36 @@ def test_paraphrases_are_left_out():
     found = without_duplicates(candidates, lambda one: said[one.number], similarity)
     assert [one.number for one in found] == [1, 3, 4, 6]
     assert not {4, 5} & {number for pair in asked for number in pair}  # their words tell
+
+
+@pytest.mark.parametrize(
+    ("matches", "threshold"),
+    [
+        pytest.param([0.05] * 20, LEAST_RELEVANT, id="none has anything to do with it"),
+        pytest.param([0.9] * 20, SURELY_RELEVANT, id="all are about the same"),
+        pytest.param([0.3], 0.3, id="the only lesson"),
+        pytest.param([0.1, 0.3], 0.2, id="two lessons"),
+        pytest.param([0.0, 0.2] * 10, 0.1 + 1.2 * 1.645 * 0.1, id="twenty lessons"),
+        pytest.param(
+            [0.0, 0.2] * 50, 0.1 + 1.2 * 2.326 * 0.1, id="more lessons, of which the best is better"
+        ),
+    ],
+)
+def test_the_threshold_is_what_stands_out_among_the_lessons(matches, threshold):
+    assert threshold_of(matches) == pytest.approx(threshold, abs=1e-3)
+
+
+def test_the_threshold_is_higher_if_the_best_lesson_gets_a_boost_for_names():
+    assert threshold_of([0.9] * 20, has_names=True) == pytest.approx(SURELY_RELEVANT + 0.15)
+
+
+def test_a_near_miss_is_just_below_the_threshold():
+    ranking = Ranking(has_names=False, embedded=True)
+    candidates = [
+        Candidate(1, 1, similarity=0.3),
+        Candidate(2, 1, similarity=0.21),
+        Candidate(3, 1, similarity=0.19),
+        Candidate(4, 1, True, similarity=0.25),
+        Candidate(5, 1, text=0.0),
+    ]
+    assert [one.number for one in candidates if ranking.is_near_miss(one)] == [2]

@@ -158,14 +158,22 @@ async def search(
     if agent is not None and all_agents:
         raise ConfigError("Give either --agent or --all-agents, not both.")
     async with _library(path, agent) as library:
-        found = _redacted(await library.search(query, k=k, task_type=task_type))
+        result = await library.search(query, k=k, task_type=task_type)
+        found = _redacted(list(result))
+    if not as_json and result.near_misses:
+        more = "more lesson" if found else "lesson"
+        CalmConsole(stderr=True).say(f"Nearly similar enough: {counted(result.near_misses, more)}.")
     if not found and not as_json:
         CalmConsole(stderr=True).say("No active lesson matches.")
         return
     documents = [
         {"score": one.score, "reason": one.reason, "lesson": lesson_document(one.lesson)} for one in found
     ]
-    deliver(_search_results(found), {"query": query, "found": documents}, as_json=as_json)
+    deliver(
+        _search_results(found),
+        {"query": query, "found": documents, "near_misses": result.near_misses},
+        as_json=as_json,
+    )
 
 
 @lessons.command()

@@ -29,6 +29,8 @@ TRIED = 0.5
 """The score that a lesson on trial has to gain or to lose in all, beside runs without it."""
 HELPED, HURT = "helped", "hurt"
 """Outcomes of a use in the run index; that of any other use is empty."""
+FEW = 4
+"""Uses of a lesson that are too few to say much."""
 LATEST_RUNS = 500
 """Runs that a verdict is based on; older ones say little about the present."""
 
@@ -70,6 +72,11 @@ class Counters:
     uses: int = 0
     helped: int = 0
     hurt: int = 0
+
+    @property
+    def effect(self) -> float:
+        """How often it helped rather than hurt, from -1 to 1, and near 0 for a few uses."""
+        return (self.helped - self.hurt) / (self.helped + self.hurt + FEW)
 
 
 class Impact:

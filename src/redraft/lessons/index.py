@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from redraft.errors import StoreError
@@ -50,13 +51,20 @@ ATTEMPTS = 3
 class FoundLesson:
     """A lesson, its score, and the reason why it was chosen.
 
-    `score` is the cosine of lesson and question, plus up to 0.3 for names that both contain. Without an
-    embedder it is the share (0..1) of the best full-text score.
+    `score` is the cosine of lesson and question, plus up to 0.3 for names that both contain; without an
+    embedder, the share (0..1) of the best full-text score. It is up to 0.1 more if the lesson has helped, and
+    less if it has hurt, or if its confidence is low.
     """
 
     lesson: Lesson
     score: float
     reason: str
+
+
+class FoundLessons(list[FoundLesson]):
+    """Lessons, best first; `near_misses` counts others that are almost similar enough to be among them."""
+
+    near_misses: int = 0
 
 
 class LessonIndex:
@@ -91,8 +99,12 @@ class LessonIndex:
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
         self._agents: dict[int, AgentLessons] = {}
 
-    async def search(self, query: LessonQuery) -> list[FoundLesson]:
+    async def search(
+        self, query: LessonQuery, effects: Mapping[str, float] = MappingProxyType({})
+    ) -> FoundLessons:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
+
+        `effects` (-1..1) tell by the ids of lessons how often each helped rather than hurt.
 
         Only lessons of the query's status are found, archived ones included, and one of several
         near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
@@ -101,7 +113,7 @@ class LessonIndex:
         agents' folders. A file edited in place is noticed when its lesson is found, or by `refresh`.
         """
         vector = await self._vectors.of_question(query.text)
-        return await self._do(self._search, query, vector)
+        return await self._do(self._search, query, vector, effects)
 
     async def fill(self, most: int | None = None, agent: str | None = None) -> int:
         """Embed the lessons that have no vector, of one agent or of all, and return how many.
@@ -147,27 +159,35 @@ class LessonIndex:
             raise explained(error, self._indexer.folder, WAIT) from error
 
     def _search(
-        self, connection: Connection, query: LessonQuery, vector: Sequence[float] | None
-    ) -> list[FoundLesson]:
+        self,
+        connection: Connection,
+        query: LessonQuery,
+        vector: Sequence[float] | None,
+        effects: Mapping[str, float],
+    ) -> FoundLessons:
         """Index what has changed, load the active lessons, rank them, and read the files of the best.
 
         Starts again if one of these files turns out to have been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
         found: dict[int, FoundLesson | None] = {}
+        near_misses = 0
         for _ in range(ATTEMPTS):
             self._indexer.update(connection, folder)
             if vector is not None:
                 self._drop_other_dimensions(connection, len(vector))
             with transaction(connection, "DEFERRED"):
                 lessons = self._agent_lessons(connection, folder)
-                search = Search(connection, query, vector, self._vectors.name, lessons)
+                search = Search(connection, query, vector, self._vectors.name, lessons, effects)
                 found = {one.number: self._read(connection, search, one) for one in search.best()}
+                near_misses = search.near_misses
             edited = [number for number, one in found.items() if one is None]
             if not edited:
                 break
             self._indexer.distrust(connection, edited)
-        return [one for one in found.values() if one is not None]
+        lessons = FoundLessons(one for one in found.values() if one is not None)
+        lessons.near_misses = near_misses
+        return lessons
 
     def _agent_lessons(self, connection: Connection, folder: str | None) -> list[AgentLessons]:
         """Return the lessons of an agent, or of each, loaded again if they have changed."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redraft.stores.worker import Job
 
 FOLDER = ".index"
-SERIES, VERSION = 1, 2
+SERIES, VERSION = 1, 3
 """The series is raised with each change of the schema; databases of another one are left alone.
 
 The version is raised when more is written; a database of an earlier one is brought up to date.
@@ -67,7 +67,8 @@ CREATE TABLE lessons (
     length INTEGER NOT NULL,      -- in words
     content TEXT NOT NULL,        -- the fields of its content
     searched TEXT NOT NULL,       -- all of its text
-    meaning TEXT NOT NULL, digest BLOB NOT NULL  -- the text that is embedded, and its hash
+    meaning TEXT NOT NULL, digest BLOB NOT NULL, -- the text that is embedded, and its hash
+    confidence REAL NOT NULL DEFAULT 0.7
 );
 CREATE INDEX lessons_by_agent ON lessons (agent);
 CREATE INDEX lessons_by_digest ON lessons (digest);
@@ -80,13 +81,15 @@ CREATE TABLE IF NOT EXISTS vectors (
     embedder TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (embedder, digest)
 );
 """
-UPDATE_1 = """
+UPDATE = """
 BEGIN IMMEDIATE;
+ALTER TABLE lessons ADD COLUMN confidence REAL NOT NULL DEFAULT 0.7;
 UPDATE agents SET changed_ns = -1;
-UPDATE lessons SET changed_ns = -1, file_hash = x'' WHERE NOT is_active;
-PRAGMA user_version = 2;
+UPDATE lessons SET changed_ns = -1, file_hash = x'';
+PRAGMA user_version = 3;
 COMMIT;
 """
+"""For a database of an earlier version: have all files read again; their vectors stay."""
 
 
 class Broken(NamedTuple):
@@ -235,6 +238,7 @@ class IndexRow(NamedTuple):
     searched: str = ""
     meaning: str = ""
     digest: bytes = b""
+    confidence: float = 0.0
 
 
 def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
@@ -263,6 +267,7 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
         searched=searchable(searched),
         meaning=meaning,
         digest=digest_of(meaning),
+        confidence=lesson.confidence,
     )
 
 
@@ -434,8 +439,8 @@ class IndexSession:
                 connection.executescript(
                     f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"
                 )
-            elif version == 1:  # quarantined lessons were left out: have them read again
-                connection.executescript(UPDATE_1)
+            elif version < VERSION:
+                connection.executescript(UPDATE)
             elif version != VERSION:
                 raise sqlite3.DatabaseError(f"{path} has version {version}.")  # noqa: TRY301 (it has to be closed)
             connection.execute("SELECT count(*) FROM agents").fetchone()

@@ -21,7 +21,7 @@ from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance
 from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
-from redraft.lessons.index import Backlog, FoundLesson, LessonIndex
+from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, RaisedErrors, failure_of, outcome_of, score_of
@@ -147,7 +147,13 @@ class Lessons:
             raise due_error(due)
         lessons = await self._quarantined_of(task, k)
         if len(lessons) < k:
-            lessons += await self.search(task, k - len(lessons))
+            found = await self.search(task, k - len(lessons))
+            lessons += found
+            if found.near_misses and lessons:
+                near = f"{counted(found.near_misses, 'other lesson')} nearly similar enough"
+                lessons[-1] = replace(lessons[-1], reason=f"{lessons[-1].reason}; {near}")
+            elif found.near_misses:
+                logger.info("No lesson fits the task; %d are nearly similar enough.", found.near_misses)
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
             lessons = [*lessons[: max(k - 1, 0)], tried]
         return advice_of(
@@ -158,13 +164,17 @@ class Lessons:
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
         )
 
-    async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> list[FoundLesson]:
-        """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
+    async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> FoundLessons:
+        """Return the `k` active lessons that are most relevant to a task, with scores and reasons.
+
+        `near_misses` of the list counts others that are almost similar enough.
+        """
         task = _as_task(task)
         agent = None if self.semantic else self.agent
         await self._backlog.catch_up(agent)
         return await self._index.search(
-            LessonQuery(task.description, task.task_type, task.tools, error, agent, k)
+            LessonQuery(task.description, task.task_type, task.tools, error, agent, k),
+            {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
         )
 
     # --- after a run ---------------------------------------------------------------------------------------

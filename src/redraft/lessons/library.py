@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import LessonIndex
+from redraft.lessons.index import FoundLessons, LessonIndex
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
@@ -213,26 +214,34 @@ class LessonLibrary:
         days = [str(entry.day) for entry in entries if not entry.archived]
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
-    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[FoundLesson]:
-        """Return the active lessons that are relevant to a task, best first; full-text matches come last."""
+    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> FoundLessons:
+        """Return the active lessons that are relevant to a task, best first; full-text matches come last.
+
+        `near_misses` of the list counts others that are almost similar enough.
+        """
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
+        result = FoundLessons()
         if not self.folders():  # so that no index is created
-            return []
+            return result
         wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
         indexes = [LessonIndex(self.path, embedder)]
         indexes += [LessonIndex(self.path)] if embedder is not None else []
         found: dict[str, FoundLesson] = {}
+        effects = {lesson: its.effect for lesson, its in (await self._counters()).items() if its.effect}
         for index in indexes:
             try:
                 if len(found) < k:
-                    for one in await index.search(wanted):
+                    lessons = await index.search(wanted, effects)
+                    result.near_misses = max(result.near_misses, lessons.near_misses)
+                    for one in lessons:
                         by_words = index is not indexes[0]
                         found.setdefault(one.lesson.id, replace(one, score=0.0) if by_words else one)
             finally:
                 await index.aclose()
-        return list(found.values())[:k]
+        result.extend(islice(found.values(), k))
+        return result
 
     async def problems(self) -> list[Problem]:
         """Return broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""
