@@ -102,6 +102,8 @@ def test_every_reason_has_a_sentence():
 def test_many_issues_are_shortened():
     evaluation = ReflectionEvaluation(0.1, issues=tuple(Issue(f"issue {n}") for n in range(5)))
     assert failures(evaluation) == "  failed: issue 0; issue 1; issue 2; and 2 more"
+    evaluation = ReflectionEvaluation(0.0, issues=("There is nothing at /x.", "One line\nonly."))
+    assert failures(evaluation) == "  failed: There is nothing at /x; One line only."
 
 
 def test_usage_is_rendered_with_its_cost_or_as_unknown():

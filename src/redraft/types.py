@@ -903,15 +903,21 @@ PREFERRED = {
 }
 
 
+def joined(messages: Iterable[object]) -> str:
+    """Return messages on one line, with semicolons in place of the full stops between them."""
+    *lines, last = [" ".join(str(message).split()) for message in messages] or [""]
+    return "; ".join([*(line.removesuffix(".") for line in lines), last])
+
+
 def failures(evaluation: ReflectionEvaluation, limit: int = 3) -> str:
     """Render the first `limit` issues to follow a version's score; empty if it is satisfactory."""
     if evaluation.satisfactory:
         return ""
-    first = [" ".join(str(issue).split())[:100] for issue in evaluation.issues[:limit]]
+    first = [joined([issue])[:100] for issue in evaluation.issues[:limit]]
     more = len(evaluation.issues) - limit
     if more > 0:
         first.append(f"and {more} more")
-    return "  failed: " + "; ".join(first) if first else ""
+    return f"  failed: {joined(first)}" if first else ""
 
 
 def render_score(score: float | None) -> str:

@@ -16,7 +16,7 @@ from redraft.loop.output_type import OutputType
 from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.replies import json_of
-from redraft.types import NOTHING_USED, Draft, asked_by_task, prompt_of
+from redraft.types import NOTHING_USED, Draft, asked_by_task, joined, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,7 +156,7 @@ class ModelReviser:
             return _like(output, reply, usage)
         revised, problems = self.output_type.read(_text_of(reply, usage))
         if problems:
-            raise OutputError("; ".join(map(render_issue, problems)), usage=usage)
+            raise OutputError(joined(map(render_issue, problems)), usage=usage)
         return revised
 
     async def _ask(self, request: ChatRequest, usage: TokenUsage) -> ChatReply:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better
-from redraft.types import ConvergenceReason, Stop, highest, same_issue
+from redraft.types import ConvergenceReason, Stop, highest, joined, same_issue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +123,7 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         return None
     missing = list(evaluation.unjudged)
     what = f": {listed(missing)}" if missing else ""
-    why = "; ".join(" ".join(issue.message.split()) for issue in evaluation.issues[:2])
+    why = joined(issue.message for issue in evaluation.issues[:2]).removesuffix(".")
     detail = f"Version {last.iteration} could not be judged{what}{f' ({why})' if why else ''}."
     return Stop(ConvergenceReason.UNJUDGED, detail, {"version": last.iteration, "unjudged": missing})
 
@@ -260,10 +260,10 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
             return None
     messages = [" ".join(issue.message.split()) for issue in latest.issues]
     numbers = [version.iteration for version in last]
-    more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""  # noqa: PLR2004 (enough to recognise them)
+    more = [f"and {len(messages) - 3} more"] if len(messages) > 3 else []  # noqa: PLR2004 (enough to recognise them)
     detail = (
         f"Versions {listed([str(number) for number in numbers])} have the same issues, and the score went "
-        f"from {scored(last[0])} to {scored(last[-1])}: {'; '.join(messages[:3])}{more}."
+        f"from {scored(last[0])} to {scored(last[-1])}: {joined([*messages[:3], *more]).removesuffix('.')}."
     )
     return Stop(ConvergenceReason.REPEATED_ISSUES, detail, {"versions": numbers, "issues": messages})
 

@@ -43,6 +43,7 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionResult,
     TokenUsage,
+    joined,
 )
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ async def accept(task: Task, output: Output, threshold: float) -> ReflectionEval
 
 def _reasons(refusal: ReflectionEvaluation) -> str:
     """Return, on one line, why something was refused."""
-    return "; ".join(render_issue(issue) for issue in refusal.issues)
+    return joined(map(render_issue, refusal.issues))
 
 
 async def _ask(

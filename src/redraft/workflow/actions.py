@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from redraft._steps import Retry, answer, direct, retried
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.types import joined
 from redraft.workflow.loop import correct_action, loop_action
 from redraft.workflow.runtime import SCHEMA, ActionResult, read_params
 from redraft.workflow.spec import CORRECT, EVALUATE, LLM_CALL, LOOP, LlmParams, plain_name
@@ -36,7 +37,7 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
         return ActionResult(reply.text, reply.usage)
     found = resources.schema(call.schema_).check(reply.text if reply.parsed is None else reply.parsed)
     if not found.valid:
-        wrong = "; ".join(problem.message for problem in found.errors)
+        wrong = joined(problem.message for problem in found.errors)
         raise OutputError(f"The reply does not follow the schema: {wrong}", usage=reply.usage)
     return ActionResult(found.value, reply.usage)
 
