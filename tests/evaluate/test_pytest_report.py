@@ -93,6 +93,22 @@ def test_a_test_file_is_shared_out(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("is_here", "advice"),
+    [
+        (True, "List the folder in which it is installed in 'readable'."),
+        (False, "Install it: pip install pytest."),
+    ],
+)
+def test_without_pytest_in_the_jail_the_advice_depends_on_where_it_is(monkeypatch, is_here, advice):
+    async def run(_command):
+        return CommandOutcome(0, completed=True, stdout='\nredraft-report:{"missing": "No module"}')
+
+    monkeypatch.setattr("redraft.evaluate.command.find_spec", lambda _name: is_here or None)
+    evaluation = evaluate(command(criterion("command", command=["python", "-m", "pytest"]), run), MEDIAN)
+    assert evaluation.issues[0].endswith(advice)
+
+
+@pytest.mark.parametrize(
     ("stdout", "score", "message"),
     [
         ("", 0.0, "The draft ended python -m pytest before its tests were through"),

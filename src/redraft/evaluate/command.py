@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +30,7 @@ from redraft.evaluate.python_checks import (
 )
 from redraft.execution import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
 from redraft.text.replies import python_block, unfenced
-from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, joined
 
 if TYPE_CHECKING:
     from redraft.protocols import Evaluator, RunContext
@@ -281,15 +282,18 @@ class _PytestJudge:
     def _verdict(self, report: dict[str, Any], outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
         criterion, shown = self.program.criterion, self.program.shown
         if "missing" in report:
+            hint = "Install it: pip install pytest."
+            if find_spec("pytest") is not None:
+                hint = "List the folder in which it is installed in 'readable'."
             why = f"pytest can't be imported in the jail: {report['missing']}"
-            return unknown(criterion, f"{why}. List the folder in which it is installed in 'readable'.")
+            return unknown(criterion, f"{why}. {hint}")
         found = [
             Issue(_failure(test), criterion.name, line=_line(test, skipped))
             for test in _tests(report, "failures")
         ]
         issues = _first(found, max(len(found), _count(report, "failed")), "tests", criterion.name)
         if broken := _tests(report, "broken"):
-            not_run = unknown(criterion, f"tests could not run: {'; '.join(map(_failure, broken))}")
+            not_run = unknown(criterion, f"tests could not run: {joined(map(_failure, broken))}")
             return replace(not_run, issues=(*not_run.issues, *issues))
         printed = _ESCAPES.sub("", f"{report.get('printed', '')}\n{outcome.stderr}").strip()
         passed = _count(report, "passed")
