@@ -136,7 +136,7 @@ def test_an_output_has_the_type(kind, reply, value):
         (None, "got None"),
         (type(None), "NoneType is neither"),
         ({"type": "objekt"}, "the schema is not valid"),
-        ({"type": "string"}, "neither an object nor a list"),
+        ({"type": "string"}, "the JSON Schema is neither an object nor a list; make it a property"),
         ({"anyOf": [SCHEMA, SCHEMA]}, "a choice between types"),
     ],
 )

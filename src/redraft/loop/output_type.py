@@ -176,7 +176,7 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
         except ConfigError as error:
             raise ConfigError(f"output_type: {error}.") from error
         name = str(schema.get("title") or "value of the JSON Schema")
-        return OutputType(name, kind, _rooted(schema, name), validator=validator)
+        return OutputType(name, kind, _rooted(schema, "the JSON Schema", IN_SCHEMA), validator=validator)
     name = _name_of(kind)
     if isinstance(kind, str) or (not isinstance(kind, type) and get_origin(kind) is None):
         raise ConfigError(f"output_type must be a type, or a JSON Schema as a dict; got {short_repr(kind)}.")
@@ -191,10 +191,14 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
         raise ConfigError(
             f"output_type: {name} can't be read from JSON and written as JSON: {reason}."
         ) from error
-    return OutputType(name, kind, _rooted(schema, name), adapter)
+    return OutputType(name, kind, _rooted(schema, name, IN_CLASS), adapter)
 
 
-def _rooted(schema: dict[str, Any], name: str) -> dict[str, Any]:
+IN_SCHEMA = "make it a property of an object, or leave output_type out if a plain text is wanted"
+IN_CLASS = "make it a field of a pydantic model, a data class or a TypedDict"
+
+
+def _rooted(schema: dict[str, Any], name: str, advice: str) -> dict[str, Any]:
     """Return a schema with its type at the top; raises `ConfigError` unless that is an object or an array."""
     if (target := schema.get("$ref", "")).startswith("#/$defs/"):  # a type that contains itself
         schema = {**schema["$defs"][target.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
@@ -202,9 +206,7 @@ def _rooted(schema: dict[str, Any], name: str) -> dict[str, Any]:
         return schema
     is_choice = "anyOf" in schema or "oneOf" in schema
     what = "is a choice between types" if is_choice else "is neither an object nor a list"
-    raise ConfigError(
-        f"output_type: {name} {what}; make it a field of a pydantic model, a data class or a TypedDict."
-    )
+    raise ConfigError(f"output_type: {name} {what}; {advice}.")
 
 
 def _name_of(kind: Any) -> str:
