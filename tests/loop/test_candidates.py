@@ -518,6 +518,7 @@ async def test_a_given_draft_has_no_candidates():
         ({"candidates": 0}, "candidates must be"),
         ({"candidates": 2.5}, "candidates must be"),
         ({"choose": "vote"}, "choose"),
+        ({"choose": "pairwise"}, "candidates=2 or more"),
         ({"candidates": 2, "reflection_triggers": ["error"]}, "candidates=2 can't be combined .* 'error'"),
     ],
 )

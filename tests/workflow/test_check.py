@@ -180,6 +180,9 @@ FILES = {
     "no samples": (
         params(GENERATOR + "evaluator: {type: llm, prompt: x, judge_samples: 0}"), 7, "n", "with.evaluator.judge_samples", "got 0",
     ),
+    "a choice among one": (
+        params(GENERATOR + "evaluator: {type: custom, run: x}\nchoose: pairwise"), 8, "n", "with.choose", "add 'candidates: 2' or more",
+    ),
     "another way to accept": (
         params(GENERATOR + "evaluator: {type: custom, run: x}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
     ),

@@ -140,7 +140,7 @@ class ReflectionPattern(AgentPattern):
     - `manual`: when `reflect_now()` is called on the stream of `Agent.stream`.
 
     Raises `ConfigError` for a value out of range, an unknown choice, and, when a run is assembled, a trigger
-    that needs an agent's steps if there are none, and a pairwise choice without a model.
+    that needs an agent's steps if there are none, and a pairwise choice without a model or among one draft.
     """
 
     max_iterations: int = 3
@@ -194,6 +194,11 @@ class ReflectionPattern(AgentPattern):
         check_count("plateau_iterations", self.plateau_iterations, 1)
         check_count("candidates", self.candidates, 1)
         check_choice("choose", self.choose, WAYS_TO_CHOOSE)
+        if self.choose == "pairwise" and self.candidates == 1:
+            raise ConfigError(
+                "choose='pairwise' chooses among several first drafts: pass candidates=2 or more. To compare "
+                "each version with the best one, pass accept='pairwise'."
+            )
         check_choice("accept", self.accept, WAYS_TO_ACCEPT)
         check_share("quality_threshold", self.quality_threshold)
         check_share("improvement_threshold", self.improvement_threshold)

@@ -213,6 +213,10 @@ class _FileCheck:
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
             self.call(loop.corrector, (*path, "corrector"))
+        if loop.choose == "pairwise" and loop.candidates == 1:
+            self.fail(
+                (*path, "choose"), "'pairwise' chooses among several outputs; add 'candidates: 2' or more"
+            )
         if loop.compares:
             self.model(loop.evaluator.model, (*path, "evaluator"))
 
