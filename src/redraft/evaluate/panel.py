@@ -295,9 +295,54 @@ def merge(
     wish, and never required. The judge's spread counts as much as its criteria weigh. Generated criteria
     count in the overall score only where nothing else does, and need no overall score to be met.
     """
+    scores, unmet = _scores(criteria, found, judged)
+    missed = {criterion.name for criterion in unmet} | {name for name, one in scores.items() if one is None}
+    given = [criterion for criterion in criteria if criterion.origin == "given"]
+    has_given = any(criterion.weight for criterion in given)
+    counting, least = (given, threshold) if has_given else (criteria, 0.0)
+    overall = weighted_mean(counting, scores)
+    is_enough = overall is not None and overall >= least
+    generated = tuple(c.name for c in criteria if c.origin == "generated" and c.name in scores)
+    shown: dict[str, Shown] = {
+        criterion.name: criterion.shown for criterion in criteria if criterion.shown is not True
+    }
+    parts = [*found.values(), *([judged] if judged else [])]
+    issues = unique_issues([issue for part in parts for issue in part.issues])
+    mentioned = {issue.criterion for issue in issues}
+    # A suggestion is of no criterion, so one of an evaluator whose criterion is hidden has to go.
+    telling = [*(one for name, one in found.items() if name not in shown), *([judged] if judged else [])]
+    return ReflectionEvaluation(
+        overall,
+        scores,
+        satisfactory=is_enough and not missed,
+        issues=(*issues, *(shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned)),
+        suggestions=tuple(dict.fromkeys(text for part in telling for text in part.suggestions)),
+        confidence=min((part.confidence for part in parts), default=1.0),
+        spread=_spread(counting, scores, judged) if judged else 0.0,
+        samples=judged.samples if judged else (),
+        agreement=_agreement(counting, least, scores, judged, missed),
+        gates_passed=gates_passed,
+        usage=total_usage(parts),
+        memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
+        generated=generated,
+        meets_given=(is_enough or not has_given) and missed <= set(generated),
+        shown=shown or None,
+        opinions=tuple(
+            name
+            for name in scores
+            if (name in found and found[name].usage.requests) or (judged and name in judged.criteria_scores)
+        ),
+    )
+
+
+def _scores(
+    criteria: Sequence[QualityCriterion],
+    found: Mapping[str, ReflectionEvaluation],
+    judged: ReflectionEvaluation | None,
+) -> tuple[dict[str, float | None], list[QualityCriterion]]:
+    """Return the score of each criterion that applies, and the criteria that were judged and not met."""
     scores: dict[str, float | None] = {}
     unmet: list[QualityCriterion] = []
-    given = [criterion for criterion in criteria if criterion.origin == "given"]
     for criterion in criteria:
         evaluation, accepted = found.get(criterion.name), True
         if evaluation is None:
@@ -307,49 +352,10 @@ def merge(
         else:
             continue
         scores[criterion.name] = score
-        if score is not None and (score < criterion.threshold or not (accepted or criterion.threshold == 0)):
+        is_wish = criterion.threshold == 0
+        if score is not None and (score < criterion.threshold or not (accepted or is_wish)):
             unmet.append(criterion)
-    has_given = any(criterion.weight for criterion in given)
-    counting = given if has_given else criteria
-    overall = weighted_mean(counting, scores)
-    is_enough = overall is not None and (overall >= threshold or not has_given)
-    generated = tuple(c.name for c in criteria if c.origin == "generated" and c.name in scores)
-    missed = {*(c.name for c in unmet), *(name for name, score in scores.items() if score is None)}
-    meets_given = (is_enough or not has_given) and missed <= set(generated)
-    shown: dict[str, Shown] = {
-        criterion.name: criterion.shown for criterion in criteria if criterion.shown is not True
-    }
-    if shown:  # a suggestion is of no criterion, so one about a hidden criterion has to go
-        found = {
-            name: replace(one, suggestions=()) if name in shown and one.suggestions else one
-            for name, one in found.items()
-        }
-    satisfactory = is_enough and not missed
-    parts = [*found.values(), *([judged] if judged else [])]
-    issues = unique_issues([issue for part in parts for issue in part.issues])
-    mentioned = {issue.criterion for issue in issues}
-    return ReflectionEvaluation(
-        overall,
-        scores,
-        satisfactory=satisfactory,
-        issues=(*issues, *(shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned)),
-        suggestions=tuple(dict.fromkeys(text for part in parts for text in part.suggestions)),
-        confidence=min((part.confidence for part in parts), default=1.0),
-        spread=_spread(counting, scores, judged) if judged else 0.0,
-        samples=judged.samples if judged else (),
-        agreement=_agreement(counting, threshold if has_given else 0.0, scores, judged, missed),
-        gates_passed=gates_passed,
-        usage=total_usage(parts),
-        memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
-        generated=generated,
-        meets_given=meets_given,
-        shown=shown or None,
-        opinions=tuple(
-            name
-            for name in scores
-            if (name in found and found[name].usage.requests) or (judged and name in judged.criteria_scores)
-        ),
-    )
+    return scores, unmet
 
 
 def _agreement(
