@@ -11,6 +11,7 @@ from support.dashboards import faults
 PAGES = {
     "spend": "spend",
     "no spend": "spend?days=all&inner=0",
+    "success criteria": "runs?criteria=1",
     "compare": "compare",
     "compare runs": "compare?by=run",
     "compare one group": "compare?by=judge",

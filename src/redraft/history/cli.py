@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from redraft.events import Event
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
-    from redraft.loop.success import SuccessCriteria, SuccessFigure
+    from redraft.loop.success import SuccessCriteria
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
@@ -233,25 +233,15 @@ def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, obje
             raise ConfigError(f"{option} goes with --criteria --judge-again N, which calls a model.")
 
 
-FIGURES = {
-    "quality_improvement": ("Quality improvement", "ended better than they began"),
-    "convergence": ("Convergence", "became satisfactory within 3 revisions"),
-    "issue_resolution": ("Issue resolution", "were gone in the next version"),
-    "consistency": ("Consistency", "scored within 0.1 of each other when judged twice"),
-    "termination": ("Termination", "stopped where the quality was met or a plateau reached"),
-}
-"""The name of each success criterion, and what its cases did."""
-
-
 def success_view(measured: SuccessCriteria) -> RenderableType:
     """Render the success criteria of runs: each with its value, its target, and what it stands on."""
-    rows = [(*FIGURES[name], figure) for name, figure in measured.figures.items()]
+    rows, styles = measured.rows(), {None: QUIET, True: GOOD, False: BAD}
     table = plain_table(
         {
-            "criterion": [name for name, _, _ in rows],
-            "value": [_reached_text(figure) for _, _, figure in rows],
-            "target": [_target(figure) for _, _, figure in rows],
-            "stands on": [_stands_on(figure, did) for _, did, figure in rows],
+            "criterion": [row.name for row in rows],
+            "value": [Text(row.value, styles[row.reached]) for row in rows],
+            "target": [row.target for row in rows],
+            "stands on": [row.stands_on for row in rows],
         },
         right=("value",),
         wrap=("stands on",),
@@ -268,29 +258,6 @@ def success_view(measured: SuccessCriteria) -> RenderableType:
     elif measured.consistency.unknown:
         parts += ["", Text("--judge-again N judges N outputs a second time, at a call each.", QUIET)]
     return Group(*parts)
-
-
-def _reached_text(figure: SuccessFigure) -> Text:
-    if figure.value is None:
-        return Text("?", QUIET)
-    # As many digits as show on which side of the target it is.
-    digits = next(n for n in range(2, 20) if _is_on_its_side(figure, round(figure.value, n)))
-    value = f"{figure.value:.{digits}f}" if figure.at_most else f"{figure.value:.{digits - 2}%}"
-    return Text(value, GOOD if figure.reached else BAD)
-
-
-def _is_on_its_side(figure: SuccessFigure, value: float) -> bool:
-    return replace(figure, value=value).reached is figure.reached
-
-
-def _target(figure: SuccessFigure) -> str:
-    return f"<= {figure.target:.2f}" if figure.at_most else f">= {figure.target:.0%}"
-
-
-def _stands_on(figure: SuccessFigure, did: str) -> str:
-    noun = figure.noun if figure.cases != 1 else figure.noun.removesuffix("s")
-    known = f"{figure.met} of {figure.cases} {noun} {did}" if figure.cases else f"no {noun}"
-    return f"{known}; {figure.unknown} unknown" if figure.unknown else known
 
 
 def _check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.loop.record import RUN, RunRecord
 from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
+from redraft.loop.success import SuccessCriteria
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
@@ -44,16 +45,21 @@ async def runs(request: PageRequest) -> RunsView:
             table.append(await project.redacted(await Workflows(project.store).row(one)))
         elif one.run_id in by_id:
             table.append(by_id[one.run_id])
-    return RunsView(tuple(table), wanted, table[-1].run_id if table and len(found) > MOST else "")
+    older = table[-1].run_id if table and len(found) > MOST else ""
+    return RunsView(tuple(table), wanted, older, await wanted.measured(project_runs))
 
 
 @dataclass(frozen=True, slots=True)
 class RunsView:
-    """The page and its filter; `older` is the id of its last row if there is another page, else empty."""
+    """The page and its filter; `older` is the id of its last row if there is another page, else empty.
+
+    `measured` are the success criteria of the runs that match, if they are asked for.
+    """
 
     rows: tuple[ListedRun | WorkflowRow, ...]
     wanted: RunFilter
     older: str
+    measured: SuccessCriteria | None
     states: tuple[str, ...] = STATES
     reasons: tuple[str, ...] = REASONS
 
@@ -88,13 +94,15 @@ class ListedRun:
 class RunFilter:
     """The filter of the page: state, reason and name (each empty for any), and whether to include inner runs.
 
-    `before` is the id of the last run or workflow on the previous page.
+    With `criteria`, the success criteria are shown, too. `before` is the id of the last run or workflow on
+    the previous page.
     """
 
     status: str
     reason: str
     name: str
     inner: bool
+    criteria: bool
     before: str
 
     @classmethod
@@ -106,6 +114,7 @@ class RunFilter:
             request.one_of("reason", REASONS),
             query.get("name", "").strip(),
             query.get("inner") == "1",
+            query.get("criteria") == "1",
             query.get("before", ""),
         )
 
@@ -130,6 +139,13 @@ class RunFilter:
         return await runs.rows(
             status=status, name=name, reason=reason, inner=self.inner, after=last, limit=limit
         )
+
+    async def measured(self, runs: Runs) -> SuccessCriteria | None:
+        """Return the success criteria of the newest runs that match, if they are asked for."""
+        if not self.criteria:
+            return None
+        status, name, reason = self.status or None, self.name or None, self.reason or None
+        return await runs.success_criteria(status=status, name=name, reason=reason, inner=self.inner)
 
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None
@@ -157,7 +173,8 @@ def _row(record: RunRecord) -> ListedRun:
 
 
 def _document(view: RunsView) -> dict[str, Any]:
-    return {"runs": [row.document() for row in view.rows], "older": view.older or None}
+    document = {"runs": [row.document() for row in view.rows], "older": view.older or None}
+    return document if view.measured is None else {**document, "criteria": view.measured.document()}
 
 
 async def _fingerprint(request: PageRequest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._texts import counted
 from redraft.errors import ConfigError
@@ -102,6 +102,10 @@ class SuccessCriteria:
             "termination": self.termination,
         }
 
+    def rows(self) -> list[SuccessRow]:
+        """Return the criteria as they are shown, in the order of the specification."""
+        return [SuccessRow.of(*SHOWN[name], figure) for name, figure in self.figures.items()]
+
     def document(self) -> dict[str, Any]:
         """Return the criteria as plain data."""
         names = ("value", "target", "reached", "met", "cases", "unknown", "noun")
@@ -109,6 +113,45 @@ class SuccessCriteria:
             name: {key: getattr(figure, key) for key in names} for name, figure in self.figures.items()
         }
         return {"runs": self.runs, **figures, "usage": self.usage, "note": self.note}
+
+
+SHOWN = {
+    "quality_improvement": ("Quality improvement", "ended better than they began"),
+    "convergence": ("Convergence", "became satisfactory within 3 revisions"),
+    "issue_resolution": ("Issue resolution", "were gone in the next version"),
+    "consistency": ("Consistency", "scored within 0.1 of each other when judged twice"),
+    "termination": ("Termination", "stopped where the quality was met or a plateau reached"),
+}
+"""The name of each success criterion, and what its cases did."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessRow:
+    """A success criterion in words: its name, its value and target, and the cases that it stands on."""
+
+    name: str
+    value: str
+    target: str
+    stands_on: str
+    reached: bool | None
+
+    @classmethod
+    def of(cls, name: str, did: str, figure: SuccessFigure) -> Self:
+        """Return the row of a figure; `did` says what its cases did."""
+        target = f"<= {figure.target:.2f}" if figure.at_most else f">= {figure.target:.0%}"
+        noun = figure.noun if figure.cases != 1 else figure.noun.removesuffix("s")
+        known = f"{figure.met} of {figure.cases} {noun} {did}" if figure.cases else f"no {noun}"
+        stands_on = f"{known}; {figure.unknown} unknown" if figure.unknown else known
+        return cls(name, _value(figure), target, stands_on, figure.reached)
+
+
+def _value(figure: SuccessFigure) -> str:
+    """Render a value with as many digits as show on which side of the target it is."""
+    value = figure.value
+    if value is None:
+        return "?"
+    digits = next(n for n in range(2, 20) if replace(figure, value=round(value, n)).reached is figure.reached)
+    return f"{value:.{digits}f}" if figure.at_most else f"{value:.{digits - 2}%}"
 
 
 def success_criteria(

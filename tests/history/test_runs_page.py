@@ -1,0 +1,41 @@
+from redraft.loop.success import success_criteria
+from redraft.stores.memory import MemoryStore
+from support.dashboards import Seen, described, pages, put
+from support.versions import version
+
+
+def run(run_id, *scores, **fields):
+    """A run whose versions have these scores, the last of which is the best one."""
+    versions = tuple(
+        version(number, score, satisfactory=score > 0.7) for number, score in enumerate(scores, 1)
+    )
+    known = {"best": len(scores), "final": len(scores), "revisions": len(scores) - 1}
+    return described(run_id, versions=versions, **known | fields)
+
+
+def test_success_criteria_are_shown_on_request_and_of_the_runs_that_match():
+    store, better, worse = (
+        MemoryStore(),
+        run("better", 0.4, 0.8, reason="quality_met"),
+        run("worse", 0.4, 0.4, reason="plateau"),
+    )
+    put(store, better, worse)
+    client = pages(store)
+    assert "Success criteria of" not in client.get("/runs").text
+    assert "criteria" not in client.get("/runs.json").json()
+    page = Seen(client.get("/runs?criteria=1").text).words
+    assert "Success criteria of 2 runs" in page
+    measured = success_criteria([better, worse])
+    for row in measured.rows():
+        mark = {True: "✓ ", False: "✗ ", None: ""}[row.reached]
+        assert f"{row.name}{mark}{row.value}{row.target}{row.stands_on}" in page
+    assert measured.quality_improvement.value == 0.5
+    filtered = client.get("/runs.json?criteria=1&reason=plateau").json()
+    assert filtered["criteria"]["runs"] == 1
+    assert filtered["criteria"]["quality_improvement"]["value"] == 0.0
+
+
+def test_without_runs_every_success_criterion_is_unknown():
+    page = Seen(pages(MemoryStore()).get("/runs?criteria=1").text).words
+    assert "Success criteria of 0 runs" in page
+    assert page.count("?") == 5
