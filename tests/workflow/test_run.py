@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage, VersionEvaluated, WorkflowError
+from redraft import (
+    ConfigError,
+    ModelError,
+    ScriptedModel,
+    TokenEvent,
+    TokenUsage,
+    VersionEvaluated,
+    WorkflowError,
+)
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
 from redraft.workflow.history import NodeOutcome
@@ -438,9 +446,41 @@ def test_listeners_and_streams_get_the_same_events():
     assert heard[-1].result.nodes == ("n", "bad")
 
     async def main():
-        return [event async for event in made(LOOP, {**actions, "make": making(1, 2)}).stream()]
+        stream = made(LOOP, {**actions, "make": making(1, 2)}).stream()
+        return [event async for event in stream], stream.result
 
-    assert names_of(asyncio.run(main())) == EVENTS
+    events, result = asyncio.run(main())
+    assert names_of(event for event in events if not isinstance(event, TokenEvent)) == EVENTS
+    assert result is events[-1].result
+
+
+WRITTEN = """
+- name: write
+  uses: reflection.loop
+  with:
+    generator: {action: llm.call, prompt: Write., model: writer}
+    corrector: {action: llm.call, prompt: Say what is wrong., model: critic, apply: feedback}
+    evaluator: {type: custom, run: "return 'tea' in output"}
+- {name: after, uses: llm.call, with: {prompt: Thank., model: critic}, output: thanks}
+"""
+
+
+def test_a_stream_has_what_loops_write():
+    models = {
+        "writer": ScriptedModel(["A cup of coffee.", "A cup of tea."]),
+        "critic": ScriptedModel(["No tea."] * 2),
+    }
+
+    async def main():
+        return [event async for event in made(WRITTEN, models=models).stream()]
+
+    events = [event for event in asyncio.run(main()) if isinstance(event, TokenEvent)]
+    texts = {
+        version: "".join(event.text for event in events if event.version == version) for version in (1, 2)
+    }
+    assert texts == {1: "A cup of coffee.", 2: "A cup of tea."}, "neither the critique nor other nodes"
+    assert [event.role for event in events][:: len(events) - 1] == ["draft", "revision"]
+    assert len(events) > 2, "piece by piece"
 
 
 def test_leaving_the_stream_early_cancels_the_workflow():
@@ -453,11 +493,12 @@ def test_leaving_the_stream_early_cancels_the_workflow():
             ended.append(True)
 
     async def main():
-        events = made("- {name: n, uses: wait}", {"wait": wait}).stream()
-        assert isinstance(await anext(events), NodeStarted)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await events.aclose()
+        async with made("- {name: n, uses: wait}", {"wait": wait}).stream() as events:
+            async for event in events:
+                assert isinstance(event, NodeStarted)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                break
         return len(ended)
 
     assert asyncio.run(main()) == 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from redraft.workflow.run import WorkflowResult as WorkflowResult
     from redraft.workflow.spec import workflow_schema as workflow_schema
     from redraft.workflow.workflow import Workflow as Workflow
+    from redraft.workflow.workflow import WorkflowStream as WorkflowStream
     from redraft.workflow.workflow import run_action as run_action
 
 _PLACES = {
@@ -22,7 +23,7 @@ _PLACES = {
     "history": ("Workflows",),
     "run": ("NodeFinished", "NodeStarted", "WorkflowEvent", "WorkflowFinished", "WorkflowResult"),
     "spec": ("workflow_schema",),
-    "workflow": ("Workflow", "run_action"),
+    "workflow": ("Workflow", "WorkflowStream", "run_action"),
 }
 
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

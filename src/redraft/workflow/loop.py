@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import describe_error
 from redraft._critique import render_feedback
 from redraft._texts import counted
+from redraft._tokens import version_text
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -53,7 +55,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from redraft.protocols import ChatModel, Preference, RunContext
     from redraft.types import Output, ReflectionResult, ReflectionVersion
@@ -111,7 +113,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),
-        pattern.run_options,
+        replace(pattern.run_options, on_token=resources.on_token),
         journalled_step(resources.keep, None, task),
         None,
         Origin("workflow", resources.name),
@@ -183,7 +185,8 @@ class LoopVerbs:
         if corrector is None or version is None:
             return await self._generate(run, {})
         try:
-            result = await run_call(corrector, self._scope_after(run.versions), self.resources)
+            with nullcontext() if _may_write(corrector) else _unheard():
+                result = await run_call(corrector, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
         except Exception as error:  # noqa: BLE001 (whatever the file's code or action raises, the attempt failed)
@@ -379,6 +382,21 @@ def judges_output_alone(loop: LoopParams) -> bool:
         for path in read
         if path[0] == "state"
     )
+
+
+def _may_write(corrector: Corrector) -> bool:
+    """Return whether what a corrector's model writes is the next candidate, and no feedback."""
+    return corrector.apply == "replace" or (corrector.apply == "auto" and _returns_text(corrector))
+
+
+@contextmanager
+def _unheard() -> Generator[None]:
+    """Let a model write something that is no part of a draft or a revision."""
+    outer = version_text.set(None)
+    try:
+        yield
+    finally:
+        version_text.reset(outer)
 
 
 def _returns_text(call: Call) -> bool:

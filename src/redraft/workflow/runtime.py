@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from redraft._calls import awaited
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
-from redraft.events import Listener
+from redraft.events import Listener, TokenEvent
 from redraft.execution import Script, ScriptRunner
 from redraft.models.names import model_of, resolve_model
 from redraft.protocols import ChatModel
@@ -151,6 +151,7 @@ class Resources:
     keep: bool | Store = True
     folder: str = "."
     on_event: Listener | None = None
+    on_token: Callable[[TokenEvent], None] | None = None
     allow_unsandboxed: bool = False
     name: str = "workflow"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import replace
@@ -16,6 +15,7 @@ from redraft.errors import ConfigError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, journalled_step
+from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_code, check_file, check_models, check_values
@@ -25,8 +25,9 @@ from redraft.workflow.runtime import Resources, Scope, copy_of, plain_data
 from redraft.workflow.spec import WorkflowFile, read
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
+    from redraft.events import TokenEvent
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
     from redraft.workflow.check import Requirements
@@ -134,12 +135,21 @@ class Workflow:
         `run_id`, the same call continues after the last finished node. Raises the error of a node, unless its
         `on_error` handles it.
         """
+        return await self._run(state, run_id, on_event)
+
+    async def _run(
+        self,
+        state: Mapping[str, Any] | None,
+        run_id: str | None,
+        on_event: Callable[[WorkflowEvent], None] | None,
+        on_token: Callable[[TokenEvent], None] | None = None,
+    ) -> WorkflowResult:
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
         run = WorkflowRun(
             self.spec,
             self.source,
-            replace(self._resources, on_event=on_event and emit),
+            replace(self._resources, on_event=on_event and emit, on_token=on_token),
             Scope(
                 copy_of(inputs),
                 {**self.spec.variables, **inputs},
@@ -195,21 +205,23 @@ class Workflow:
         """Like `run`, for code that is not async; also works inside a running event loop."""
         return run_sync(self.run(state, run_id=run_id, on_event=on_event))
 
-    async def stream(
-        self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None
-    ) -> AsyncIterator[WorkflowEvent]:
-        """Run the workflow and yield its events and those of its loops; leaving early cancels it."""
-        events: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
-        run = asyncio.ensure_future(self.run(state, run_id=run_id, on_event=events.put_nowait))
-        run.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-        finally:
-            if not run.done():
-                run.cancel()
-                await asyncio.wait([run])
-        await run
+    def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
+        """Return a run as an async iterator of its events, those of its loops, and what these write."""
+        return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
+
+
+class WorkflowStream(EventStream["WorkflowEvent | TokenEvent", "WorkflowResult"]):
+    """A run of a workflow as an async iterator of its events; the last one is `WorkflowFinished`.
+
+    What a `reflection.loop` writes comes as `TokenEvent`s, as from `Agent.stream`. The run starts with the
+    iteration, or on entering `async with`. Leaving either early cancels it. The iteration raises what the run
+    raises.
+    """
+
+    def _on_event(self, event: WorkflowEvent | TokenEvent) -> None:
+        if isinstance(event, WorkflowFinished):
+            self._result = event.result
+        super()._on_event(event)
 
 
 async def run_action(
