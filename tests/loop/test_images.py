@@ -11,6 +11,7 @@ from hashlib import sha256
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
@@ -38,9 +39,14 @@ from redraft import (
 )
 from redraft._codec import to_json
 from redraft.loop.event_log import EventLog
+from redraft.loop.journal import STEP
+from redraft.loop.keeper import IMAGE as IMAGE_RECORD
+from redraft.loop.record import RUN
 from redraft.models.provider import ProviderModel
 from redraft.types import Image, ImageMessage, Message, PlainTask
 from support.openai_server import completion, serving
+from support.tool_agents import Actor
+from support.tool_agents import call as tool_call
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -228,7 +234,64 @@ def test_images_in_a_data_url_are_bytes():
 def test_an_agent_with_tools_says_where_messages_go():
     agent = Agent(ProviderModel(FunctionModel(lambda *_: None)), tools=[len], pattern=PATTERN, keep=False)
     with pytest.raises(ConfigError, match="without tools"):
-        agent.run_sync(["What colour?", PHOTO])
+        agent.run_sync([Message("user", "Look."), "What colour?", PHOTO])
+
+
+def prompts(actor):
+    """The content of each user prompt of each request."""
+    return [
+        [part.content for message in request for part in message.parts if isinstance(part, UserPromptPart)]
+        for request in actor.requests
+    ]
+
+
+def test_an_agent_with_tools_sees_the_image_in_every_request_and_keeps_it_once():
+    def zoom(part: str) -> str:
+        return f"{part}: a dot"
+
+    store = MemoryStore()
+    fresh = replace(PATTERN, revision_strategy="fresh")
+    for pattern, script in (
+        (PATTERN, [tool_call("zoom", part="middle"), "It is blue.", "It is red."]),
+        (fresh, ["It is blue.", "It is red."]),
+    ):
+        actor = Actor(script)
+        agent = Agent(actor.provider, tools=[zoom], pattern=pattern, keep=store)
+        assert (
+            agent.run_sync(["What colour?", PHOTO], run_id=f"run {len(script)}").best_output == "It is red."
+        )
+        for texts in prompts(actor):
+            assert texts[0][1:] == [PHOTO]
+            assert all(isinstance(text, str) for text in texts[1:]), "once in a conversation"
+    records = [record for kind in (RUN, STEP, IMAGE_RECORD) for record in asyncio.run(store.find(kind))]
+    assert [record.kind for record in records if BASE64 in json.dumps(record.data)] == [IMAGE_RECORD]
+
+
+def test_a_wrapped_agent_sees_the_image_behind_its_history():
+    actor = Actor(["It is blue.", "It is red."])
+    agent = Agent.from_pydantic_ai(PydanticAgent(actor.model), pattern=PATTERN, keep=False)
+    earlier = [ModelRequest.user_text_prompt("I have a question."), ModelResponse([TextPart("Ask.")])]
+    assert agent.run_sync(["What colour?", PHOTO], message_history=earlier).best_output == "It is red."
+    for texts in prompts(actor):
+        assert texts[:2] == ["I have a question.", ["What colour?", PHOTO]]
+
+
+def test_a_resumed_agent_with_tools_needs_only_its_task():
+    store = MemoryStore()
+
+    def run(query, *script):
+        actor = Actor([*script])
+        return Agent(actor.provider, tools=[len], pattern=PATTERN, keep=store).run_sync(
+            query, run_id="r"
+        ), actor
+
+    failed, _ = run(["What colour?", PHOTO], "It is blue.", RuntimeError("no power"))
+    assert failed.error is not None
+    task = asyncio.run(Runs(store).get("r")).task
+    assert task.images[0].data == b""
+    result, actor = run(task, "It is red.")
+    assert result.best_output == "It is red."
+    assert prompts(actor)[0][0] == ["What colour?", PHOTO]
 
 
 def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):

@@ -226,10 +226,9 @@ class Agent(Generic[OutputT]):
         pattern = pattern_or_default(pattern, self._pattern)
         tool_agent = tool_agent or self._tool_agent
         task = task_of(query, pattern)
-        if tool_agent is not None and (task.messages or task.images):
+        if tool_agent is not None and task.messages:
             raise ConfigError(
-                "A query with messages or images is for an agent without tools; a wrapped agent takes "
-                "message_history."
+                "A query with messages is for an agent without tools; a wrapped agent takes message_history."
             )
         if tool_agent is not None and not task.tools:
             task = replace(task, tools=tool_agent.tool_names)

@@ -47,7 +47,7 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import allowance
+from redraft._steps import IMAGE_TOKENS, allowance
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
@@ -57,6 +57,7 @@ from redraft.loop.revise import EXTEND, answering, fresh_prompt, improvements_as
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun, note
+from redraft.models.content import image_content
 from redraft.models.provider import (
     ProviderModel,
     can_stream,
@@ -166,7 +167,8 @@ class ToolAgent:
         history = (
             list(self.history) if messages is None else ModelMessagesTypeAdapter.validate_python(messages)
         )
-        steps = AgentSteps(live, run, history, tolerant=self.provider is not None or live.triggers.error)
+        tolerant = self.provider is not None or live.triggers.error
+        steps = AgentSteps(live, run, history, tolerant=tolerant, prompt_at=len(self.history))
         try:
             result = await self._run(prompt, history, steps)
         except asyncio.CancelledError:
@@ -320,10 +322,17 @@ class AgentSteps:
 
     Counts their usage, stops before a request that would exceed the run's budget, and reflects when a trigger
     fires. With `tolerant`, an exception in a tool is reported to the model instead of ending the agent's run.
+    The task is in the first message from `prompt_at` on.
     """
 
     def __init__(
-        self, live: LiveRun, run: RunContext, history: Sequence[ModelMessage], *, tolerant: bool
+        self,
+        live: LiveRun,
+        run: RunContext,
+        history: Sequence[ModelMessage],
+        *,
+        tolerant: bool,
+        prompt_at: int = 0,
     ) -> None:
         self.live = live
         self.run = run
@@ -334,6 +343,8 @@ class AgentSteps:
         self.answer = ""
         self.failure: ModelError | None = None
         self.reflections: list[Reflection] = []
+        self._prompt_at = prompt_at
+        self._images = [image_content(image) for image in run.task.images]
         self._responses_before = count_responses(history)
         self._requests = 0
 
@@ -343,6 +354,19 @@ class AgentSteps:
         # The metadata of a `ToolReturn` may be anything.
         data = ModelMessagesTypeAdapter.dump_python(listed, mode="json", fallback=repr)
         return Conversation(data, tuple(self.reflections))
+
+    def with_images(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the messages with the images of the task after its text."""
+        if not self._images:
+            return messages
+        for at, message in enumerate(messages[self._prompt_at :], self._prompt_at):
+            for number, part in enumerate(message.parts):
+                if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+                    shown = replace(part, content=[part.content, *self._images])
+                    parts = [*message.parts[:number], shown, *message.parts[number + 1 :]]
+                    changed = replace(message, parts=parts)
+                    return [*messages[:at], changed, *messages[at + 1 :]]
+        return messages
 
     async def before_request(self, agent: AgentContext[Any]) -> None:
         """Check the budget, and reflect first if a trigger fires."""
@@ -391,7 +415,10 @@ class AgentSteps:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
         version, texts, within = version_text.get(), list[ReplyText](), allowance.get()
-        budgeted = None if within is None else within.call(self.role, input_tokens(request.messages))
+        tokens = input_tokens(request.messages)
+        if self._images and not count_responses(request.messages):
+            tokens += IMAGE_TOKENS * len(self._images)
+        budgeted = None if within is None else within.call(self.role, tokens)
 
         async def call() -> ModelResponse:
             if version is None:
@@ -401,7 +428,7 @@ class AgentSteps:
                 return await request.send()
             if budgeted is not None:
                 text.pay = budgeted.used
-            return await text.follow(request.stream, self.role, input_tokens(request.messages))
+            return await text.follow(request.stream, self.role, tokens)
 
         async def send(_requests: list[ModelRequest]) -> ModelResponse:
             return await (call() if budgeted is None else budgeted.carry_out(call))
@@ -500,23 +527,28 @@ class StepCapability(AbstractCapability[Any]):
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """One request of an agent to its model; raises `ModelError` if it fails."""
+    """One request of an agent to its model; raises `ModelError` if it fails.
+
+    `sent` are the `messages` with the images of the task, which are no part of the conversation: a store
+    keeps them once.
+    """
 
     model: Model
     messages: list[ModelMessage]
+    sent: list[ModelMessage]
     settings: ModelSettings | None
     parameters: ModelRequestParameters
 
     async def send(self) -> ModelResponse:
         """Return the response."""
         try:
-            return await self.model.request(self.messages, self.settings, self.parameters)
+            return await self.model.request(self.sent, self.settings, self.parameters)
         except AgentRunError as error:
             raise model_error(self.model.model_id, error) from error
 
     async def stream(self, on_text: TextListener, /) -> ModelResponse:
         """Return the response, and pass on its text before."""
-        stream = self.model.request_stream(self.messages, self.settings, self.parameters)
+        stream = self.model.request_stream(self.sent, self.settings, self.parameters)
         try:
             response = await streamed_response(self.model, stream, on_text)
         except AgentRunError as error:
@@ -538,7 +570,8 @@ class StepModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """Return the response, or the recorded one."""
-        request = AgentRequest(self.wrapped, messages, model_settings, model_request_parameters)
+        sent = self._steps.with_images(messages)
+        request = AgentRequest(self.wrapped, messages, sent, model_settings, model_request_parameters)
         return await self._steps.request(request)
 
     @asynccontextmanager
