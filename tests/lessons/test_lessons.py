@@ -12,18 +12,21 @@ import pytest
 from redraft import (
     Agent,
     ConfigError,
+    Decision,
+    Draft,
     MemoryStore,
     ModelError,
     Partial,
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
+    TokenUsage,
     reflect,
 )
 from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
-from redraft.types import PlainTask
+from redraft.types import Conversation, PlainTask
 from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
 from support.redact_corpus import Maker, person
@@ -247,6 +250,51 @@ def test_a_success_after_revisions_leaves_a_procedure_if_other_tasks_can_use_it(
         assert len(model.requests) == 1
 
 
+CHOSE = Conversation([{"parts": [{"part_kind": "text", "content": "I chose plan B over plan A."}]}])
+DECIDED = {"decision": "Plan B.", "alternatives": "Plan A, which is shorter.", "why": "B can be resumed."}
+
+
+@pytest.mark.parametrize("decisions", [True, False])
+def test_a_run_with_a_choice_between_plans_leaves_its_decision_record(tmp_path, decisions):
+    model = writer(DECIDED | {"systemic": False, "title": "Plan B"})
+
+    @in_lessons(tmp_path, model=model, decisions=decisions)
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=0, advisors=[lessons])
+        draft = Draft("made", TokenUsage(), conversation=CHOSE)
+        result = await reflect(TASK, generate=lambda p: draft, evaluate=lambda o: 1.0, pattern=pattern)
+        assert [one.content for one in await lessons.find()] == [Decision(**DECIDED)] * decisions
+        assert len(model.requests) == decisions
+        lesson = await lessons.reflect_on(result, decision=True)  # the program says so
+        assert (lesson.kind, lesson.name) == ("decision", "Plan B")
+        assert lesson.id == "agent/2026-03-01-plan-b"
+        assert len(model.requests) == 1
+
+
+def test_a_success_that_was_mended_leaves_a_lesson_even_if_the_model_fails(tmp_path):
+    @in_lessons(tmp_path, model=ScriptedModel([ModelError("down")]))
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=1, advisors=[lessons], quality_criteria=[CURSOR])
+        texts = iter(["page 3", "with next_cursor"])
+        result = await reflect(TASK, generate=lambda p: next(texts), pattern=pattern)
+        assert result.success
+        [lesson] = await lessons.find()
+        assert "cursor: Found no match of 'next_cursor'" in lesson.content.strategy
+        assert (lesson.kind, lesson.confidence) == ("procedure", 0.4)
+        assert lesson.error.startswith("Found no match")
+
+
+def test_a_success_whose_reflection_fails_is_none_the_worse(tmp_path, caplog):
+    @in_lessons(tmp_path, model=ScriptedModel([ModelError("down")]))
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=1, advisors=[lessons])
+        texts, scores = iter("ab"), iter([0.2, 0.9])
+        await reflect(TASK, generate=lambda p: next(texts), evaluate=lambda o: next(scores), pattern=pattern)
+        assert await lessons.find() == []
+        assert "left no procedure: down" in caplog.text
+        assert "Traceback" not in caplog.text
+
+
 def test_a_quarantined_procedure_is_approved_only_by_a_better_score(tmp_path):
     reply = {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
 
@@ -345,6 +393,7 @@ def test_content_must_match_the_outcome(tmp_path):
         ({"auto": None}, "auto must be"),
         ({"semantic": 1}, "semantic must be"),
         ({"successes": 0}, "successes must be"),
+        ({"decisions": 0}, "decisions must be"),
     ],
 )
 def test_invalid_arguments_are_refused(tmp_path, choices, says):

@@ -14,7 +14,15 @@ from redraft import (
     TokenUsage,
     reflect_sync,
 )
-from redraft.lessons.outcome import ONLY_JUDGED, TOOLS_ANSWERED, failure_of, outcome_of, score_of
+from redraft.lessons.outcome import (
+    ONLY_JUDGED,
+    TOOLS_ANSWERED,
+    as_decision,
+    decision_of,
+    failure_of,
+    outcome_of,
+    score_of,
+)
 from redraft.types import ConvergenceReason, Conversation, PlainTask
 
 
@@ -213,3 +221,47 @@ def test_an_outcome_is_free_of_doubt_if_checks_showed_it_without_tools(result, d
 @pytest.mark.parametrize(("task", "trust"), [(TASK, "untrusted"), (PlainTask("Add up."), "checked")])
 def test_the_error_of_a_run_with_tools_is_not_trusted(task, trust):
     assert failure_of(task, "r1", ValueError("E4031")).trust == trust
+
+
+def said(*texts, tool=None):
+    """Return a run with a conversation in which the model says some texts, and may call a tool."""
+    parts = [{"part_kind": "user-prompt", "content": "I chose this plan over that plan."}]
+    parts += [{"part_kind": "tool-call", "tool_name": tool, "args": {}}] if tool else []
+    parts += [{"part_kind": "text", "content": text} for text in texts]
+    draft = Draft("x", TokenUsage(), conversation=Conversation([{"parts": parts}]))
+    return reflect_sync(
+        TASK, generate=lambda p: draft, evaluate=lambda o: 0.9, pattern=ReflectionPattern(max_iterations=0)
+    )
+
+
+CHOICES = [
+    ("I chose the cursor plan over page numbers.", "I chose the cursor plan over page numbers"),
+    ("Done. I'll use http_get instead of the browser, as it is faster. Bye.",
+     "I'll use http_get instead of the browser, as it is faster"),
+    ("We went with plan B rather than plan A.", "We went with plan B rather than plan A"),
+    ("I have decided to search with find_page instead of listing.",
+     "I have decided to search with find_page instead of listing"),
+    ("So:\n**Decision:** read pages with http_get", "**Decision:** read pages with http_get"),
+    ("I chose tea over coffee.", ""),
+    ("The plan was to use http_get.", ""),
+    ("They chose plan A over plan B.", ""),
+    ("I read all pages with http_get.", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "choice"), CHOICES)
+def test_a_choice_between_tools_or_plans_is_a_decision(text, choice):
+    result = said("Hello.", text, tool="find_page")
+    decision = decision_of(outcome_of(result), result)
+    assert (decision is not None) is bool(choice)
+    if decision is not None:
+        assert decision.status == "decision"
+        assert decision.transcript.split("\n")[-1] == f"decided: {choice}"
+
+
+def test_a_decision_keeps_the_error_of_a_failure_only():
+    failed = Outcome(TASK, "failed", error="E1", issues=("E1",))
+    assert as_decision(failed) == Outcome(TASK, "decision", error="E1", issues=("E1",))
+    mended = Outcome(TASK, "success", error="E1", issues=("E1",), failed_output="x")
+    assert as_decision(mended) == Outcome(TASK, "decision")
+    assert as_decision(as_decision(failed)) == as_decision(failed)

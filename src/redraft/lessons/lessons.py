@@ -24,7 +24,16 @@ from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
-from redraft.lessons.outcome import CONTENT_TYPES, Outcome, RaisedErrors, failure_of, outcome_of, score_of
+from redraft.lessons.outcome import (
+    CONTENT_TYPES,
+    Outcome,
+    RaisedErrors,
+    as_decision,
+    decision_of,
+    failure_of,
+    outcome_of,
+    score_of,
+)
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.safety import (
@@ -84,7 +93,9 @@ class Lessons:
     when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
     and the next run raises `ReflectionDueError` until the reflection is written or waived. With `successes`,
     a run that needed revisions to succeed leaves a procedure: what made the difference, or if that is not
-    known, what the model says that other tasks can use.
+    known, what the model says that other tasks can use. With `decisions`, a run in which the model says that
+    it chose one tool or plan over another also leaves a decision record.
+
     A lesson is active at once if checks or the program showed how its run ended, and no tool brought texts
     into that run. Any other lesson that a model writes is quarantined: it is recalled for the very task that
     taught it, and tried in at most one of four runs of similar tasks, until it has helped or hurt, or a
@@ -106,6 +117,7 @@ class Lessons:
     max_tokens: int = MAX_TOKENS
     auto: bool = True
     successes: bool = True
+    decisions: bool = True
     trusted: bool = False
     clock: Callable[[], datetime] = _utc_now
 
@@ -197,7 +209,12 @@ class Lessons:
             if outcome.is_mandatory:
                 lesson = await self._reflect_once(outcome, model)
             elif self.successes and result.iterations_used:
-                lesson = await self._reflect(outcome, model, only_replicable=not outcome.is_mended)
+                lesson = await self._reflect_if_possible(
+                    outcome, model, only_replicable=not outcome.is_mended
+                )
+            decision = decision_of(outcome, result) if self.decisions else None
+            if decision is not None:
+                lesson = await self._reflect_if_possible(decision, model) or lesson
         if lesson is not None and (waits := waiting(lesson)):
             result.diagnostics = {**result.diagnostics, "lesson_waits": waits}
         await self._guidance.expire()
@@ -219,10 +236,11 @@ class Lessons:
     # --- learning by hand ----------------------------------------------------------------------------------
 
     async def reflect_on(
-        self, what: Outcome | ReflectionResult, *, content: Content | None = None
+        self, what: Outcome | ReflectionResult, *, content: Content | None = None, decision: bool = False
     ) -> Lesson | None:
         """Write the lesson that an outcome teaches, from `content` or else by one call of the model.
 
+        With `decision`, that is why a choice in it was made: say so of a run in which a significant one was.
         A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
         Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. Returns
         None if the outcome of the run is unknown, or if its lesson has been deleted since.
@@ -230,11 +248,13 @@ class Lessons:
         Raises `ConfigError` for content that no lesson may contain, and if there is neither content nor a
         model; `ModelError` and `OutputError` if the model can't reflect on a success or a decision.
         """
+        check_flag("decision", decision)
         if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
         outcome = what if isinstance(what, Outcome) else await self._outcome_of(what)
         if outcome is None:
             return None
+        outcome = as_decision(outcome) if decision else outcome
         run_id = self._raised.run_of(outcome)
         outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
         expected = outcome.content_type
@@ -479,6 +499,17 @@ class Lessons:
 
     # --- writing a lesson ----------------------------------------------------------------------------------
 
+    async def _reflect_if_possible(
+        self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
+    ) -> Lesson | None:
+        """Have a model write a lesson that nobody has to have."""
+        try:
+            return await self._reflect(outcome, model, only_replicable=only_replicable)
+        except (ModelError, OutputError) as error:
+            kind = outcome.content_type.kind
+            logger.warning("The run %r left no %s: %s", outcome.run_id, kind, error)
+            return None
+
     async def _reflect(
         self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
     ) -> Lesson | None:
@@ -637,7 +668,7 @@ class Lessons:
                 f"store must be True for the project's, False for none, or a Store, got {self.store!r}."
             )
         check_count("max_tokens", self.max_tokens, 1)
-        for name in ("semantic", "auto", "successes", "trusted"):
+        for name in ("semantic", "auto", "successes", "decisions", "trusted"):
             check_flag(name, getattr(self, name))
         now: Any = self.clock() if callable(self.clock) else self.clock
         if not callable(self.clock) or not isinstance(now, datetime) or now.tzinfo is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from redraft._texts import as_text
@@ -132,6 +133,54 @@ def _version_before(result: ReflectionResult) -> ReflectionVersion | None:
 def _issue_line(issue: Issue) -> str:
     place = f" at {issue.path}" if issue.path else f" in line {issue.line}" if issue.line else ""
     return f"{issue.criterion}{place}: {issue}" if issue.criterion else str(issue)
+
+
+# "I read the pages by their cursor instead of http_get": what was chosen, and over what.
+_CHOICE = re.compile(
+    r"\b(?:I|we)(?:['\u2019](?:ll|ve)|\s+will|\s+have)?\s+(?:\w+ly\s+)?"
+    r"(?:choose|chose|chosen|decided?|opt(?:ed)?|pick(?:ed)?|select(?:ed)?|prefer(?:red)?|used?|go|went)\b"
+    r"[^.\n]{0,200}?\b(?:over|instead of|rather than)\b[^.\n]{0,200}"
+    r"|^\W*decision\W*:\s*\S[^\n]{0,400}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_WAYS = re.compile(r"\b(?:tool|plan|approach|strategy|method|option|route|algorithm|way)s?\b", re.IGNORECASE)
+
+
+def decision_of(outcome: Outcome, result: ReflectionResult) -> Outcome | None:
+    """Return the outcome of a run as a decision; None unless the model says that it chose a tool or plan.
+
+    Reflexion Protocol, section 2.
+    """
+    choice = next(_choices_in(result), "")
+    return as_decision(outcome, choice) if choice else None
+
+
+def as_decision(outcome: Outcome, choice: str = "") -> Outcome:
+    """Return an outcome as a decision to record, with the model's words on it, if there are any."""
+    if outcome.status == "decision":
+        return outcome
+    decided = f"\ndecided: {_short(choice)}" if choice else ""
+    return replace(
+        outcome,
+        status="decision",
+        error=outcome.error if outcome.is_mandatory else "",
+        issues=outcome.issues if outcome.is_mandatory else (),
+        failed_output="",
+        transcript=f"{outcome.transcript}{decided}".strip(),
+    )
+
+
+def _choices_in(result: ReflectionResult) -> Iterator[str]:
+    """Yield the sentences in which the model says that it chose between tools or plans."""
+    for version in result.history.versions:
+        parts = list(_parts_of(version.conversation)) if version.conversation is not None else []
+        called = {str(part["tool_name"]) for part in parts if part.get("tool_name")}
+        tools = called.union(result.task.tools if result.task is not None else ())
+        for part in parts:
+            if part.get("part_kind") == "text":
+                for found in _CHOICE.finditer(as_text(part.get("content"))):
+                    if _WAYS.search(found[0]) or any(tool in found[0] for tool in tools):
+                        yield found[0].strip()
 
 
 def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
