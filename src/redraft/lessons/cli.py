@@ -20,6 +20,7 @@ from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.export import FILES, ExportFile
 from redraft.lessons.files import replace_file, reporting
+from redraft.lessons.importer import KNOWN_FILES
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, LessonKind, headings_of, lesson_document
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from redraft.lessons.due import DueReflection
     from redraft.lessons.export import Export, Form
     from redraft.lessons.impact import Counters
+    from redraft.lessons.importer import ImportItem
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
@@ -515,6 +517,42 @@ async def export_lessons(
     raise typer.Exit(ExitCode.MET if is_current or is_written else ExitCode.NOT_MET)
 
 
+@lessons.command("import")
+@handles_errors
+async def import_lessons(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH...]",
+            help=f"Files, or folders of Markdown. Default: {', '.join(KNOWN_FILES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Vouch for the text, as with approve: it is used at once.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; show what would be imported.")
+    ] = False,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The agent that they are for; optional if only one agent has lessons."
+        ),
+    ] = None,
+    path: Folder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Import instructions as lessons: AGENTS.md, CLAUDE.md, Cursor rules, Markdown, and what was exported."""
+    async with _library(path, agent) as library:
+        items = _redacted(await library.import_files(paths or [], trusted=trusted, dry_run=dry_run))
+    document = {"dry_run": dry_run, "items": [_import_document(one) for one in items]}
+    deliver(_imported(items), document, as_json=as_json)
+    CalmConsole(stderr=True).say(_import_summary(items, trusted=trusted, dry_run=dry_run))
+    is_refused = any(one.what == "refused" for one in items)
+    raise typer.Exit(ExitCode.NOT_MET if is_refused else ExitCode.MET)
+
+
 @lessons.command()
 @handles_errors
 async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
@@ -613,7 +651,8 @@ def _details(found: LessonDetails) -> RenderableType:
         lines.append(Text(f"Used in {uses}: helped {counters.helped}, hurt {counters.hurt}"))
     if lesson.source:
         source = visible(lesson.source)
-        lines.append(Text(f"From the run {source} (redraft show {source})"))
+        is_run = "#" not in source
+        lines.append(Text(f"From the run {source} (redraft show {source})" if is_run else f"From {source}"))
     lines.append(Text(visible(found.file), QUIET))
     return Group(*lines, "", Padding(Text(visible(found.text).rstrip()), INDENT))
 
@@ -696,6 +735,39 @@ def _export_summary(export: Export) -> str:
     line += f"; {export.alike} left out as near-duplicates" if export.alike else ""
     refused = (f"Left out: {one} holds {why}." for one, why in export.refused.items())
     return visible("\n".join([f"{line}.", *refused]))
+
+
+def _imported(items: Sequence[ImportItem]) -> RenderableType:
+    """Render each piece with what became of it, and where it is stored."""
+    styles = {"new": GOOD, "changed": GOOD, "approved": GOOD, "refused": BAD}
+    lines: list[RenderableType] = []
+    for one in items:
+        lines.append(Text.assemble((f"{one.what:<9}", styles.get(one.what, QUIET)), visible(one.place)))
+        stored = one.known if one.what in ("known", "approved") else one.lesson.id if one.lesson else ""
+        if detail := one.why or one.rule or stored:
+            lines.append(Padding(Text(visible(detail), QUIET), (0, 0, 0, 9)))
+    return Group(*lines) if lines else Text("There is nothing to import.")
+
+
+def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool) -> str:
+    counts = Counter(one.what for one in items)
+    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+    line = f"{'Nothing was written; an import finds' if dry_run else 'Imported'}: {listed or 'nothing'}."
+    if (counts["new"] or counts["changed"]) and not trusted:
+        line += " Nobody vouches for them, so they are only tried in some runs; --trusted approves them."
+    return line
+
+
+def _import_document(item: ImportItem) -> dict[str, Any]:
+    lesson = None if item.lesson is None or item.rule else lesson_document(item.lesson)
+    return {
+        "place": item.place,
+        "what": item.what,
+        "known": item.known or None,
+        "why": item.why,
+        "rule": item.rule or None,
+        "lesson": lesson,
+    }
 
 
 def _export_changes(into: ExportFile, export: Export, *, coloured: bool) -> RenderableType:

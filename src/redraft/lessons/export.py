@@ -335,13 +335,13 @@ def _lessons_in(
             yield _Piece(lesson.id, words_of(lesson.content), item, violation_in(lesson))
 
 
-_LABELS: dict[LessonKind, dict[str, str]] = {
+LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {"what_went_wrong": "What failed", "do_differently": "Instead", "rule": "Rule"},
     "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
     "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
     "decision": {"decision": "Decided", "why": "Because"},
 }
-_RULE_LABELS: dict[LessonKind, dict[str, str]] = {
+RULE_LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {"rule": "Rule"},
     "partial": {"do_differently": "Rule"},
     "procedure": {"strategy": "What worked"},
@@ -351,7 +351,7 @@ _RULE_LABELS: dict[LessonKind, dict[str, str]] = {
 
 def _lesson_item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
     """Return a lesson as one line of a list; empty if all of its fields are."""
-    labels = (_RULE_LABELS if form == "rules" else _LABELS)[lesson.kind]
+    labels = (RULE_LABELS if form == "rules" else LABELS)[lesson.kind]
     fields = {label: str(getattr(lesson.content, name)) for name, label in labels.items()}
     texts = [
         f"{label}: {_sentence(_inert(text, cleaner))}" for label, text in fields.items() if not is_empty(text)

@@ -90,8 +90,8 @@ class LessonFolder:
         return new, True
 
     def add(self, lesson: Lesson) -> Lesson:
-        """Write a lesson to a new file, known or not, and return it with its id."""
-        stem = f"{lesson.day}-{short_title(lesson.name)}"
+        """Write a lesson to a new file, known or not, and return it with its id; one that it has is kept."""
+        stem = lesson.id.partition("/")[2] or f"{lesson.day}-{short_title(lesson.name)}"
         with reporting(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             text = render(lesson).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
+from redraft.lessons.importer import KNOWN_FILES, VOUCHED, ImportItem, compared, file_imported, read_items
 from redraft.lessons.index import FoundLessons, LessonIndex
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
@@ -344,6 +346,47 @@ class LessonLibrary:
         else:
             order = {lesson: float(its.helped - its.hurt) for lesson, its in (await self._counters()).items()}
         return export(sorted(lessons, key=lambda one: one.id), form, order, max_tokens, rules)
+
+    async def import_files(
+        self, paths: Sequence[str | Path] = (), *, trusted: bool = False, dry_run: bool = False
+    ) -> list[ImportItem]:
+        """Import instructions written for agents, and what was exported; return what became of each piece.
+
+        Without `paths`, the project's AGENTS.md, CLAUDE.md, .cursorrules and .cursor/rules. Lessons are for
+        the agent (see `only_agent`), those of an export for the agents that it names. They are quarantined,
+        unless a person vouches for them: `trusted` approves each, also one imported before, and keeps the
+        permanent rules of an export. A section that was changed since supersedes its earlier lesson; nothing
+        else changes what is stored. A `dry_run` writes nothing. Raises `ConfigError` for a missing file, and
+        if there are more lessons than an agent keeps.
+        """
+        project = project_folder()
+        there = [project / name for name in KNOWN_FILES if (project / name).exists()]
+        chosen = [Path(path) for path in paths] or there
+        if not chosen:
+            raise ConfigError(f"There is none of {', '.join(KNOWN_FILES)} in {str(project)!r}; give a PATH.")
+        names = [self.agent] if self.agent else agents_in(self.path)
+        items = await asyncio.to_thread(read_items, chosen, names[0] if len(names) == 1 else "", project)
+        if any(item.lesson is not None and not item.lesson.agent for item in items):
+            self.only_agent()  # raises, since it is not known whose they are
+        items = await asyncio.to_thread(compared, items, self.path, trusted=trusted)
+        return items if dry_run else [await self._import(item, trusted=trusted) for item in items]
+
+    async def _import(self, item: ImportItem, *, trusted: bool) -> ImportItem:
+        lesson = item.lesson
+        if lesson is None or item.what in ("known", "refused"):
+            return item
+        if item.rule:
+            await asyncio.to_thread(Rules(self.path, lesson.agent).add_permanent, item.rule)
+            return item
+        lessons = self.lessons_of(folder_name(lesson.agent))
+        if item.what == "approved":
+            return replace(item, lesson=await lessons.approve(item.known, VOUCHED))
+        new = await asyncio.to_thread(file_imported, self.path, lesson)
+        if trusted and new.status == "quarantined":
+            new = await lessons.approve(new.id, VOUCHED)
+        if item.what == "changed":
+            await lessons.supersede(item.known, by=new.id)
+        return replace(item, lesson=new)
 
     # --- helpers -------------------------------------------------------------------------------------------
 
