@@ -213,7 +213,7 @@ class _Reader:
     def _item(self, place: str, lesson: Lesson) -> ImportItem:
         """Return an item with its texts redacted."""
         clean = self.cleaner.redact
-        names = ("summary", "task", "task_type", "error", "source")
+        names = ("title", "summary", "task", "task_type", "error", "source")
         texts: dict[str, Any] = {name: clean(getattr(lesson, name)) for name in names}
         texts["summary"] = shortened(texts["summary"], _LONGEST_SUMMARY) or "untitled"
         content = lesson.content
