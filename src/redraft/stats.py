@@ -124,12 +124,13 @@ class Payoff:
 
     def sentence(self, what: str) -> str:
         """Return what is known of `what` (such as "notes"), or what is missing to know it."""
-        question, runs = f"Do {what} pay?", f"{self.with_runs:,} runs with and {self.without_runs:,} without"
+        question, runs = f"Do {what} pay?", f"{self.with_runs:,} runs with, {self.without_runs:,} without"
         effect = self.effect
         if min(self.with_runs, self.without_runs) < FEWEST:
-            return f"{question} Not known: {runs} have a score, and it takes {FEWEST} of each."
+            scored = runs.replace("runs", "scored runs")
+            return f"{question} Not known: {scored}; it takes {FEWEST} of each."
         if effect is None:
-            return f"{question} Not known: {runs}, but none that can be compared."
+            return f"{question} Not known: {runs}, none to be compared with another."
         found = f"{effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
         if effect.low > 0:
             return f"{question} Yes: {found}."

@@ -83,7 +83,7 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     assert rows(result)[3][:6] == [FLIGHT[8:], "booking", "failure", "active", "2026-05-04", "airline"]
     assert rows(result)[3][6:] == ["2", "+2", "-0", "0.70", "Change", "a", "flight"]
     assert result.stderr == (
-        "Do lessons pay? Not known: 2 runs with and 2 without have a score, and it takes 10 of each.\n"
+        "Do lessons pay? Not known: 2 scored runs with, 2 without; it takes 10 of each.\n"
         "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
     )
     for width in (60, 80, 100, 120, 140):

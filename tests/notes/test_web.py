@@ -36,7 +36,7 @@ def test_the_list_shows_each_task_with_its_scores_before_notes_and_now():
 def test_the_list_says_whether_notes_pay():
     store = MemoryStore()
     noted_task(store, runs=9, control=2)
-    assert "Do notes pay? Not known: 21 runs with and 6 without have a score" in read(store).text
+    assert "Do notes pay? Not known: 21 scored runs with, 6 without" in read(store).text
     store = MemoryStore()
     noted_task(store, runs=9, control=4)
     assert "Do notes pay? Yes: +0." in read(store).text

@@ -652,7 +652,8 @@ def _details(found: LessonDetails) -> RenderableType:
     if lesson.source:
         source = visible(lesson.source)
         is_run = "#" not in source
-        lines.append(Text(f"From the run {source} (redraft show {source})" if is_run else f"From {source}"))
+        imported = source.rpartition(":")[0]
+        lines.append(Text(f"From the run {source} (redraft show {source})" if is_run else f"From {imported}"))
     lines.append(Text(visible(found.file), QUIET))
     return Group(*lines, "", Padding(Text(visible(found.text).rstrip()), INDENT))
 
@@ -754,7 +755,7 @@ def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool
     listed = ", ".join(f"{count} {what}" for what, count in counts.items())
     line = f"{'Nothing was written; an import finds' if dry_run else 'Imported'}: {listed or 'nothing'}."
     if (counts["new"] or counts["changed"]) and not trusted:
-        line += " Nobody vouches for them, so they are only tried in some runs; --trusted approves them."
+        line += "\nNobody vouches for them, so only some runs try them; --trusted approves them."
     return line
 
 
