@@ -259,8 +259,8 @@ class RunContext:
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
     `rubric` lists the criteria that the writer is shown, and is the same in all calls of a run; models get it
     with their system prompt. It is empty if no criteria are known. `rivals` grows by the judgement of each
-    other candidate for the same version. A writer's view of the run leaves out what a criterion's `shown`
-    says that it must not know.
+    other candidate for the same version. A writer's view of the run, and every attempt, leave out what a
+    criterion's `shown` says that a writer must not know, and why something could not be judged.
     """
 
     task: PlainTask
@@ -275,16 +275,7 @@ class RunContext:
 
     def for_writer(self) -> RunContext:
         """Return what the writer may know of the run."""
-        if not any(version.evaluation.shown for version in self.versions):
-            return self
-        evaluation, failed = self.attempt.evaluation, self.attempt.failed
-        attempt = replace(
-            self.attempt,
-            evaluation=evaluation and evaluation.for_writer(),
-            failed=failed and failed.for_writer(),
-        )
-        versions = tuple(version.for_writer() for version in self.versions)
-        return replace(self, versions=versions, attempt=attempt)
+        return replace(self, versions=tuple(version.for_writer() for version in self.versions))
 
 
 class ReflectionDecision(StrEnum):

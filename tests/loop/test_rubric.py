@@ -22,7 +22,7 @@ from redraft._sync import run_sync
 from redraft.evaluate.criteria import RUBRIC, criteria_of, rubric_of
 from redraft.loop.criteria_file import read_criteria
 from redraft.loop.revise import REWRITE, REWRITE_LONG, WHOLE, instruction
-from redraft.types import Issue
+from redraft.types import NOT_JUDGED, Issue
 from support.commands import redraft
 from support.tool_agents import Actor
 
@@ -454,6 +454,16 @@ def test_the_writer_is_not_told_what_could_not_be_judged():
     assert "4 words; at most 3" in model.requests[1].messages[-1].content
     assert "nowhere" not in str(model.requests)
     assert "can't import 'nowhere'" in str(result.history.versions[0].evaluation.issues)
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_no_writer_is_told_what_could_not_be_judged(write):
+    unknown = criterion("right", "function", function=lambda _text: "nowhere")  # no verdict
+    prompts, result = write([MARKS, unknown])
+    assert len(result.history.versions) == 5
+    for version in result.history.versions:
+        assert any(issue.startswith(NOT_JUDGED) for issue in version.evaluation.issues)
+    assert [prompt for prompt in prompts if NOT_JUDGED in prompt or "nowhere" in prompt] == []
 
 
 def adds_one(f):

@@ -151,6 +151,8 @@ class Run:
         self.options = options
         self.run_id = clock.run_id if clock else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
+        # As the writer may know them; the very same tuple as long as nothing is hidden.
+        self.shown = self.versions
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic)
@@ -223,7 +225,7 @@ class Run:
         self.doing = "generate"
         prompt = prompt_of(self.task, self.context.advice)
         return await self._record(
-            await self.step("generate", Draft, self.verbs.generate, prompt, self.context.for_writer()), None
+            await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
         )
 
     async def _revise(self) -> Draft:
@@ -233,6 +235,7 @@ class Run:
             self.versions,
             self.best or self.versions[-1],
             self.context.attempt,
+            shown=self.shown,
             strategy=options.revision_strategy,
             diversify=options.diversify,
             is_repeat=self.is_repeat,
@@ -244,7 +247,7 @@ class Run:
             self.task,
             self.run_id,
             attempt.number,
-            self.versions,
+            self.shown,
             self.context.advice,
             attempt,
             rubric=self.context.rubric,
@@ -252,9 +255,8 @@ class Run:
         if attempt.mode == "fresh" and self.verbs.generate is not None:
             return await self._generate()
         self.doing = "revise"
-        writer = self.context.for_writer()
         draft = await self.step(
-            "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation.for_writer(), writer
+            "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation, self.context
         )
         return await self._record(draft, base)
 
@@ -285,7 +287,9 @@ class Run:
         if same is not None and judges.output_alone:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
-        context = replace(self.context, free_only=True) if self.tally.spent() else self.context
+        context, free_only = self.context, self.tally.spent() is not None
+        if free_only or self.shown is not self.versions:  # a judge may know everything
+            context = replace(context, versions=self.versions, free_only=free_only)
         evaluation = await self.step(
             "evaluate", ReflectionEvaluation, self._evaluator(draft), copy_of(output), context
         )
@@ -330,7 +334,10 @@ class Run:
             choice=draft.choice,
         )
         self.pending = None
+        shown = version.for_writer()
+        is_all = shown is version and self.shown is self.versions
         self.versions = (*self.versions, version)
+        self.shown = self.versions if is_all else (*self.shown, shown)
         if is_best := self.best is None or is_better(version, self.best):
             self.best = version
         for text in draft.notes:

@@ -42,6 +42,7 @@ def next_attempt(
     best: ReflectionVersion,
     before: Attempt,
     *,
+    shown: Sequence[ReflectionVersion],
     strategy: RevisionStrategy,
     diversify: bool,
     is_repeat: bool,
@@ -50,6 +51,7 @@ def next_attempt(
 ) -> tuple[Attempt, ReflectionVersion]:
     """Return the attempt after `before`, and the version it starts from: the best one, or the last.
 
+    `shown` are the versions as the writer may know them: they go into the attempt, and the others decide.
     `strategy` is what the caller asked for. `is_repeat` says that the last output had been made before, which
     calls for a fresh start if the caller wants to `diversify`. If only checks among `criteria` fail, `hybrid`
     may start a short output from scratch.
@@ -69,18 +71,19 @@ def next_attempt(
         way = AFTER_FAILURE.get(tried, "full_rewrite")
     if strategy == "hybrid" and not stuck:
         way = _after_failed_checks(versions, base, criteria) or way
+    known = shown[base.iteration - 1]
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
         previous=copy_of(base.output),
-        evaluation=base.evaluation,
+        evaluation=known.evaluation,
         strategy=way,
         temperature=HIGHEST_TEMPERATURE if stuck else None,
-        failed=last if worse and not is_repeat else None,
+        failed=shown[-1] if worse and not is_repeat else None,
         max_tokens=max_tokens,
         base=None if fresh else base.iteration,
     )
-    return attempt, base
+    return attempt, known
 
 
 def _after_failed_checks(
