@@ -489,9 +489,9 @@ class ReflectionEvaluation:
 
         That something could not be judged is left out: no revision would change that.
         """
-        shown = self.shown or {}
-        if not shown and self.is_fully_judged:
+        if self.shown is None and self.is_fully_judged:
             return self
+        shown = self.shown or {}
         scores = {
             name: score for name, score in self.criteria_scores.items() if shown.get(name, True) is not False
         }
@@ -547,9 +547,11 @@ class ReflectionEvaluation:
     @property
     def generated_score(self) -> float | None:
         """The lowest score of the generated criteria; None without any, or if one could not be judged."""
+        if not self.generated:
+            return None
         scores = [self.criteria_scores.get(name) for name in self.generated]
         known = [score for score in scores if score is not None]
-        return min(known) if known and len(known) == len(scores) else None
+        return min(known) if len(known) == len(scores) else None
 
     def by_given(self) -> ReflectionEvaluation:
         """Return the evaluation by the given criteria alone, without a score if there are none."""

@@ -40,6 +40,7 @@ from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
+    Rule,
     diminishing,
     first,
     max_iterations,
@@ -252,7 +253,7 @@ class ReflectionPattern(AgentPattern):
     def _run_options(self) -> RunOptions:
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         return RunOptions(
-            until=self.until or self._rules(()),
+            until=first(self.until) if self.until else self._rules(()),
             limit=max_iterations(self.max_iterations),
             budget=NO_BUDGET if budget == NO_BUDGET else budget,
             retry=self.retry,
@@ -274,7 +275,7 @@ class ReflectionPattern(AgentPattern):
             return self.run_options
         return replace(self.run_options, until=self._rules(judges.criteria))
 
-    def _rules(self, criteria: Sequence[QualityCriterion]) -> Stopper:
+    def _rules(self, criteria: Sequence[QualityCriterion]) -> Rule:
         thresholds = {criterion.name: criterion.threshold for criterion in criteria}
         met = partial(quality_met, threshold=self.quality_threshold, criteria=thresholds)
         rules: list[Stopper] = [met, unjudged, semantic_stability, repeated_issues]
@@ -376,7 +377,7 @@ async def run_functions(
     verbs = function_verbs(pattern, task.task_type, generate, evaluate, revise, has_draft=draft is not None)
     options = pattern.options_for(verbs.judges)
     if until is not None:
-        options = replace(options, until=until)
+        options = replace(options, until=first(until))
     start = starting_draft(draft)
     if step is None:  # nothing is stored
         return await Run(task, verbs, options).to_end(start)

@@ -28,15 +28,8 @@ from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
-from redraft.loop.select import (
-    Peaks,
-    Selection,
-    comparing,
-    first_best_last,
-    is_better,
-    select,
-)
-from redraft.loop.stop import after, stop_of
+from redraft.loop.select import Peaks, Selection, comparing, first_best_last, select
+from redraft.loop.stop import Rule, after
 from redraft.loop.strategy import RevisionStrategy, next_attempt
 from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
@@ -49,7 +42,6 @@ from redraft.protocols import (
     ReflectionDecision,
     Reviser,
     RunContext,
-    Stopper,
     TimedStep,
 )
 from redraft.redact.log import logger
@@ -66,6 +58,7 @@ from redraft.types import (
     ReflectionVersion,
     Stop,
     prompt_of,
+    replaces,
 )
 
 if TYPE_CHECKING:
@@ -118,8 +111,8 @@ class RunOptions:
     `last_run` and `first_drafts`.
     """
 
-    until: Stopper
-    limit: Stopper
+    until: Rule
+    limit: Rule
     budget: Budget = NO_BUDGET
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
     revision_strategy: RevisionStrategy = "hybrid"
@@ -148,6 +141,7 @@ class Run:
             verbs = _with_candidates(verbs, options.candidates, options.retry)
         self.task = task
         self.verbs = verbs
+        self.evaluate = verbs.judges.evaluate
         self.options = options
         self.run_id = clock.run_id if clock else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
@@ -170,9 +164,11 @@ class Run:
             verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
         effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
-        self.on_failure = _failure_handler(self.run_id, self.tally, self.emit)
-        self.step = retried(effect, options.retry, self.on_failure)
+        on_failure = _failure_handler(self.run_id, self.tally, self.emit)
+        self.step = retried(effect, options.retry, on_failure)
         self.step_once = step
+        if (accept := verbs.judges.accept) is not None:
+            self.evaluate = comparing(self.evaluate, accept, retried(direct, options.retry, on_failure))
         if options.on_token is not None:
             self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally)
         if options.on_event is not None:
@@ -280,34 +276,23 @@ class Run:
 
     async def _evaluate(self, draft: Draft) -> ReflectionVersion:
         """Judge a draft and add it as a version; an identical output reuses its earlier judgement."""
-        judges, output = self.verbs.judges, draft.output
+        output = draft.output
         key = key_of(output)
         same = self.judged.get(key)
         self.is_repeat = same is not None
-        if same is not None and judges.output_alone:
+        if same is not None and self.verbs.judges.output_alone:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context, free_only = self.context, self.tally.spent() is not None
         if free_only or self.shown is not self.versions:  # a judge may know everything
             context = replace(context, versions=self.versions, free_only=free_only)
-        evaluation = await self.step(
-            "evaluate", ReflectionEvaluation, self._evaluator(draft), copy_of(output), context
-        )
+        # Choosing among candidates may have taken a judgement.
+        evaluate = self.evaluate if draft.evaluation is None else _known(draft.evaluation)
+        evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
         if evaluation.is_conclusive:
             self.judged[key] = version
         return version
-
-    def _evaluator(self, draft: Draft) -> Evaluator:
-        """Return what judges a draft, and compares it with the best version if that is to decide."""
-        judges = self.verbs.judges
-        # Choosing among candidates may have taken a judgement.
-        evaluate = judges.evaluate if draft.evaluation is None else _known(draft.evaluation)
-        if judges.accept is None or self.best is None:
-            return evaluate
-        return comparing(
-            evaluate, judges.accept, self.best, retried(direct, self.options.retry, self.on_failure)
-        )
 
     def _add(
         self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None = None
@@ -338,7 +323,7 @@ class Run:
         is_all = shown is version and self.shown is self.versions
         self.versions = (*self.versions, version)
         self.shown = self.versions if is_all else (*self.shown, shown)
-        if is_best := self.best is None or is_better(version, self.best):
+        if is_best := self.best is None or replaces(version, self.best):
             self.best = version
         for text in draft.notes:
             self._note("draft_notes", f"Version {version.iteration}: {text}")
@@ -356,13 +341,13 @@ class Run:
             if decision is ReflectionDecision.STOP:
                 return after(ConvergenceReason.USER_STOPPED, "A callback said stop after", version)
             overruled = decision is ReflectionDecision.CONTINUE
-        stop = None if overruled else stop_of(options.until(self.versions), self.versions)
+        stop = None if overruled else options.until(self.versions)
         if stop and stop.reason is ConvergenceReason.QUALITY_MET:
             return stop
         # A spent budget comes before its possible consequence: that nothing could be judged any more.
         if spent := self.tally.spent():
             return self.tally.stop(spent)
-        if stop := stop or stop_of(options.limit(self.versions), self.versions):
+        if stop := stop or options.limit(self.versions):
             return stop
         if self.tally.revision_tokens_left() == 0:
             return self.tally.stop(ConvergenceReason.TOKEN_BUDGET)

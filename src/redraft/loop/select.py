@@ -27,7 +27,7 @@ WAYS_TO_ACCEPT: tuple[str, ...] = get_args(Accept)
 UNDECIDED = 0.5
 
 
-def comparing(evaluate: Evaluator, prefer: Preference, best: ReflectionVersion, step: Step) -> Evaluator:
+def comparing(evaluate: Evaluator, prefer: Preference, step: Step) -> Evaluator:
     """Wrap an evaluator to let the judge compare an output with the best one if only their scores differ.
 
     The comparison goes through `step`; if it fails for good, the two are undecided.
@@ -35,7 +35,8 @@ def comparing(evaluate: Evaluator, prefer: Preference, best: ReflectionVersion, 
 
     async def evaluate_and_compare(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         evaluation = await evaluate(output, run)
-        if run.free_only or not evaluation.is_level_with(best.evaluation):
+        best = highest(run.versions) if run.versions else None
+        if best is None or run.free_only or not evaluation.is_level_with(best.evaluation):
             return evaluation
         try:
             # Its failures count as those of the step that it is part of.
@@ -64,6 +65,8 @@ def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
 
     Generated criteria count here, although they would not have replaced the best version by the last.
     """
+    if last is best:
+        return False
     preferred = last.evaluation.preferred
     if preferred == 0.0 if preferred is not None else is_better(best, last):
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
 from redraft.errors import ConfigError, OutputError
@@ -11,21 +11,24 @@ from redraft.loop.select import is_better
 from redraft.types import ConvergenceReason, Stop, highest, joined, same_issue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redraft.protocols import Stopper
     from redraft.types import Issue, ReflectionVersion
 
+Rule: TypeAlias = "Callable[[Sequence[ReflectionVersion]], Stop | None]"
+"""A stop rule of Redraft's; one of a caller's, a `Stopper`, may return other things that mean a stop."""
 IN_A_ROW = 3
 """How many versions in a row must be alike to count as stuck."""
 
 
-def first(*rules: Stopper) -> Stopper:
+def first(*rules: Stopper) -> Rule:
     """Combine rules: the first one with a reason decides."""
 
-    def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None:
+    def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         for rule in rules:
-            if stop := rule(versions):
+            answer = rule(versions)
+            if answer is not None and (stop := stop_of(answer, versions)):
                 return stop
         return None
 
@@ -87,7 +90,7 @@ def quality_met(
     return Stop(ConvergenceReason.QUALITY_MET, f"{detail}.", numbers)
 
 
-def max_iterations(revisions: int) -> Stopper:
+def max_iterations(revisions: int) -> Rule:
     """Stop after this many revisions; 0 stops after the first draft."""
     if revisions < 0:
         raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
@@ -117,9 +120,11 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """
     last = versions[-1]
     evaluation = last.evaluation
+    is_unknown = evaluation.overall_score is None and (
+        len(versions) == 1 or versions[-2].evaluation.overall_score is None
+    )
     only_generated = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
-    unknown = all(version.evaluation.overall_score is None for version in versions[-2:])
-    if not (only_generated or unknown):
+    if not (is_unknown or only_generated):
         return None
     missing = list(evaluation.unjudged)
     what = f": {listed(missing)}" if missing else ""
@@ -128,7 +133,7 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     return Stop(ConvergenceReason.UNJUDGED, detail, {"version": last.iteration, "unjudged": missing})
 
 
-def plateau(iterations: int) -> Stopper:
+def plateau(iterations: int) -> Rule:
     """Stop when `iterations` (>= 1) versions have not beaten the best score.
 
     A version that repeats an earlier one does not count. A gain within its margin of error is no gain.
@@ -173,7 +178,7 @@ def _plateau(versions: Sequence[ReflectionVersion], beaten: Sequence[ReflectionV
     return Stop(ConvergenceReason.PLATEAU, detail, numbers)
 
 
-def diminishing(threshold: float) -> Stopper:
+def diminishing(threshold: float) -> Rule:
     """Stop when the last version beat the best before it, but by less than `threshold` (0..1).
 
     A gain within its margin of error is no gain, and left to the plateau.

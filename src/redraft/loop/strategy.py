@@ -69,7 +69,7 @@ def next_attempt(
     if (worse or stuck) and not fresh:
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         way = AFTER_FAILURE.get(tried, "full_rewrite")
-    if strategy == "hybrid" and not stuck:
+    if criteria and strategy == "hybrid" and not stuck:
         way = _after_failed_checks(versions, base, criteria) or way
     known = shown[base.iteration - 1]
     attempt = Attempt(
