@@ -510,6 +510,7 @@ class ReflectionEvaluation:
             issues=tuple(issues),
             samples=(),
             generated=tuple(name for name in self.generated if name in scores),
+            opinions=tuple(name for name in self.opinions if name in scores),
             memo=None,
             shown=None,
         )
