@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from redraft import QualityCriterion
 from redraft.evaluate.panel import panel
-from redraft.notes.requirements import requirements_of, shape_of
+from redraft.notes.requirements import phrase_of, requirements_of, shape_of
 
 
 def criterion(evaluator, description="", **config):
@@ -47,12 +47,14 @@ def of_key(**form):
         pytest.param(of_key(enum=["x", 2, None]), {"a": 1}, ['The key "a" holds one of "x", 2, null.'],
                      id="enum"),
         pytest.param(of_key(const="x"), {"a": 1}, ['The key "a" holds "x".'], id="constant"),
-        pytest.param(of_key(type="string", pattern="^[A-Z]+$"), {"a": "x"},
-                     ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern"),
+        pytest.param(of_key(type="string", pattern="^[A-Z]+"), {"a": "x"},
+                     ['The key "a" holds text that matches the regular expression `^[A-Z]+`.'],
+                     id="pattern"),
         pytest.param(of_key(type="string", pattern=r"^2026-\d\d-\d{2}$"), {"a": "x"},
-                     ['The key "a" holds text of the form 2026-MM-DD.'], id="pattern of a date"),
-        pytest.param(of_key(pattern="^[A-Z]+$"), {"a": "x"},
-                     ['The key "a" holds text that matches ^[A-Z]+$.'], id="pattern without a type"),
+                     ['The key "a" holds text that has the form 2026-MM-DD.'], id="pattern of a date"),
+        pytest.param(of_key(pattern="^[A-Z]+"), {"a": "x"},
+                     ['The key "a" holds text that matches the regular expression `^[A-Z]+`.'],
+                     id="pattern without a type"),
         pytest.param(of_key(type="string", format="date", maxLength=10), {"a": "the first of March"},
                      ['The key "a" holds a date (YYYY-MM-DD) (at most 10 characters).'], id="length"),
         pytest.param(of_key(type="integer", minimum=1, maximum=5), {"a": 9},
@@ -101,8 +103,32 @@ def test_a_simple_pattern_has_a_shape(pattern, shape):
     assert shape_of(pattern) == shape
 
 
+@pytest.mark.parametrize(
+    ("pattern", "flags", "words"),
+    [
+        (r"Ask us!\s*$", "", 'ends with "Ask us!"'),
+        (r"^\s*Dear", "", 'begins with "Dear"'),
+        ("^(Yes|No)$", "", 'consists of "Yes" or "No"'),
+        ("foo|bar", "s", 'contains "foo" or "bar"'),
+        (r"\bTODO\b", "i", 'contains "TODO" in upper or lower case'),
+        ("(?i)sorry", "", 'contains "sorry" in upper or lower case'),
+        (r"v1\.2", "", 'contains "v1.2"'),
+        (r"^\d\d:\d\d$", "", "has the form 00:00 (0: any digit)"),
+        ("^.{1,30}$", "", "has 1 to 30 characters on one line"),
+        ("^.{0,30}$", "", "has at most 30 characters on one line"),
+        ("v1.2", "", "matches the regular expression `v1.2`"),
+        ("^a|b$", "", "matches the regular expression `^a|b$`"),
+        ("a|", "", "matches the regular expression `a|`"),
+        ("^- ", "m", "matches the regular expression `^- `"),
+        ("a b", "x", "matches the regular expression `a b`"),
+    ],
+)
+def test_a_pattern_is_told_in_words_where_it_has_some(pattern, flags, words):
+    assert phrase_of(pattern, flags).affirmed == words
+
+
 class Line(BaseModel, extra="forbid"):
-    sku: str = Field(pattern="^[A-Z]+$")
+    sku: str = Field(pattern="^TEA")
     kind: Literal["gift", "sale"]
     price: float | None = Field(None, ge=0)
 
@@ -118,7 +144,7 @@ def test_a_pydantic_model_is_a_schema():
     )
     assert missed(criterion("schema", schema=Order), output) == [
         'Each item of "lines" is an object.',
-        'The key "sku" of each item of "lines" is required and holds text that matches ^[A-Z]+$.',
+        'The key "sku" of each item of "lines" is required and holds text that begins with "TEA".',
         'The key "kind" of each item of "lines" is required and holds one of "gift", "sale".',
         'The key "price" of each item of "lines" holds a number (at least 0) or null.',
         'Each item of "lines" has only the keys "sku", "kind" and "price".',
@@ -136,19 +162,20 @@ def no_shouting(text):
     ("check", "output", "expected"),
     [
         (criterion("words", at_most=1), "a secret", ["The text has at most 1 word."]),
-        (criterion("bullets", at_least=2, at_most=4), "secret", ["The text has 2 to 4 bullets."]),
+        (criterion("bullets", at_least=2, at_most=4), "secret",
+         ['The text has 2 to 4 bullets, each a line that begins with "- ".']),
         (criterion("lines", at_least=2, at_most=2), "secret", ["The text has exactly 2 lines."]),
         (criterion("characters", at_most=3, path="/a/b"), {"a": {"b": "secret"}},
          ['The key "b" of "a" has at most 3 characters.']),
-        (criterion("regex", pattern="^x"), "secret", ["The text matches `^x`."]),
+        (criterion("regex", pattern="^x"), "secret", ['The text begins with "x".']),
         (criterion("regex", pattern=r"^[A-Z]{2}-\d\d$"), "secret",
          ["The text has the form AA-00 (0: any digit, A: any capital letter)."]),
         (criterion("regex", "Begins with x.", pattern="^x"), "secret",
-         ["Begins with x: the text matches `^x`."]),
+         ['Begins with x: the text begins with "x".']),
         (criterion("regex", pattern="SECRET", flags="i", must_match=False), "secret",
-         ["The text has nothing that matches `SECRET` in upper or lower case."]),
+         ['The text does not contain "SECRET" in upper or lower case.']),
         (criterion("regex", pattern="x", min_matches=2), "secret x",
-         ["The text has at least 2 matches of `x`."]),
+         ['The text contains "x" at least 2 times.']),
         (criterion("function", "Names its source", function=lambda text: (False, f"{text} does not")),
          "secret", ["Names its source."]),
         (criterion("function", function=no_shouting), "secret", ["Write in lower case."]),

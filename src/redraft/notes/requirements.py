@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,7 +96,7 @@ def _place(path: str | None) -> Place:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
-# Limits and patterns.
+# Limits.
 
 
 def _limit(criterion: QualityCriterion) -> str:
@@ -104,7 +104,8 @@ def _limit(criterion: QualityCriterion) -> str:
     subject = _name(_part(criterion)) or "the text"
     least, most = config.get("at_least") or None, config.get("at_most")
     unit = unit.removesuffix("s") if (least if most is None else most) == 1 else unit
-    return _sentence(f"{subject} has {_range(least, most)} {unit}")
+    how = ', each a line that begins with "- "' if criterion.evaluator == "bullets" and most != 0 else ""
+    return _sentence(f"{subject} has {_range(least, most)} {unit}{how}")
 
 
 def _range(least: Any, most: Any) -> str:
@@ -115,18 +116,85 @@ def _range(least: Any, most: Any) -> str:
 
 def _matching(criterion: QualityCriterion) -> str:
     config = criterion.evaluator_config
-    pattern, flags = config["pattern"], str(config.get("flags", ""))
+    phrase = phrase_of(config["pattern"], str(config.get("flags", "")))
     subject = _name(_part(criterion)) or "the text"
-    shown = f"`{pattern}`" + (" in upper or lower case" if "i" in flags else "")
-    shape = "" if flags else shape_of(pattern)
     least, most = config.get("min_matches"), config.get("max_matches")
     if config.get("must_match") is False or most == 0:
-        form = f"{subject} has nothing that matches {shown}"
+        form = f"{subject} {phrase.denied}"
     elif least is None and most is None:
-        form = f"{subject} has the form {shape}" if shape else f"{subject} matches {shown}"
+        form = f"{subject} {phrase.affirmed}"
     else:
-        form = f"{subject} has {_range(least or None, most)} matches of {shown}"
+        form = f"{subject} {phrase.affirmed} {_range(least or None, most)} times"
     return _described(criterion, form) if criterion.description else _sentence(form)
+
+
+# Patterns in words.
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`."""
+
+    base: str
+    third: str
+    rest: str
+
+    @property
+    def affirmed(self) -> str:
+        return f"{self.third} {self.rest}"
+
+    @property
+    def denied(self) -> str:
+        return f"does not {self.base} {self.rest}"
+
+
+# A pattern of fixed words: anchors, perhaps with white space, around texts with a bar between them.
+_FIXED = re.compile(
+    r"(?P<start>\^(?:\\s\*)?)?(?:\\b)?(?P<group>\((?:\?:)?)?(?P<texts>(?:[\w\x20,;:!'\"/#%&=@~<>|-]|\\[^\w\s])+)"
+    r"(?(group)\))(?:\\b)?(?P<end>(?:\\s\*)?\$)?"
+)
+_LENGTH = re.compile(r"\^\.\{(\d+),(\d+)\}\$")
+
+
+def phrase_of(pattern: str, flags: str = "") -> _Phrase:
+    """Return a pattern in words: small models copy an expression that they are shown.
+
+    Fixed texts at the beginning, at the end or anywhere, characters one by one (`shape_of`), and a length
+    have words; any other pattern is quoted.
+    """
+    if pattern.startswith("(?i)"):
+        pattern, flags = pattern.removeprefix("(?i)"), f"{flags}i"
+    case = " in upper or lower case" if "i" in flags else ""
+    if (
+        not set(flags) - {"i", "s"}
+        and (fixed := _FIXED.fullmatch(pattern))
+        and (phrase := _fixed_phrase(fixed))
+    ):
+        return replace(phrase, rest=f"{phrase.rest}{case}")
+    if not flags and (shape := shape_of(pattern)):
+        return _Phrase("have", "has", f"the form {shape}")
+    if not flags and (length := _LENGTH.fullmatch(pattern)):
+        return _Phrase(
+            "have", "has", f"{_range(int(length[1]) or None, int(length[2]))} characters on one line"
+        )
+    return _Phrase("match", "matches", f"the regular expression `{pattern}`{case}")
+
+
+def _fixed_phrase(fixed: re.Match[str]) -> _Phrase | None:
+    options = fixed["texts"].split("|")
+    is_anchored = fixed["start"] or fixed["end"]
+    if not all(options) or (len(options) > 1 and is_anchored and not fixed["group"]):
+        return None
+    texts = " or ".join(_json(re.sub(r"\\(.)", r"\1", option)) for option in options)
+    if not is_anchored:
+        return _Phrase("contain", "contains", texts)
+    if not fixed["end"]:
+        return _Phrase("begin", "begins", f"with {texts}")
+    return (
+        _Phrase("consist", "consists", f"of {texts}")
+        if fixed["start"]
+        else _Phrase("end", "ends", f"with {texts}")
+    )
 
 
 # Parts of a pattern that stand for characters one by one.
@@ -340,8 +408,7 @@ class _SchemaReader:
         if name == "string":
             parts = [FORMATS.get(str(schema.get("format")), TYPES[name])]
             if pattern := schema.get("pattern"):
-                shape = shape_of(str(pattern))
-                parts.append(f"of the form {shape}" if shape else f"that matches {pattern}")
+                parts.append(f"that {phrase_of(str(pattern)).affirmed}")
             parts += _bounds(schema, "minLength", "maxLength", "character")
         elif name in ("integer", "number"):
             parts += _bounds(schema, "minimum", "maximum")
