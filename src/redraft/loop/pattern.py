@@ -251,9 +251,10 @@ class ReflectionPattern(AgentPattern):
         object.__setattr__(self, "judge_options", judge_options)
 
     def _run_options(self) -> RunOptions:
+        own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         return RunOptions(
-            until=first(self.until) if self.until else self._rules(()),
+            until=first(self.until) if self.until else self._rules(own),
             limit=max_iterations(self.max_iterations),
             budget=NO_BUDGET if budget == NO_BUDGET else budget,
             retry=self.retry,
@@ -271,7 +272,7 @@ class ReflectionPattern(AgentPattern):
 
     def options_for(self, judges: Judges) -> RunOptions:
         """Return the options of a run with these judges; its stop reason will name their thresholds."""
-        if self.until is not None or not judges.criteria:
+        if self.until is not None or self.quality_criteria is not None or not judges.criteria:
             return self.run_options
         return replace(self.run_options, until=self._rules(judges.criteria))
 

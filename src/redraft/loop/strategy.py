@@ -94,17 +94,18 @@ def _after_failed_checks(
     Small models repeat most of what they are asked to rewrite. A failed test says what came out, not what to
     do: however few fail, another sample solves more, until they fail in exactly the same way again.
     """
-    scores, last = base.evaluation.criteria_scores, versions[-1].evaluation
+    evaluation, last = base.evaluation, versions[-1].evaluation
+    if evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
+        return None
+    scores = evaluation.criteria_scores
     failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
-    if not failing or any(needs_model(one) and not is_test(one) for one in failing):
+    others = [one for one in failing if not is_test(one)]
+    if not failing or any(map(needs_model, others)):
         return None
-    if base.evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
-        return None
-    is_new = all(version.evaluation.issues != last.issues for version in versions[:-1])
-    if is_new and all(is_test(one) for one in failing):
+    if not others and all(version.evaluation.issues != last.issues for version in versions[:-1]):
         return "resample"
-    score = base.evaluation.overall_score
-    return from_scratch(base.evaluation, versions) if score is not None and score <= MOSTLY_WRONG else None
+    score = evaluation.overall_score
+    return from_scratch(evaluation, versions) if score is not None and score <= MOSTLY_WRONG else None
 
 
 def choose_strategy(

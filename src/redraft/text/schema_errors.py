@@ -13,6 +13,8 @@ MAX_SHOWN = 80
 MAX_OPTIONS = 12
 MAX_BRANCHES = 5
 
+_in_json = json.JSONEncoder(ensure_ascii=False).encode
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
@@ -71,7 +73,7 @@ def shown(value: Any) -> str:
     """Return a value as JSON, shortened; a large list or object only as its size."""
     if isinstance(value, str):
         short = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
-        return json.dumps(short, ensure_ascii=False)
+        return _in_json(short)
     if isinstance(value, list | tuple | dict):
         return _shown_holder(cast("list[Any] | dict[str, Any]", value))
     text = json.dumps(value)
@@ -82,11 +84,10 @@ def _shown_holder(holder: list[Any] | dict[str, Any]) -> str:
     inside = list(holder.values()) if isinstance(holder, dict) else holder
     if len(inside) <= MAX_OPTIONS and not any(isinstance(inner, list | dict) for inner in inside):
         # Cut before encoding, so that a large value is never written out in full.
-        text = json.dumps(
+        text = _in_json(
             {_cut(key): _cut(inner) for key, inner in holder.items()}
             if isinstance(holder, dict)
-            else [_cut(inner) for inner in inside],
-            ensure_ascii=False,
+            else [_cut(inner) for inner in inside]
         )
         if len(text) <= MAX_SHOWN:
             return text
