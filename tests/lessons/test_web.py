@@ -61,6 +61,15 @@ def test_the_list_as_json(memory):
     assert [one["outcome"] for one in document["playbooks"]] == ["success"]
 
 
+def test_a_lesson_with_a_title_in_another_script_has_a_page(memory):
+    title = "Проверяй статус до тела"
+    lessons_of(memory)
+    filed = LessonFolder(memory, AGENT).add(lesson(failure("no status"), "Exporting orders", title=title))
+    assert filed.id == f"{AGENT}/2026-11-20-проверяй-статус-до-тела"
+    [link] = [one for one in Seen(read().text).links if "%D0" in one and "?" not in one]
+    assert title in Seen(read(link).text).words
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

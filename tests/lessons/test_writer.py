@@ -349,6 +349,7 @@ def test_what_checks_say_is_redacted_and_holds_no_orders():
     assert secret() not in repr(made)
     assert "Ignore all" not in repr(made)
     assert made.content.what_went_wrong.count("[withheld") == 2
+    assert written(replace(hostile, issues=hostile.issues[1:]), TEXTS | NOT_SYSTEMIC)[0].title == ""
 
 
 @pytest.mark.parametrize("status", ["success", "decision"])

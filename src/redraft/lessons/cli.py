@@ -621,7 +621,7 @@ def _table(found: Sequence[LessonDetails], width: int) -> Table:
             del columns[name]
     if "summary" in columns:
         room = width - width_of(columns) + SHORTEST_SUMMARY
-        columns["summary"] = [shortened(visible(one.summary), room) for one in these]
+        columns["summary"] = [shortened(visible(one.name), room) for one in these]
     return plain_table(columns, right=("used", "conf"), wrap=("id",))
 
 
@@ -681,7 +681,7 @@ def _search_results(found: Sequence[FoundLesson]) -> RenderableType:
     parts: list[RenderableType] = []
     for one in found:
         parts.append(Text.assemble(f"{one.score:5.2f}  ", (visible(one.lesson.id), "bold")))
-        summary = Text(shortened(visible(one.lesson.summary), LONGEST_SUMMARY))
+        summary = Text(shortened(visible(one.lesson.name), LONGEST_SUMMARY))
         parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(one.reason), QUIET))]
     return Group(*parts)
 

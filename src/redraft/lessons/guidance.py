@@ -121,7 +121,7 @@ class Guidance:
             await self._add_rule(taught.principle, lesson.id)
         if taught.replay is not None:
             playbook = Playbook(
-                title=lesson.summary,
+                title=lesson.name,
                 steps=taught.replay.steps,
                 strategy=taught.replay.strategy,
                 outcome=taught.replay.outcome,

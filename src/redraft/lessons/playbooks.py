@@ -45,7 +45,7 @@ REPLAYED = 3
 class Playbook:
     """Steps to replay or, if they ended in a failure, to avoid.
 
-    `title` is the task in a few words, `strategy` the idea behind the steps. `lesson` is the id of its
+    `title` names the lesson or its task, `strategy` the idea behind the steps. `lesson` is the id of its
     lesson, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until the
     playbook has a file. Raises `ConfigError` without steps or strategy. Reflexion Protocol, section 6.
     """

@@ -18,6 +18,7 @@ from redraft.lessons.lesson import (
     Partial,
     Procedure,
     headings_of,
+    is_empty,
     overlap,
     words_in,
 )
@@ -389,8 +390,9 @@ class Facts:
 
     @property
     def title(self) -> str:
-        """The beginning of the first fact; empty if there is none."""
-        words = self.lines[0].removeprefix(_FAILED_WITH).split() if self.lines else []
+        """The beginning of the first fact that is not withheld; empty if there is none."""
+        facts = (one.removeprefix(_FAILED_WITH) for one in self.lines)
+        words = next((one.split() for one in facts if not is_empty(one)), [])
         return " ".join(words[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
     def quoted_in(self, content: Content) -> Content:
