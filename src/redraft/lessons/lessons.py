@@ -41,6 +41,7 @@ from redraft.lessons.safety import (
     Cleaner,
     checked_content,
     checked_lesson,
+    checked_title,
     violation_in,
     violations_in,
 )
@@ -282,11 +283,13 @@ class Lessons:
         error: str = "",
         run_id: str = "",
         confidence: float | None = None,
+        title: str = "",
     ) -> Lesson:
         """Store a lesson that a person or a program wrote; it is active at once.
 
-        Secrets in it are withheld. Raises `ConfigError` for content that no lesson may contain: an
-        instruction to ignore rules or skip a check, a command, an address.
+        Its file is named after its `title`, or else after the task. Secrets in it are withheld. Raises
+        `ConfigError` for content that no lesson may contain: an instruction to ignore rules or skip a check,
+        a command, an address.
         """
         statuses: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
         status = statuses.get(type(content))
@@ -295,7 +298,7 @@ class Lessons:
                 f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
             )
         outcome = Outcome(_as_task(task), status, error=error, run_id=run_id, trusted=True)
-        reflection = await asyncio.to_thread(_reflection_of, content)
+        reflection = await asyncio.to_thread(_reflection_of, content, title)
         if confidence is not None:
             check_share("confidence", confidence)
             reflection = replace(reflection, confidence=confidence)
@@ -699,7 +702,9 @@ def waiting(lesson: Lesson) -> str:
     )
 
 
-def _reflection_of(content: Content) -> LessonReflection:
+def _reflection_of(content: Content, title: str = "") -> LessonReflection:
     """Return content that a person or a program wrote as a reflection."""
     checked = checked_content(content)
-    return LessonReflection(checked, principle=checked.rule if isinstance(checked, Failure) else "")
+    return LessonReflection(
+        checked, checked_title(title), principle=checked.rule if isinstance(checked, Failure) else ""
+    )

@@ -286,7 +286,12 @@ class LessonLibrary:
         lessons = Lessons(self.path, agent=lesson.agent, store=self._store or False, auto=False)
         try:
             filed = await lessons.record(
-                lesson.content, task, error=lesson.error, run_id=lesson.source, confidence=confidence
+                lesson.content,
+                task,
+                error=lesson.error,
+                run_id=lesson.source,
+                confidence=confidence,
+                title=lesson.title,
             )
         finally:
             await lessons.aclose()

@@ -110,13 +110,21 @@ def checked_content(content: Content) -> Content:
     return replace(content, **texts)
 
 
+def checked_title(title: str) -> str:
+    """Withhold the secrets in a title; raises `ConfigError` for one that no lesson may have."""
+    cleaner = Cleaner()
+    clean = " ".join(cleaner.redact(title).split())
+    if why := cleaner.refusal(clean):
+        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
+    return clean
+
+
 def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
     cleaner = Cleaner()
-    names = ("title", "summary", "task", "task_type", "error", "why")
+    names = ("task", "task_type", "error", "why")
     texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
-    if why := cleaner.refusal(texts["title"]) or cleaner.refusal(texts["summary"]):
-        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
+    texts |= {name: checked_title(getattr(lesson, name)) for name in ("title", "summary")}
     tools = tuple(map(cleaner.redact, lesson.tools))
     return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)
 
