@@ -29,6 +29,10 @@ def test_the_python_and_the_commands_run_in_order(printed):
     [file] = Path("memory/reflections/clerk").glob("*-quantities-in-digits.md")
     [block] = PAGE.blocks("markdown")
     assert CHANGES_DAILY.sub("", file.read_text("utf-8")) == CHANGES_DAILY.sub("", block)
+    conventions = "# Conventions\n\n## Paging\n\nPass the cursor of each reply on.\n"
+    Path("CONVENTIONS.md").write_text(conventions, "utf-8")
+    Path("docs").mkdir()
+    Path("docs/retries.md").write_text("# Retries\n\nWait a second before each.\n", "utf-8")
     for commands in PAGE.blocks("sh"):
         for command in commands.splitlines():
             program, *words = shlex.split(command, comments=True)
