@@ -392,7 +392,7 @@ class Facts:
     def title(self) -> str:
         """The beginning of the first fact that is not withheld; empty if there is none."""
         facts = (one.removeprefix(_FAILED_WITH) for one in self.lines)
-        words = next((one.split() for one in facts if not is_empty(one)), [])
+        words = next((one.split() for one in facts if not is_empty(one)), list[str]())
         return " ".join(words[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
     def quoted_in(self, content: Content) -> Content:
