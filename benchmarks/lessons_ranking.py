@@ -20,6 +20,7 @@ from operator import mul
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 
 from _measure import PROJECT, options, publish, table
 
@@ -159,15 +160,17 @@ class Collection:
         self._vectors = await self._embedder(texts)
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
-        """Return what each way of ranking finds for a text."""
-        from redraft.lessons.ranking import LessonQuery
+        """Return what each way of ranking finds for a text, before the threshold cuts anything off."""
+        from redraft.lessons import ranking
 
-        query = LessonQuery(text, k=FIRST)
+        query = ranking.LessonQuery(text, k=FIRST)
+        with patch.object(ranking, "threshold_of", lambda *_, **__: -1.0):
+            default = await self.default.search(query)
         return {
             PLAIN: [self.documents[place] for place in by_bm25(self.plain, text)],
             TEXT: self._of(await self.by_text.search(query)),
             VECTORS: await self._by_vectors(text),
-            DEFAULT: self._of(await self.default.search(query)),
+            DEFAULT: self._of(default),
         }
 
     def _of(self, found: Iterable[FoundLesson]) -> list[Reflection]:
@@ -223,10 +226,9 @@ async def asked_of(
     with TemporaryDirectory() as folder:
         collection = Collection(Path(folder), documents, embedder)
         await collection.ready()
-        index.Search = Recording
-        for question in questions:
-            await collection.default.search(LessonQuery(question))
-        index.Search = Search
+        with patch.object(index, "Search", Recording):
+            for question in questions:
+                await collection.default.search(LessonQuery(question))
         await collection.aclose()
     # Files are read by name: the lesson with the number n in its name is the n-th by name.
     names = sorted(range(len(documents)), key=lambda place: f"2026-01-01-{place}")
@@ -274,7 +276,7 @@ def paraphrases() -> dict[int, str]:
 
 
 async def by_paraphrase(reflections: Sequence[Reflection], embedder: Remembering) -> str:
-    """Find a reflection among 60 by what a later task may say; before the threshold cuts anything off."""
+    """Find a reflection among 60 by what a later task may say."""
     said = paraphrases()
     documents = [one for one in reflections if one.number in said]
     ranked: dict[str, Ranked] = defaultdict(Ranked)
@@ -283,13 +285,10 @@ async def by_paraphrase(reflections: Sequence[Reflection], embedder: Remembering
         await collection.ready()
         for one in documents:
             found = await collection.rankings(said[one.number])
-            for name in (PLAIN, TEXT, VECTORS):
-                ranked[name].add(other == one for other in found[name])
+            for name, others in found.items():
+                ranked[name].add(other == one for other in others)
         await collection.aclose()
-    for asked in await asked_of(documents, [said[one.number] for one in documents], embedder):
-        order = replace(asked.ranking, threshold=-1).ordered(asked.candidates)
-        ranked[DEFAULT].add(other.number == asked.right for other in order)
-    head = (f"{len(documents)} paraphrases, before the threshold", *HEAD)
+    head = (f"{len(documents)} paraphrases", *HEAD)
     return table(head, [one.row(name) for name, one in ranked.items()])
 
 

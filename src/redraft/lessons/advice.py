@@ -1,19 +1,19 @@
-"""Lessons, rules and playbooks as advice for a prompt: fenced as data, limited in tokens."""
+"""Lessons, rules and playbooks as advice for a prompt: without repetition, limited in tokens."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from redraft._texts import estimate_tokens
-from redraft.lessons.lesson import Content, LessonKind, is_empty
+from redraft.lessons.lesson import Content, LessonKind, is_empty, words_in
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
-from redraft.text.replies import fenced
-from redraft.types import Advice
+from redraft.types import Advice, advice_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.playbooks import Playbook
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SEPARATOR_TOKENS = 2
 """Tokens of the separator between two pieces of advice in a prompt."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def advice_of(
@@ -29,24 +30,40 @@ def advice_of(
     *,
     lessons: Sequence[FoundLesson] = (),
     rules: Sequence[Rule] = (),
+    own_rules: Sequence[Rule] = (),
     playbooks: Sequence[Playbook] = (),
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
     A piece that does not fit is left out; a shorter one after it may still fit. The reason of the last piece
-    says how many were left out.
+    says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
+    room first; all else is quoted as data in one fence, whose tokens count with its first piece.
     """
-    pieces = [_lesson_advice(one) for one in lessons if _fields(one.lesson.content)]
-    pieces += [_rules_advice(rules, agent, max_tokens // 2)] if rules else []
+    limit = max_tokens // 2
+    own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
+    told = {key for rule in own_rules for key in _keys(rule.text)}
+    room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
+    pieces: list[Advice] = []
+    for found in lessons:
+        with_it = set(told)
+        if fields := _untold(_fields(found.lesson.content), with_it):
+            pieces.append(_lesson_advice(found, fields))
+            if pieces[-1].tokens <= room:  # what finds no room tells nothing
+                told, room = with_it, room - pieces[-1].tokens
+    pieces += own
+    untold = [rule for rule in rules if not told.issuperset(_keys(rule.text))]
+    pieces += [_rules_advice(untold, agent, limit, kind="quoted")] if untold else []
     pieces += map(_playbook_advice, playbooks)
-    chosen: list[Advice] = []
-    left, omitted = max_tokens, 0
-    for one in pieces:
-        if one.tokens <= left:
-            chosen.append(one)
-            left -= one.tokens
-        else:
-            omitted += 1
+    fitting: dict[int, Advice] = {}
+    left, wrapped = max_tokens, set[str]()
+    for place, piece in sorted(enumerate(pieces), key=lambda one: one[1].kind != "rule"):
+        wrapper = 0 if piece.kind in wrapped else _WRAPPER_TOKENS[piece.kind]
+        if piece.tokens + wrapper <= left:
+            fitting[place] = replace(piece, tokens=piece.tokens + wrapper)
+            left -= fitting[place].tokens
+            wrapped.add(piece.kind)
+    chosen = [fitting[place] for place in sorted(fitting)]
+    omitted = len(pieces) - len(chosen)
     if omitted and chosen:
         last = chosen[-1]
         chosen[-1] = replace(
@@ -77,11 +94,32 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
 """The fields of a lesson that help in another run, and their labels."""
 
 
-def _lesson_advice(found: FoundLesson) -> Advice:
+def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     lesson = found.lesson
     lines = [f"From {_ABOUT[lesson.kind]} of {lesson.day}: {_indented(lesson.summary)}"]
-    lines += [f"{label}: {_indented(text)}" for label, text in _fields(lesson.content).items()]
-    return _advice("\n".join(lines), "lesson", lesson.id, found.reason)
+    lines += [f"{label}: {_indented(text)}" for label, text in fields.items()]
+    return _advice("\n".join(lines), lesson.id, found.reason)
+
+
+def _untold(fields: Mapping[str, str], told: set[str]) -> dict[str, str]:
+    """Return the fields without the sentences that were told, which these are from now on."""
+    found: dict[str, str] = {}
+    for label, text in fields.items():
+        keys = _keys(text)
+        new = [sentence for sentence, key in zip(_sentences(text), keys, strict=True) if key not in told]
+        told.update(keys)
+        if new:
+            found[label] = text if len(new) == len(keys) else " ".join(new)
+    return found
+
+
+def _sentences(text: str) -> list[str]:
+    return [one.strip() for one in _SENTENCE_END.split(text) if words_in(one)]
+
+
+def _keys(text: str) -> list[str]:
+    """Return what identifies each sentence of a text: its words in order, regardless of case and marks."""
+    return [" ".join(re.findall(r"\w+", sentence.casefold())) for sentence in _sentences(text)]
 
 
 def _fields(content: Content) -> dict[str, str]:
@@ -90,17 +128,21 @@ def _fields(content: Content) -> dict[str, str]:
     return {label: text for label, text in texts.items() if not is_empty(text)}
 
 
-def _rules_advice(rules: Sequence[Rule], agent: str, max_tokens: int) -> Advice:
+def _rules_advice(
+    rules: Sequence[Rule], agent: str, max_tokens: int, *, kind: Literal["rule", "quoted"]
+) -> Advice:
     """Return the rules as one piece of advice, without the last ones if there are too many."""
-    reason = "the rules of the agent"
+    reason = "the rules of the agent" if kind == "rule" else "rules that its lessons suggest"
+    heading = "" if kind == "rule" else "Rules that lessons suggest:\n"
+    source = f"{agent}/rules.md"
     for count in range(len(rules), 0, -1):
-        text = "\n".join(f"- {_indented(rule.text)}" for rule in rules[:count])
+        text = heading + "\n".join(f"- {_indented(rule.text)}" for rule in rules[:count])
         missing = len(rules) - count
         why = f"{reason}, without {missing} for which there is no room" if missing else reason
-        advice = _advice(text, "list of rules", f"{agent}/rules.md", why)
+        advice = _advice(text, source, why, kind=kind)
         if advice.tokens <= max_tokens:
             return advice
-    return _advice(f"- {_indented(rules[0].text)}", "list of rules", f"{agent}/rules.md", reason)
+    return _advice(f"{heading}- {_indented(rules[0].text)}", source, reason, kind=kind)
 
 
 def _playbook_advice(playbook: Playbook) -> Advice:
@@ -111,12 +153,18 @@ def _playbook_advice(playbook: Playbook) -> Advice:
         *(f"{number}. {_indented(step)}" for number, step in enumerate(playbook.steps, 1)),
     ]
     reason = f"playbook of the same task type {playbook.task_type!r}"
-    return _advice("\n".join(lines), "playbook", playbook.id, reason)
+    return _advice("\n".join(lines), playbook.id, reason)
 
 
-def _advice(content: str, label: str, source: str, reason: str) -> Advice:
-    text = fenced(content, label)
-    return Advice(text, source, reason, estimate_tokens(text) + SEPARATOR_TOKENS)
+def _advice(text: str, source: str, reason: str, *, kind: Literal["rule", "quoted"] = "quoted") -> Advice:
+    return Advice(text, source, reason, estimate_tokens(text) + SEPARATOR_TOKENS, kind=kind)
+
+
+_WRAPPER_TOKENS = {
+    kind: estimate_tokens(advice_text([Advice("", "", kind=kind)]))
+    for kind in ("information", "rule", "quoted")
+}
+"""Tokens around all pieces of a kind."""
 
 
 def _indented(text: str) -> str:

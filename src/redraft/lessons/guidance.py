@@ -56,19 +56,20 @@ class Guidance:
         self._rules = Rules(path, agent, today=today)
         self._playbooks = Playbooks(path, agent, today=today)
 
-    def rules(self) -> list[Rule]:
-        """Return the rules in force."""
+    def rules(self) -> tuple[list[Rule], list[Rule]]:
+        """Return the rules in force: those that may be told as the agent's own, and all others.
+
+        A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson.
+        """
         try:
-            return self._rules.active()
+            rules = self._rules.active()
         except LessonFileError as error:
             logger.warning("The agent runs without its rules: %s", error)
-            return []
+            return [], []
+        own = [rule for rule in rules if self._is_own(rule)]
+        return own, [rule for rule in rules if rule not in own]
 
-    def is_own(self, rule: Rule) -> bool:
-        """Return whether a person or the program vouches for a rule, so that it may be told as the agent's.
-
-        They do if the rule is permanent, or if they vouch for the lesson that taught it.
-        """
+    def _is_own(self, rule: Rule) -> bool:
         if rule.status == "permanent":
             return True
         folder = LessonFolder(self._path, rule.source.partition("/")[0] or self._folder)

@@ -151,9 +151,10 @@ class Lessons:
     async def recall(self, task: str | PlainTask, k: int = RECALLED) -> list[Advice]:
         """Return advice on a task: the `k` most relevant lessons, the rules, and up to 3 playbooks.
 
-        Each piece is quoted as data, with its id as `source` and the reason why it was chosen. Together they
-        take at most `max_tokens`, best first. Raises `ReflectionDueError` if an earlier run of the agent
-        failed, wholly or in part, and can't be reflected on now.
+        Each has its id as `source` and the reason why it was chosen. The rules that a person or the program
+        vouches for are told as the agent's own, all else is quoted as data. Together they take at most
+        `max_tokens`, best first. Raises `ReflectionDueError` if an earlier run of the agent failed, wholly or
+        in part, and can't be reflected on now.
         """
         task = _as_task(task)
         if due := await self._still_due():
@@ -169,11 +170,13 @@ class Lessons:
                 logger.info("No lesson fits the task; %d are nearly similar enough.", found.near_misses)
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
             lessons = [*lessons[: max(k - 1, 0)], tried]
+        own_rules, rules = await asyncio.to_thread(self._guidance.rules)
         return advice_of(
             self._folder,
             self.max_tokens,
             lessons=lessons,
-            rules=await asyncio.to_thread(self._guidance.rules),
+            rules=rules,
+            own_rules=own_rules,
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
         )
 
