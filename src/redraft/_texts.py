@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from hashlib import blake2b
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -138,19 +137,3 @@ def listed(things: Sequence[str]) -> str:
 def counted(number: int, thing: str) -> str:
     """Render a count: `1 version`, `2 versions`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def framed(text: str, label: str) -> tuple[str, str]:
-    """Return a code, and `text` between two lines that have it.
-
-    The code is a hash of the whole text, so a text can't close the fence from inside: it would have to
-    contain its own hash. Equal texts give equal prompts, which prompt caches, cassettes and replays need.
-    """
-    code = _hash(text)
-    while code in text:
-        code = _hash(code + text)
-    return code, f"<<<<<<<< {code} {label} begins\n{text}\n>>>>>>>> {code} {label} ends"
-
-
-def _hash(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from hashlib import blake2b
 from itertools import chain
 from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
-from redraft._texts import framed
 from redraft._validation import check_choice, check_share, is_number, nearest
 from redraft.errors import ConfigError
 
@@ -101,6 +101,22 @@ class Advice:
     tokens: int = 0
     is_note: bool = False
     kind: Literal["information", "rule", "quoted"] = "information"
+
+
+def framed(text: str, label: str) -> tuple[str, str]:
+    """Return a code, and `text` between two lines that have it.
+
+    The code is a hash of the whole text, so a text can't close the fence from inside: it would have to
+    contain its own hash. Equal texts give equal prompts, which prompt caches, cassettes and replays need.
+    """
+    code = _hash(text)
+    while code in text:
+        code = _hash(code + text)
+    return code, f"<<<<<<<< {code} {label} begins\n{text}\n>>>>>>>> {code} {label} ends"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def advice_text(advice: Sequence[Advice]) -> str:

@@ -7,8 +7,9 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from redraft._texts import framed, shortened
+from redraft._texts import shortened
 from redraft.errors import OutputError
+from redraft.types import framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
