@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redraft._calls import sees_run
@@ -129,7 +130,7 @@ def _evaluator(
     return command(criterion, run_command)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Panel:
     """Judge an output by several criteria; an `Evaluator`, made by `panel`.
 
@@ -149,15 +150,47 @@ class Panel:
     output_alone: bool
     rubric: str
 
-    @property
+    @cached_property
     def checks(self) -> tuple[str, ...]:
         """The names of the criteria that no model judges."""
         return tuple(criterion.name for criterion in self.criteria if not needs_model(criterion))
 
-    @property
+    @cached_property
     def judged(self) -> tuple[str, ...]:
         """The names of the criteria that a model judges."""
         return tuple(criterion.name for criterion in self.criteria if needs_model(criterion))
+
+    @cached_property
+    def gates(self) -> tuple[QualityCriterion, ...]:
+        """The criteria that must be met before a model is asked."""
+        return tuple(criterion for criterion in self.criteria if criterion.gate)
+
+    @cached_property
+    def has_given(self) -> bool:
+        """Whether a given criterion has a weight; if none has, the generated ones count."""
+        return any(criterion.weight for criterion in self.criteria if criterion.origin == "given")
+
+    @cached_property
+    def counting(self) -> tuple[QualityCriterion, ...]:
+        """The criteria that count in the overall score."""
+        if not self.has_given:
+            return self.criteria
+        return tuple(criterion for criterion in self.criteria if criterion.origin == "given")
+
+    @cached_property
+    def least(self) -> float:
+        """The lowest overall score that is satisfactory; generated criteria are met without one."""
+        return self.threshold if self.has_given else 0.0
+
+    @cached_property
+    def generated(self) -> frozenset[str]:
+        """The names of the criteria of generated origin."""
+        return frozenset(criterion.name for criterion in self.criteria if criterion.origin == "generated")
+
+    @cached_property
+    def shown(self) -> dict[str, Shown]:
+        """What the writer is told of each criterion that it isn't told everything about."""
+        return {criterion.name: criterion.shown for criterion in self.criteria if criterion.shown is not True}
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge `output`; raises `ModelError` when the judge's provider failed.
@@ -171,9 +204,7 @@ class Panel:
             if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
                 checks = {name: budget.in_time(check) for name, check in checks.items()}
             found |= await _at_once(checks)
-        gates = [
-            _is_passed(found[criterion.name], criterion) for criterion in self.criteria if criterion.gate
-        ]
+        gates = [_is_passed(found[gate.name], gate) for gate in self.gates]
         gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed:
             run = replace(run, free_only=True)
@@ -200,12 +231,49 @@ class Panel:
         parts: Mapping[str, ReflectionEvaluation],
         gates_passed: bool | None,
     ) -> ReflectionEvaluation:
-        """Merge the evaluations of single criteria with those of the judges, `parts`."""
+        """Merge the evaluations of single criteria with those of the judges, `parts`.
+
+        A criterion that does not apply is left out; one that could not be judged is None. A criterion is met
+        when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0
+        it is a wish, and never required. The judge's spread counts as much as its criteria weigh.
+        """
+        judged = self._judgement(parts) if parts else None
+        scores, unmet = _scores(self.criteria, found, judged)
+        missed = {one.name for one in unmet} | {name for name, score in scores.items() if score is None}
+        overall = weighted_mean(self.counting, scores)
+        is_enough = overall is not None and overall >= self.least
+        evaluations = [*found.values(), judged] if judged else [*found.values()]
+        issues = unique_issues([issue for one in evaluations for issue in one.issues])
+        mentioned = {issue.criterion for issue in issues}
+        # A suggestion is of no criterion, so one of an evaluator whose criterion is hidden has to go.
+        telling = [one for name, one in found.items() if name not in self.shown]
+        telling += [judged] if judged else []
+        return ReflectionEvaluation(
+            overall,
+            scores,
+            satisfactory=is_enough and not missed,
+            issues=(*issues, *[shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned]),
+            suggestions=tuple(dict.fromkeys([text for one in telling for text in one.suggestions])),
+            confidence=min([one.confidence for one in evaluations], default=1.0),
+            spread=_spread(self.counting, scores, judged) if judged else 0.0,
+            samples=judged.samples if judged else (),
+            agreement=_agreement(self.counting, self.least, scores, judged, missed) if judged else 1.0,
+            gates_passed=gates_passed,
+            usage=total_usage(evaluations),
+            memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
+            generated=tuple([name for name in scores if name in self.generated]),
+            meets_given=(is_enough or not self.has_given) and missed <= self.generated,
+            shown=dict(self.shown) or None,
+            opinions=_opinions(scores, found, judged),
+        )
+
+    def _judgement(self, parts: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation | None:
+        """Return the evaluations of the judges as one."""
         judged = parts.get(_JUDGE)
         if hidden := parts.get(_HIDDEN_JUDGE):
             hidden = _hidden(hidden, next(one.name for one in self.criteria if _is_hidden(one)))
             judged = _together(judged, hidden) if judged else hidden
-        return merge(self.criteria, self.threshold, found, judged, gates_passed=gates_passed)
+        return judged
 
     def _hangs_on_one_call(
         self, evaluation: ReflectionEvaluation, parts: Mapping[str, ReflectionEvaluation]
@@ -280,61 +348,6 @@ def _is_passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool
     return evaluation.overall_score >= gate.threshold and evaluation.satisfactory
 
 
-def merge(
-    criteria: Sequence[QualityCriterion],
-    threshold: float,
-    found: Mapping[str, ReflectionEvaluation],
-    judged: ReflectionEvaluation | None,
-    *,
-    gates_passed: bool | None = True,
-) -> ReflectionEvaluation:
-    """Merge the evaluations of single criteria with the judge's evaluation of the others.
-
-    A criterion that does not apply is left out; one that could not be judged is None. A criterion is met when
-    its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0 it is a
-    wish, and never required. The judge's spread counts as much as its criteria weigh. Generated criteria
-    count in the overall score only where nothing else does, and need no overall score to be met.
-    """
-    scores, unmet = _scores(criteria, found, judged)
-    missed = {criterion.name for criterion in unmet} | {name for name, one in scores.items() if one is None}
-    given = [criterion for criterion in criteria if criterion.origin == "given"]
-    has_given = any(criterion.weight for criterion in given)
-    counting, least = (given, threshold) if has_given else (criteria, 0.0)
-    overall = weighted_mean(counting, scores)
-    is_enough = overall is not None and overall >= least
-    generated = tuple(c.name for c in criteria if c.origin == "generated" and c.name in scores)
-    shown: dict[str, Shown] = {
-        criterion.name: criterion.shown for criterion in criteria if criterion.shown is not True
-    }
-    parts = [*found.values(), *([judged] if judged else [])]
-    issues = unique_issues([issue for part in parts for issue in part.issues])
-    mentioned = {issue.criterion for issue in issues}
-    # A suggestion is of no criterion, so one of an evaluator whose criterion is hidden has to go.
-    telling = [*(one for name, one in found.items() if name not in shown), *([judged] if judged else [])]
-    return ReflectionEvaluation(
-        overall,
-        scores,
-        satisfactory=is_enough and not missed,
-        issues=(*issues, *(shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned)),
-        suggestions=tuple(dict.fromkeys(text for part in telling for text in part.suggestions)),
-        confidence=min((part.confidence for part in parts), default=1.0),
-        spread=_spread(counting, scores, judged) if judged else 0.0,
-        samples=judged.samples if judged else (),
-        agreement=_agreement(counting, least, scores, judged, missed),
-        gates_passed=gates_passed,
-        usage=total_usage(parts),
-        memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
-        generated=generated,
-        meets_given=(is_enough or not has_given) and missed <= set(generated),
-        shown=shown or None,
-        opinions=tuple(
-            name
-            for name in scores
-            if (name in found and found[name].usage.requests) or (judged and name in judged.criteria_scores)
-        ),
-    )
-
-
 def _scores(
     criteria: Sequence[QualityCriterion],
     found: Mapping[str, ReflectionEvaluation],
@@ -358,15 +371,26 @@ def _scores(
     return scores, unmet
 
 
+def _opinions(
+    scores: Mapping[str, float | None],
+    found: Mapping[str, ReflectionEvaluation],
+    judged: ReflectionEvaluation | None,
+) -> tuple[str, ...]:
+    """Return the names of the criteria whose evaluation asked a model."""
+    asked = {name for name, one in found.items() if one.usage.requests}
+    asked.update(judged.criteria_scores if judged else ())
+    return tuple([name for name in scores if name in asked])
+
+
 def _agreement(
     criteria: Sequence[QualityCriterion],
     threshold: float,
     scores: Mapping[str, float | None],
-    judged: ReflectionEvaluation | None,
+    judged: ReflectionEvaluation,
     missed: set[str],
 ) -> float:
     """Return the share of the judge's samples with the verdict of all; 1.0 where a check decided."""
-    if judged is None or missed - judged.criteria_scores.keys():
+    if missed - judged.criteria_scores.keys():
         return 1.0
     return agreement(criteria, threshold, scores, judged.samples)
 
