@@ -137,11 +137,10 @@ def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[Ref
     Whether feedback helps depends on the model: some solve more with it, and small ones more without.
     Suggestions are always passed on: they say what to do, where a failed check only says what came out.
     """
-    with_feedback, without = (
-        [version for version in versions if version.strategy == way] for way in FROM_SCRATCH
-    )
+    with_feedback = [version for version in versions if version.strategy == "fresh"]
     if not with_feedback or (evaluation is not None and evaluation.suggestions):
         return "fresh"
+    without = [version for version in versions if version.strategy == "resample"]
     if not without or is_better(highest(without), highest(with_feedback)):
         return "resample"
     return "fresh"
