@@ -157,6 +157,22 @@ def test_secrets_are_withheld(project):
     assert run(trusted=True)[0].what == "known"
 
 
+REFUSED = {
+    "heading": f"## Use {KEY}\n{'x' * 3_000}",
+    "exported": ManagedBlock("", None, "").with_body(f"- {'y' * 20} {KEY}\n"),
+    "lesson": f"# Reflection: 2026-03-01 - a\npassword: {KEY}\n",
+    "front matter": f"---\nkind: {KEY}\n---\n# Reflection: 2026-03-01 - a\n",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_secrets_are_withheld_in_what_is_refused(project, text):
+    (project / f"{KEY}.md").write_text(text)
+    (item,) = run([project / f"{KEY}.md"])
+    assert item.what == "refused"
+    assert KEY[:12] not in str(item)
+
+
 def test_cursor_rules_say_what_they_are_about(project):
     rules = project / ".cursor/rules"
     rules.mkdir(parents=True)
@@ -241,7 +257,7 @@ HOSTILE = {
     "nulls": (lambda path: path.write_text("a\0b"), "This is not a text."),
     "pipe": (os.mkfifo, "This is not a file."),
     "link": (lambda path: path.symlink_to("/etc/hostname"), "leads out of its folder"),
-    "loop": (lambda path: path.symlink_to(path), ""),
+    "loop": (lambda path: path.symlink_to(path), "This is a link"),
     "sections": (lambda path: path.write_text("## a\nb\n" * (MOST_PIECES + 1)), "more than 500 sections"),
     "paragraph": (lambda path: path.write_text("x" * 3_000), "A paragraph has 3,000 characters."),
     "block": (lambda path: path.write_text("<!-- redraft:lessons end -->"), "one line that begins it"),
@@ -270,14 +286,10 @@ def test_hostile_files_are_refused(project, make, why):
     path.mkdir()
     make(path / "a.md")
     (path / "b.md").write_text("Good.")
-    if why:
-        refused, good = run([path])
-        assert refused.what == "refused"
-        assert why in refused.why
-        assert good.what == "new"
-    else:
-        with pytest.raises((ConfigError, OSError, RuntimeError)):
-            run([path / "a.md"])
+    refused, good = run([path])
+    assert refused.what == "refused"
+    assert why in refused.why
+    assert good.what == "new"
     assert not Path(project.parent / "evil.md").exists()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from redraft.errors import LessonFileError
 from redraft.lessons.lesson import KINDS, Procedure, headings_of
-from redraft.lessons.markdown import TITLE, parse, parse_draft, render, template
+from redraft.lessons.markdown import TITLE, heading_in, parse, parse_draft, render, template
 from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 ID = "researcher-agent/2026-03-01-api-timeout-handling"
@@ -74,6 +74,14 @@ def test_invisible_characters_are_removed():
     text.encode()
     read = parse(text, ID, "researcher-agent")
     assert read.content.why == read.summary == read.task == "safetxt[31m"
+
+
+def test_a_line_of_spaces_like_a_heading_takes_linear_time():
+    strategy = "## a" + " " * 100_000 + "b"
+    written = lesson(Procedure(strategy, "It did."))
+    assert parse(render(written), "agent/2026-03-01-x", "agent").content == written.content
+    assert heading_in("##  Tactical  ##  ") == "tactical"
+    assert heading_in("## ##") == heading_in("# Tactical") == ""
 
 
 def test_headings_are_enough():

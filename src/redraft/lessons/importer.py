@@ -80,7 +80,7 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
     items: list[ImportItem] = []
     seen: set[Path] = set()
     for path in _files_in(paths):
-        target = path.resolve()
+        target = Path(os.path.realpath(path))  # unlike `resolve`, it does not raise for links in a circle
         if target in seen:
             continue
         seen.add(target)
@@ -96,7 +96,11 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
             items += _Reader(name, agent, day).items(text)
         except (StoreError, ConfigError) as error:  # an export whose marks don't match is a ConfigError
             items.append(ImportItem(name, "refused", why=str(error)))
-    return items
+    clean = Cleaner().redact
+    return [
+        replace(one, place=clean(one.place), why=clean(one.why)) if one.what == "refused" else one
+        for one in items
+    ]
 
 
 def _files_in(paths: Sequence[Path]) -> list[Path]:
@@ -165,7 +169,7 @@ class _Reader:
         found = _ITEM.fullmatch(line.rstrip()) if len(line) <= _LONGEST_ITEM else None
         named = _ID.fullmatch(found[2]) if found else None
         if found is None or named is None:
-            place = f"{self.name}: {shortened(line, 40)}"
+            place = f"{self.name}: {shortened(self.cleaner.redact(line), 40)}"
             return ImportItem(place, "refused", why="This item is not as it was exported.")
         place, (agent, stem) = f"{self.name}: {named[0]}", named.groups()
         if stem == RULES:
@@ -279,11 +283,13 @@ def _sections_of(text: str) -> Iterator[tuple[str, str]]:
 def _parts_of(text: str) -> Iterator[str]:
     """Yield the parts of a text that fit into a field, cut between lines."""
     part: list[str] = []
+    size = 0
     for line in text.split("\n"):
-        if part and sum(map(len, part)) + len(part) + len(line) > LONGEST:
+        if part and size + len(line) > LONGEST:
             yield "\n".join(part).strip("\n")
-            part = []
+            part, size = [], 0
         part.append(line)
+        size += len(line) + 1
     if any(line.strip() for line in part):
         yield "\n".join(part).strip("\n")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 _FENCE = "---"
-_HEADING = re.compile(r"##\s+(.*?)\s*#*\s*")
+_HEADING = re.compile(r"##\s+(\S.*)")
 _ESCAPED = re.compile(r"\\+##\s")
 # Text that YAML reads as itself, without quotes.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
@@ -115,9 +115,14 @@ def sections_of(
     return title, {heading: "\n".join(text).strip() for heading, text in found.items()}
 
 
-def _heading(line: str, headings: Collection[str]) -> str:
+def heading_in(line: str) -> str:
+    """Return the text of a line that is a heading of the second level, casefolded; empty for any other."""
     found = _HEADING.fullmatch(line)
-    heading = found[1].casefold() if found else ""
+    return found[1].rstrip().rstrip("#").rstrip().casefold() if found else ""
+
+
+def _heading(line: str, headings: Collection[str]) -> str:
+    heading = heading_in(line)
     return heading if heading in headings else ""
 
 

@@ -13,7 +13,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.files import locked, read_text, replace_file, reporting
 from redraft.lessons.folder import RULES, agent_path
-from redraft.lessons.markdown import lines_of, one_line
+from redraft.lessons.markdown import heading_in, lines_of, one_line
 from redraft.lessons.safety import Cleaner, violation
 
 if TYPE_CHECKING:
@@ -181,7 +181,6 @@ _SAYS = {
     "tactical": "They are learned and expire: at most ten, for four weeks each.",
     "proposed": "Move those to keep under Permanent, and delete the rest.",
 }
-_HEADING = re.compile(r"##\s+(.*?)\s*#*\s*")
 _ITEM = re.compile(r"[-*]\s+(?:\[[ x]\]\s+)?(.*)")
 _DATED = re.compile(r"(\d[\d-]{5,}):?\s+(.*)")
 _SOURCED = re.compile(r"(.*?)\s*\(from ([^()\s]+)\)\s*\.?")
@@ -291,8 +290,7 @@ class RulesFile:
 
 
 def _status(line: str) -> RuleStatus | None:
-    found = _HEADING.fullmatch(line)
-    return _STATUSES.get(found[1].casefold()) if found else None
+    return _STATUSES.get(heading_in(line))
 
 
 def _has_day(line: str) -> bool:
