@@ -28,9 +28,11 @@ def test_the_python_and_the_commands_run_in_order(printed):
     filled = "\n".join(line.removeprefix("  ") for line in shown.splitlines())
     assert block.strip() in filled.replace("{message}", "Two packs of tea, please.")
     [console] = PAGE.blocks("console")
-    head, row = console.splitlines()[1:]
-    assert redraft("notes").stdout.splitlines()[0] == head
-    assert row in redraft("notes").stdout.splitlines()
+    pays, head, row = console.splitlines()[1:]
+    listed = redraft("notes")
+    assert listed.stderr.splitlines() == [pays]
+    assert listed.stdout.splitlines()[0] == head
+    assert row in listed.stdout.splitlines()
     for commands in PAGE.blocks("sh"):
         for command in commands.splitlines():
             program, *words = shlex.split(command, comments=True)

@@ -72,7 +72,7 @@ def test_a_lesson_is_approved_rated_edited_and_retired(opened, project):
     page.get_by_text("The lesson is active").wait_for()
     page.get_by_role("cell", name="✓ active").wait_for()
     assert the_lesson(project, "stranger").status == "active"
-    page.get_by_role("link", name="Write down the order").first.click()
+    page.get_by_role("rowheader").get_by_role("link").click()
     page.get_by_role("button", name="It helped").click()
     page.get_by_text("Rated: it helped.").wait_for()
     page.get_by_text("rated by a person").wait_for()

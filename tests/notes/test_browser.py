@@ -13,7 +13,9 @@ from redraft.stores.sqlite import SqliteStore
 from support.dashboards import faults
 
 NOTING = """
-from redraft import Ensemble, QualityCriterion, ReflectionConfig, ScriptedModel, Task
+from redraft import (
+    Ensemble, LlmReflectionStrategy, QualityCriterion, ReflectionConfig, ScriptedModel, Task
+)
 from redraft.notes.trial import Trial
 
 REPLY = '''REFINED_DESCRIPTION:
@@ -39,11 +41,12 @@ def summarise(request):
     return "Sales rose by 4 %." if "figures" in said or request.role == "revision" else "Sales rose."
 
 figure = QualityCriterion("figure", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
+model = ScriptedModel(summarise)
 report = Task(
     "Summarise the {what} report", "Five sentences", name="summary", criteria=[figure],
-    reflect=ReflectionConfig(trial=Trial(share=0.3, min_runs=1)),
+    reflect=ReflectionConfig(strategy=LlmReflectionStrategy(model), trial=Trial(share=0.3, min_runs=1)),
 )
-ensemble = Ensemble(ScriptedModel(summarise), [report])
+ensemble = Ensemble(model, [report])
 for number in range(12):
     ensemble.run_sync({"what": "sales"}, run_id=f"report-{number:02}")
 """
