@@ -250,7 +250,10 @@ def test_a_hanging_server_stops_no_cycle(server, place, caplog):
         assert_short([wait for agent in agents for wait in agent.waits])
 
     asyncio.run(main())
-    each_said(caplog, 1)
+    # On a busy machine, the server may be late once more after it goes on.
+    gone = by_agent(caplog, logging.WARNING, "continues without its store")
+    assert gone.keys() == {f"agent {number}" for number in range(AGENTS)}
+    assert gone == by_agent(caplog, logging.INFO, "is reachable again")
     assert "has not answered" in caplog.text
     assert "can't be reached" not in caplog.text
 
