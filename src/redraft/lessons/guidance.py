@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.folder import LessonFolder, folder_name
+from redraft.lessons.folder import RULES, LessonFolder, folder_name
+from redraft.lessons.lesson import headings_of
 from redraft.lessons.playbooks import Playbook, Playbooks
-from redraft.lessons.rules import Rule, Rules
+from redraft.lessons.rules import Rule, Rules, rule_text
 from redraft.lessons.writer import Replay
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import date
     from pathlib import Path
 
     from redraft.lessons.impact import Impact
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.writer import LessonReflection
-    from redraft.types import PlainTask
+    from redraft.types import Advice, PlainTask
 
 QUARANTINED = "lesson_quarantined"
 """The kind of the records."""
@@ -47,8 +48,16 @@ class Guidance:
     """
 
     def __init__(
-        self, path: Path, agent: str, store: Store, impact: Impact, today: Callable[[], date]
+        self,
+        path: Path,
+        agent: str,
+        store: Store,
+        impact: Impact,
+        today: Callable[[], date],
+        *,
+        trusted: bool = False,
     ) -> None:
+        self._trusted = trusted
         self._path = path
         self._folder = folder_name(agent)
         self._store = store
@@ -59,7 +68,9 @@ class Guidance:
     def rules(self) -> tuple[list[Rule], list[Rule]]:
         """Return the rules in force: those that may be told as the agent's own, and all others.
 
-        A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson.
+        A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson and
+        the lesson says it: whoever approves a lesson sees no other rule that a model drew from it. With
+        `trusted`, the model is believed.
         """
         try:
             rules = self._rules.active()
@@ -72,11 +83,27 @@ class Guidance:
     def _is_own(self, rule: Rule) -> bool:
         if rule.status == "permanent":
             return True
-        folder = LessonFolder(self._path, rule.source.partition("/")[0] or self._folder)
+        lesson = self._lesson(rule.source)
+        return lesson is not None and lesson.trust == "vouched" and (self._trusted or _says(lesson, rule))
+
+    def _lesson(self, lesson_id: str) -> Lesson | None:
+        folder = LessonFolder(self._path, lesson_id.partition("/")[0] or self._folder)
         try:
-            return folder.read(rule.source).trust == "vouched"
-        except LessonFileError:  # it is deleted, or the rule was written by hand
-            return False
+            return folder.read(lesson_id)
+        except LessonFileError:  # it is deleted, or its rule was written by hand
+            return None
+
+    def untrusted(self, task_type: str, advice: Sequence[Advice]) -> str:
+        """Return the id of an untrusted lesson whose rule or playbook is in some advice; empty if none is."""
+        rules = [one.text for one in advice if one.source == f"{self._folder}/{RULES}"]
+        told = {one.source for one in advice}
+        try:
+            taught = [rule.source for rule in self._rules.active() if any(rule.text in one for one in rules)]
+        except LessonFileError:
+            taught = []
+        taught += [one.lesson for one in self.playbooks(task_type) if one.id in told]
+        lessons = filter(None, map(self._lesson, taught))
+        return next((one.id for one in lessons if one.trust == "untrusted"), "")
 
     def playbooks(self, task_type: str) -> list[Playbook]:
         """Return the playbooks for a type of task."""
@@ -173,3 +200,9 @@ class Guidance:
         # Hashed, because a task may contain secrets.
         words = " ".join(task.description.split())
         return f"{self._folder}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
+
+
+def _says(lesson: Lesson, rule: Rule) -> bool:
+    """Return whether a field of a lesson is the rule, in the form that rules have."""
+    texts = (str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content)))
+    return any(rule_text(text) == rule.text for text in texts)

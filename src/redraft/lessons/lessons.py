@@ -135,7 +135,9 @@ class Lessons:
         self._backlog = Backlog(self._index)
         self._due = DueReflections(store, self._folder, self.clock)
         self._impact = Impact(store, self._folder)
-        self._guidance = Guidance(self._path, self.agent, store, self._impact, self._today)
+        self._guidance = Guidance(
+            self._path, self.agent, store, self._impact, self._today, trusted=self.trusted
+        )
         self._raised = RaisedErrors()
 
     def with_model(self, model: ChatModel) -> Lessons:
@@ -497,6 +499,9 @@ class Lessons:
             return outcome
         given = await asyncio.to_thread(self._lessons_of, result)
         untrusted = next((one.id for one in given if one.trust == "untrusted"), "")
+        untrusted = untrusted or await asyncio.to_thread(
+            self._guidance.untrusted, outcome.task.task_type, result.advice
+        )
         return (
             replace(outcome, doubt=f"its run was given the untrusted lesson {untrusted}")
             if untrusted
