@@ -333,7 +333,8 @@ def _compared_rule(item: ImportItem, rules: Rules, *, trusted: bool) -> ImportIt
 def _compared(item: ImportItem, lesson: Lesson, known: Sequence[Lesson], *, trusted: bool) -> ImportItem:
     for one in known:
         if (lesson.id and one.id == lesson.id) or (lesson.source and one.source == lesson.source):
-            is_approved = trusted and one.status == "quarantined" and one.trust == "untrusted"
+            is_waiting = one.status == "quarantined" and one.trust == "untrusted"
+            is_approved = trusted and is_waiting and one.content == lesson.content
             return replace(item, what="approved" if is_approved else "known", known=one.id)
     section = _section_of(lesson)
     for one in known:
