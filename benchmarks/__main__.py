@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "replay": (),
     "acceptance": (),
     "generated_tests": (),
+    "offline_model": ("--replay",),
 }
 
 

@@ -38,11 +38,13 @@ def _task(row: dict[str, Any], shown: Shown) -> BenchTask:
     prompt, name = row["prompt"], row["entry_point"]
     helpers = prompt[: prompt.rindex(f"def {name}(")]
     question = f"Complete this function:\n\n```python\n{prompt.strip()}\n```"
-    scoring = tests_criterion(f"{row['hidden_check']}\ncheck({name})\n", helpers)
+    # Some checks draw their inputs: with a seed, a failure reads the same in every run, and can be replayed.
+    seeded = f"{helpers}\nimport random\nrandom.seed(0)\n"
+    scoring = tests_criterion(f"{row['hidden_check']}\ncheck({name})\n", seeded)
     if shown == "scoring":
         return BenchTask(f"{row['task_id']} scoring", question, (scoring,))
     visible = _examples(_docstring(prompt, name)) or _first_assertion(row["hidden_check"], name)
-    return BenchTask(row["task_id"], question, (tests_criterion(visible, helpers),), passes(scoring))
+    return BenchTask(row["task_id"], question, (tests_criterion(visible, seeded),), passes(scoring))
 
 
 def _docstring(prompt: str, name: str) -> str:

@@ -289,7 +289,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="append rows to this file, and skip what it has")
     parser.add_argument("--replies", type=Path, help="the file of replies, by default beside --out")
     parser.add_argument(
-        "--replay", action="store_true", help="take all replies from the file, none from a model"
+        "--replay",
+        action="store_true",
+        help="take all replies from --replies, or from a recording of the project",
     )
     parser.add_argument(
         "--report", action="store_true", help="only the tables of the rows of the latest version"
@@ -302,6 +304,9 @@ def main() -> None:
     if given.tasks == "humaneval" and not (given.data / FILE).is_file():
         print(f"SKIPPED HumanEval: there is no {given.data / FILE}; name its folder with --data.")
         return
+    if given.replay and not (given.replies or given.out or _recording(given).is_file()):
+        print(f"SKIPPED: there is no recording {_recording(given).relative_to(PROJECT)}.")
+        return
     try:
         outcomes = _outcomes(given, _tasks(given)[: given.limit])
     except ConfigError as error:
@@ -310,8 +315,17 @@ def main() -> None:
     if given.tuning:
         print(text)  # never published: these tasks are no proof
     else:
-        scoring = "-scoring" if given.shown == "scoring" else ""
-        publish(f"offline-{given.tasks}{scoring}", text, write=given.write)
+        shown = f"-{given.shown}" if given.tasks == "humaneval" else ""
+        publish(f"offline-{given.tasks}{shown}-{_place(given.model)}", text, write=given.write)
+
+
+def _recording(given: argparse.Namespace) -> Path:
+    """Return the file of the replies from which a published table was made."""
+    return PROJECT / "benchmarks" / "cassettes" / f"offline-{given.tasks}-{_place(given.model)}.jsonl.gz"
+
+
+def _place(model: str) -> str:
+    return model.rpartition(":")[2]
 
 
 def _tasks(given: argparse.Namespace) -> list[BenchTask]:
@@ -336,6 +350,7 @@ def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Out
     if given.report:
         return done
     file = given.replies or (given.out and given.out.with_suffix(".replies.jsonl"))
+    file = file or (_recording(given) if given.replay else None)
     replies = Replies(given.model, None if given.replay else model_of(given.model, given.threads), file)
     return asyncio.run(
         run(
