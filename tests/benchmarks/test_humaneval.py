@@ -48,7 +48,10 @@ def test_the_visible_check_comes_from_the_docstring(tmp_path, prompt, check, vis
         file.write(json.dumps(row))
     (task,) = humaneval_tasks(tmp_path)
     config = task.criteria[0].evaluator_config
-    assert (config["tests"], config["setup"].strip()) == (visible, setup)
+    helpers, seed, rest = config["setup"].partition("\nimport random\nrandom.seed(0)\n")
+    assert (config["tests"], helpers.strip()) == (visible, setup)
+    assert seed
+    assert not rest
 
 
 def test_tasks_to_tune_on_are_not_reported(tmp_path):
