@@ -11,7 +11,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from _arms import TEMPERATURE, Replies, Samples
 from _measure import PROJECT, options, publish, table
 from _rows import append_row, rows_in
-from offline_model import MODEL, by_arm, interval, model_of
+from offline_model import add_model_options, by_arm, interval, model_of
 
 from redraft import ChatRequest, ConfigError, ReflectionPattern
 from redraft._codec import to_json
@@ -27,6 +26,7 @@ from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from _tasks import BenchTask
 
@@ -322,15 +322,7 @@ class Benchmark:
         more = f"; also {', '.join(self.more_arms)}" if self.more_arms else ""
         parser.add_argument("--arms", default=",".join(self.arms), help=f"comma-separated{more}")
         parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
-        parser.add_argument("--model", default=MODEL, help="such as local:qwen2.5-coder-1.5b")
-        parser.add_argument("--threads", type=int, default=1, help="of a local model")
-        parser.add_argument("--out", type=Path, help="append rows to this file, and skip what it has")
-        parser.add_argument("--replies", type=Path, help="the file of replies, by default beside --out")
-        parser.add_argument(
-            "--replay",
-            action="store_true",
-            help="take all replies from the file or else from the recording, none from a model",
-        )
+        add_model_options(parser)
         parser.add_argument(
             "--report", action="store_true", help="only the tables, of all models whose rows are in --out"
         )

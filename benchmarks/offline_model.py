@@ -280,10 +280,19 @@ def parsed() -> argparse.Namespace:
         "--arms", default=",".join(ARMS), help="comma-separated; also loop:STRATEGY and loop:candidates=N"
     )
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
+    add_model_options(parser)
     parser.add_argument("--limit", type=int, help="how many tasks")
     parser.add_argument(
         "--data", type=Path, default=PROJECT.parent / "shared" / "data", help="HumanEval's folder"
     )
+    parser.add_argument(
+        "--report", action="store_true", help="only the tables of the rows of the latest version"
+    )
+    return parser.parse_args()
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a benchmark that calls a model: which one, and where rows and replies are kept."""
     parser.add_argument("--model", default=MODEL, help="such as local:qwen2.5-coder-1.5b")
     parser.add_argument("--threads", type=int, default=1, help="of a local model")
     parser.add_argument("--out", type=Path, help="append rows to this file, and skip what it has")
@@ -293,10 +302,6 @@ def parsed() -> argparse.Namespace:
         action="store_true",
         help="take all replies from --replies, or from a recording of the project",
     )
-    parser.add_argument(
-        "--report", action="store_true", help="only the tables of the rows of the latest version"
-    )
-    return parser.parse_args()
 
 
 def main() -> None:
