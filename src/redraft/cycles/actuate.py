@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr, shortened
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.effects import ask_model, call_configured, call_function, fetch
+from redraft.cycles.effects import ask_model, call_configured, call_function
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.reason import (
     action_scope,
@@ -26,6 +26,7 @@ from redraft.cycles.reason import (
 from redraft.cycles.sense import http_request
 from redraft.cycles.spec import AlertAction, AnyAction, ApiCallAction, Execute, FunctionAction
 from redraft.errors import OutputError
+from redraft.http import fetch
 from redraft.redact.log import logger
 from redraft.text.characters import visible
 from redraft.text.templates import TemplateError, holds

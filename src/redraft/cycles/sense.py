@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
 from redraft.cycles.cycle import error_line, plain_data, render, render_text
-from redraft.cycles.effects import HttpRequest, call_function, fetch
+from redraft.cycles.effects import call_function
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
 from redraft.errors import OutputError
+from redraft.http import HttpRequest, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

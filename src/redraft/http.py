@@ -1,0 +1,217 @@
+"""HTTP: send a request and read its reply within bounds."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from asyncio import timeout, to_thread
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from redraft._codec import to_json
+from redraft._texts import as_text, shortened
+from redraft.errors import ConfigError, MissingExtraError, OutputError
+from redraft.text.characters import visible
+from redraft.text.schema_tree import size_of
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+MAX_BYTES = 10_000_000
+MAX_REDIRECTS = 5
+ERROR_BYTES = 2_000
+CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
+"""An allow-list, because some of Python's codecs take for ever on hostile bytes."""
+GZIP = zlib.MAX_WBITS | 16
+SEE_OTHER = 303
+FIRST_ERROR_STATUS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What to send where; `body` is sent as JSON, None is no body."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    body: Any = None
+    seconds: float = 10.0
+
+
+async def fetch(request: HttpRequest) -> Any:
+    """Send a request; return the JSON data of the reply if it is JSON, else its text, None if it is empty.
+
+    Raises `OutputError` for a status of 400 and above, more than 10 MB, invalid JSON or text, and a redirect
+    to another host, since headers may hold a key for this one; `TimeoutError` when the complete reply has not
+    arrived within `seconds`, `ConnectionError` when there was no connection, and `ConfigError` for a URL or
+    header that can't be sent.
+    """
+    try:
+        import httpx2  # noqa: PLC0415 (0.2 s, on first use)
+    except ImportError as error:
+        raise MissingExtraError("An HTTP request", "http") from error
+
+    content = None if request.body is None else json.dumps(_bounded(request.body, "The body")).encode()
+    where = _shown_request(request.method, _parsed_url(request.url))
+    certificates = await to_thread(_certificates)
+    try:
+        async with timeout(request.seconds), httpx2.AsyncClient(verify=certificates, timeout=None) as client:
+            built = client.build_request(
+                request.method, request.url, headers=_headers(request.headers, content), content=content
+            )
+            return await _follow(client, built)
+    except TimeoutError as error:
+        raise TimeoutError(f"{where}: no complete reply within {request.seconds:g} s") from error
+    except httpx2.TransportError as error:
+        raise ConnectionError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+async def _follow(client: httpx2.AsyncClient, request: httpx2.Request) -> Any:
+    """Follow redirects and return the data of the final reply."""
+    first = request.url
+    for _ in range(MAX_REDIRECTS + 1):
+        where = _shown_request(request.method, request.url)
+        response = await client.send(request, stream=True)
+        try:
+            if response.next_request is None:
+                return await _data(response, where)
+            request = _redirected(request, response, response.next_request, where)
+        finally:
+            await response.aclose()
+    raise OutputError(f"{_shown_request(request.method, first)}: more than {MAX_REDIRECTS} redirects.")
+
+
+def _redirected(
+    request: httpx2.Request, response: httpx2.Response, following: httpx2.Request, where: str
+) -> httpx2.Request:
+    here, there = request.url, following.url
+    is_same_origin = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
+    if here.host != there.host or not (is_same_origin or there.scheme == "https"):
+        raise OutputError(
+            f"{where}: redirected to {_shown_url(there)!r}; only redirects on the same host are followed."
+        )
+    if following.method != request.method and response.status_code != SEE_OTHER:
+        raise OutputError(
+            f"{where}: redirected with {response.status_code}, which would turn it into a "
+            f"{following.method}; give the URL that it redirects to."
+        )
+    return following
+
+
+async def _data(response: httpx2.Response, where: str) -> Any:
+    if response.status_code >= FIRST_ERROR_STATUS:
+        beginning = (await _body(response, where, ERROR_BYTES, truncate=True)).decode("utf-8", "replace")
+        excerpt = shortened(visible(beginning), 200)
+        raise OutputError(f"{where}: status {response.status_code}{f', {excerpt}' if excerpt else ''}")
+    text = _decoded(await _body(response, where, MAX_BYTES), response, where)
+    if not text.strip():
+        return None
+    media_type = response.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error
+    return _bounded(value, where)
+
+
+async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
+    """Return the bytes of a body, decompressed no further than `limit`."""
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        raise OutputError(f"{where}: the reply is encoded with {encoding!r}; expected 'gzip'.")
+    decompress = zlib.decompressobj(GZIP).decompress if encoding == "gzip" else None
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        try:
+            body += chunk if decompress is None else decompress(chunk, limit + 1 - len(body))
+        except zlib.error as error:
+            raise OutputError(f"{where}: the reply can't be decompressed: {error}") from error
+        if len(body) > limit:
+            if not truncate:
+                raise OutputError(f"{where}: the reply has more than {limit:,} bytes.")
+            break
+    return bytes(body[:limit])
+
+
+def _decoded(body: bytes, response: httpx2.Response, where: str) -> str:
+    charset = (response.charset_encoding or "utf-8").lower()
+    if charset not in CHARSETS:
+        raise OutputError(f"{where}: the reply is in {charset!r}; expected 'utf-8'.")
+    try:
+        return body.decode("utf-8-sig" if charset == "utf-8" else charset)
+    except UnicodeDecodeError as error:
+        raise OutputError(f"{where}: the reply is not valid {charset!r} text: {error}") from error
+
+
+def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
+    """Return headers by their lower-case names; errors never show a value, which may be a key."""
+    headers = {"accept": "application/json, text/*;q=0.8"}
+    if content is not None:
+        headers["content-type"] = "application/json"
+    for name, value in requested.items():
+        text = as_text(value).strip()
+        if not (text.isascii() and text.isprintable() and name.isascii() and name.isprintable()):
+            raise ConfigError(f"The header {name!r} can't be sent: only printable ASCII is allowed in it.")
+        headers[name.lower()] = text
+    headers["accept-encoding"] = "gzip"  # the only encoding that is decompressed within bounds
+    return headers
+
+
+def _parsed_url(url: Any) -> httpx2.URL:
+    import httpx2  # noqa: PLC0415 (as above)
+
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, TypeError) as error:
+        raise ConfigError(f"Invalid URL {shortened(visible(str(url)), 80)!r}: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(
+            f"A URL begins with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
+        )
+    if parsed.userinfo:
+        raise ConfigError(f"Put credentials into a header, not into the URL of {parsed.host!r}.")
+    return parsed
+
+
+def _shown_url(url: httpx2.URL) -> str:
+    """Return a URL without its query, which may hold a key."""
+    return str(url.copy_with(query=None, fragment=None, userinfo=b""))
+
+
+def _shown_request(method: str, url: httpx2.URL) -> str:
+    return f"{method} {_shown_url(url)}"
+
+
+def _bounded(value: Any, where: str) -> Any:
+    """Return a value as JSON data; raises `OutputError` for more than 100 levels and infinite numbers."""
+    try:
+        data = to_json(value)
+        size_of(data)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{where} is not plain JSON data: {error}.") from error
+    return data
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+@lru_cache(maxsize=1)  # reading the certificates takes a third of a second
+def _certificates() -> ssl.SSLContext:
+    import httpx2  # noqa: PLC0415 (as above)
+
+    return httpx2.create_ssl_context()
