@@ -44,6 +44,17 @@ def test_the_python_example_runs():
     assert [one["message"] for one in names["memory"].of("feedbackHistory")] == ["that was right"]
 
 
+def test_a_limit_blocks_what_goes_beyond_it():
+    async def main():
+        async with CycleAgent.from_file("refunds.yaml", functions={"refund": lambda: None}) as agent:
+            return [await agent.run_cycle() for _ in range(4)]
+
+    results = asyncio.run(main())
+    done = [result.state["derivedData"]["execution"]["actions"][0]["status"] for result in results]
+    assert done == ["succeeded", "succeeded", "succeeded", "blocked"]
+    assert "'act/refund'" in results[-1].metrics.failures[0]
+
+
 def test_feedback_reaches_an_agent_of_another_process():
     assert redraft("cycle", "run", "thermostat.yaml", "--cycles", "1").exit_code == 0
     names, _ = PAGE.run(PYTHON[1])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from redraft._steps import direct
 from redraft.cycles.cycle import DERIVED, Cycle, CycleState, Runtime
+from redraft.cycles.egress import Egress
 from redraft.cycles.spec import AgentSpec
 from redraft.models.testing import ScriptedModel
 
@@ -51,6 +52,7 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
         functions=functions or {},
         model_for=lambda name: model,
         bus=bus or ScriptedBus(),
+        egress=Egress(no_lease, lambda: NOON),
         folder=Path(folder),
         clock=lambda: NOON,
         redact=redact or (lambda data: data),
@@ -61,6 +63,10 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
         state.get("memory", {}),
     )
     return Cycle(spec, 7, NOON, data, runtime, step), model
+
+
+async def no_lease():
+    """Check no lease: nobody else runs the agent."""
 
 
 def substages(spec, stage):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import short_repr, shortened
 from redraft.cycles.cycle import error_line, render_text
 from redraft.cycles.effects import ask_model, call_configured, call_function
-from redraft.cycles.memory import stamp_of
+from redraft.cycles.egress import Dispatch, LimitError
+from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.reason import (
     action_scope,
     admit_due_actions,
@@ -25,7 +26,7 @@ from redraft.cycles.reason import (
 )
 from redraft.cycles.sense import http_request
 from redraft.cycles.spec import AlertAction, AnyAction, ApiCallAction, Execute, FunctionAction
-from redraft.errors import OutputError
+from redraft.errors import LeaseError, OutputError
 from redraft.http import fetch
 from redraft.redact.log import logger
 from redraft.text.characters import visible
@@ -51,7 +52,8 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
     """Run the planned actions, then those that are due by their condition; record each outcome.
 
     Outcomes go to `derivedData.execution`. An action that fails does not stop the others, and is a failure of
-    the cycle. One that is not approved is `blocked`, one whose condition does not hold is `skipped`.
+    the cycle. One that is not approved is `blocked`, one whose condition does not hold is `skipped`. One that
+    a limit forbids is `blocked` and a failure: nobody decided on that.
     """
     outcomes: list[dict[str, Any]] = cycle.state.derived_data["execution"].setdefault("actions", [])
     own = {action.name: action for action in substage.config.actions}
@@ -59,10 +61,7 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
     # An action may make another one due, whose condition reads how this one went.
     while waiting := _waiting(cycle, own, outcomes):
         for planned in waiting:
-            outcome = await _outcome(planned, own[planned["action"]], substage.name, len(outcomes), cycle)
-            outcomes.append(outcome)
-            if outcome["status"] == "failed":
-                cycle.failures.append(f"actuate/{substage.name}/{planned['action']}: {outcome['error']}")
+            outcomes.append(await _outcome(planned, own[planned["action"]], substage, len(outcomes), cycle))
         admit_due_actions(cycle)
     for action in unplanned_actions(cycle):
         if action.name in own and (trouble := _condition_error(action, cycle)):
@@ -87,9 +86,9 @@ def _condition_error(action: AnyAction, cycle: Cycle) -> str:
 
 
 async def _outcome(
-    planned: dict[str, Any], action: AnyAction, substage: str, position: int, cycle: Cycle
+    planned: dict[str, Any], action: AnyAction, substage: Execute, position: int, cycle: Cycle
 ) -> dict[str, Any]:
-    """Return the outcome of an entry of the plan."""
+    """Return the outcome of an entry of the plan; one that failed, or is over a limit, fails the cycle."""
     outcome: dict[str, Any] = {
         "id": planned["id"],
         "action": action.name,
@@ -97,33 +96,44 @@ async def _outcome(
         "status": "succeeded",
         "result": None,
         "error": None,
-        "idempotencyKey": idempotency_key(cycle, substage, position, action.name),
+        "idempotencyKey": idempotency_key(cycle, substage.name, position, action.name),
         "startedAt": stamp_of(cycle.runtime.clock()),
         "durationMs": 0.0,
     }
     if reason := refusal_reason(planned, cycle):
         return {**outcome, "status": "blocked", "error": reason}
+    step = f"actuate/{substage.name}/{action.name}"
     try:
         if not is_due(planned, action, cycle):
             return {**outcome, "status": "skipped", "error": f"{action.when} does not hold"}
     except TemplateError as error:
-        return {
-            **outcome,
-            "status": "failed",
-            "error": f"its condition can't be evaluated: {error_line(error)}",
-        }
-    step = f"actuate/{substage}/{action.name}"
-    return await cycle.step(step, dict[str, Any], _run, outcome, planned, action, cycle)
+        problem = f"its condition can't be evaluated: {error_line(error)}"
+        cycle.failures.append(f"{step}: {problem}")
+        return {**outcome, "status": "failed", "error": problem}
+    bounded = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
+    limits = {name: limit for name, limit in bounded.items() if limit is not None}
+    dispatch = Dispatch(outcome["idempotencyKey"], limits)
+    outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, dispatch, cycle)
+    if outcome["status"] != "blocked":  # also one of an earlier process, which the journal has
+        cycle.runtime.egress.count(dispatch, moment_of(outcome["startedAt"]) or cycle.started_at)
+    if outcome["error"] is not None:
+        cycle.failures.append(f"{step}: {outcome['error']}")
+    return outcome
 
 
 async def _run(
-    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, cycle: Cycle
+    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, dispatch: Dispatch, cycle: Cycle
 ) -> dict[str, Any]:
     began = perf_counter()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
+    seen = action_scope(planned, action)
     try:
-        result = await _perform(action, action_scope(planned, action), outcome["idempotencyKey"], cycle)
+        result = await cycle.runtime.egress.act(dispatch, lambda: _perform(action, seen, dispatch.key, cycle))
         outcome["result"] = _bounded(result)
+    except LeaseError:
+        raise
+    except LimitError as error:
+        outcome |= {"status": "blocked", "error": str(error)}
     except Exception as error:  # noqa: BLE001 (an action that fails in any way does not stop the others)
         # A server may echo the key it was sent.
         outcome |= {"status": "failed", "error": cycle.runtime.redact(error_line(error))}

@@ -343,6 +343,7 @@ class CycleAgent:
             functions=self._functions,
             model_for=self._model_for,
             bus=session.bus,
+            egress=session.egress,
             folder=Path(self.file).parent,
             clock=self._clock,
             redact=self._redact,

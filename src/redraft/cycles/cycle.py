@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from redraft._codec import to_json
 from redraft._texts import as_text, shortened
+from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleMetrics, CycleStatus
@@ -78,12 +79,14 @@ class Runtime:
     """What an agent works with in all its cycles.
 
     `functions` are those of the program that its file names, `folder` is where its file is, `clock` returns
-    the time of day in UTC, and `redact` withholds the secrets in plain JSON data.
+    the time of day in UTC, and `redact` withholds the secrets in plain JSON data. All actions go through
+    `egress`.
     """
 
     functions: Mapping[str, Callable[..., Any]]
     model_for: Callable[[str | None], ChatModel]
     bus: Bus
+    egress: Egress
     folder: Path
     clock: Callable[[], datetime]
     redact: Callable[[Any], Any]

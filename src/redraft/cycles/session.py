@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
+from redraft.cycles.egress import EGRESS, Egress
 from redraft.cycles.journal import CycleSteps, unjournalled
 from redraft.cycles.mail import TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory
@@ -148,6 +149,7 @@ class Session:
         self.location = location
         self.card = card
         self.write_behind = location.write_behind()
+        self.egress = Egress(self.write_behind.check_lease, clock)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
         self.bus = AgentBus(location, network, self.mailbox, self.write_behind, on_wait)
         self.memory = Memory()
@@ -158,6 +160,7 @@ class Session:
         self._steps: CycleSteps | None = None
         self._may_resume = True
         self._is_registered = False
+        """Whether the agent's card is stored, and what its limits count is read."""
         self._obsolete: list[tuple[str, str]] = []
         self._deleting: asyncio.Task[None] | None = None
 
@@ -268,7 +271,8 @@ class Session:
             await self.location.store.aclose()
 
     async def _register(self) -> None:
-        """Store the agent's card, and let others find the agent."""
+        """Store the agent's card, let others find the agent, and read what its limits count."""
+        self.egress.load(await self.location.store.get(EGRESS, EGRESS))
         stored = await card_of(self.location.store)
         self.card = replace(self.card, id=stored.id or self.card.id)
         await self.write_behind.write_now([self.card.record])
@@ -280,7 +284,9 @@ class Session:
 
     async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
         self.number, self.unfinished = record.number, None
-        await self.write_behind.save([*memory, self._stored(record), *taken])
+        # What earlier processes did is unknown in an outage from the start on, and not to be replaced.
+        counts = self.egress.take_record() if self._is_registered else []
+        await self.write_behind.save([*memory, self._stored(record), *taken, *counts])
         if self._steps is not None:
             self._steps.close()
             self._steps = None

@@ -261,10 +261,21 @@ class Reason(CamelCase):
     substages: list[ReasonSubstage] = Field(min_length=1)
 
 
+class Limit(CamelCase):
+    """How often something may happen within a period that ends now; attempts that fail count, too."""
+
+    max_runs: int = Field(ge=0, description="How often at most; 0: never.")
+    per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
+
+
 class Action(CamelCase):
     """An action; a plan may name only declared actions, and gives them `params`."""
 
     name: Name
+    limit: Limit | None = Field(
+        default=None,
+        description="How often the action may run; beyond that, it is blocked. Default: no limit.",
+    )
     when: Expression | None = Field(
         default=None,
         description="Run the action when this holds, planned or not. Without a `plan` in the file, an action "
@@ -312,6 +323,10 @@ class ExecuteConfig(CamelCase):
     """What the agent can do."""
 
     actions: list[AnyAction] = Field(min_length=1)
+    limit: Limit | None = Field(
+        default=None,
+        description="How often actions may run, all of this substage together. Default: no limit.",
+    )
 
 
 class EvaluateConfig(FunctionOption):

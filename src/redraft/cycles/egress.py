@@ -1,0 +1,113 @@
+"""Egress: the one way by which an agent acts on the world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from redraft._texts import counted
+from redraft.cycles.memory import moment_after, moment_of, stamp_of
+from redraft.cycles.spec import Limit
+from redraft.errors import RedraftError
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+R = TypeVar("R")
+
+EGRESS = "egress"
+"""The kind and the key of the record of what was done lately, as far as limits count it."""
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+class LimitError(RedraftError):
+    """A limit of the agent's file forbids something now; it may happen after `seconds` (None: never)."""
+
+    def __init__(self, message: str, seconds: float | None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Something that an agent does to the world.
+
+    The `key` tells it from all others; whoever receives it twice can tell by the key. `limits` bound how
+    often it happens, each by the name under which it is counted: several effects may share one.
+    """
+
+    key: str
+    limits: Mapping[str, Limit]
+
+
+class Egress:
+    """Carries out what an agent does to the world: its actions, and what it sends from its outbox.
+
+    Nothing happens once another process runs the agent (`check_lease` raises `LeaseError`), or beyond a
+    limit. What limits count is stored with the agent, so a restart does not start them anew. Recording the
+    outcome is up to the caller: an action is a step of the cycle's journal, a delivery ends with the removal
+    of what was sent from the outbox. Until that is written, a process that is killed does it again, under the
+    same key.
+    """
+
+    def __init__(self, check_lease: Callable[[], Awaitable[None]], clock: Callable[[], datetime]) -> None:
+        self._check_lease = check_lease
+        self._clock = clock
+        self._runs: dict[str, dict[str, str]] = {}
+        """By the name of a limit, the keys of the effects that it counts, each with the end of that."""
+        self._is_changed = False
+
+    async def act(self, dispatch: Dispatch, perform: Callable[[], Awaitable[R]]) -> R:
+        """Carry out a dispatch; raises `LimitError`, `LeaseError`, and what `perform` raises."""
+        self._check_limits(dispatch)
+        await self._check_lease()
+        self.count(dispatch, self._clock())
+        return await perform()
+
+    def count(self, dispatch: Dispatch, at: datetime) -> None:
+        """Count a dispatch that took place at a time; once, however often it is counted."""
+        for name, limit in dispatch.limits.items():
+            runs = self._runs.setdefault(name, {})
+            if dispatch.key not in runs:
+                runs[dispatch.key] = stamp_of(moment_after(at, limit.per_ms / 1000) or FOR_EVER)
+                self._is_changed = True
+
+    def _check_limits(self, dispatch: Dispatch) -> None:
+        now = stamp_of(self._clock())
+        for name, limit in dispatch.limits.items():
+            counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}
+            if dispatch.key in counting or len(counting) < limit.max_runs:
+                continue
+            seconds = None
+            if limit.max_runs:
+                frees = moment_of(sorted(counting.values())[len(counting) - limit.max_runs]) or FOR_EVER
+                seconds = (frees - self._clock()).total_seconds()
+            then = "" if seconds is None else f"; the next one is allowed in {max(1, round(seconds)):,} s"
+            raise LimitError(
+                f"the limit of {name!r} is reached: {counted(limit.max_runs, 'run')} in "
+                f"{limit.per_ms / 1000:,g} s{then}",
+                seconds,
+            )
+
+    # Between processes
+
+    def load(self, stored: Record | None) -> None:
+        """Count what was stored earlier, too."""
+        found = cast("dict[str, dict[str, str]]", {} if stored is None else stored.data.get("runs", {}))
+        for name, runs in found.items():
+            self._runs[name] = {**runs, **self._runs.get(name, {})}
+
+    def take_record(self) -> list[Record]:
+        """Return the record to be stored, in a list that is empty if nothing has changed since."""
+        if not self._is_changed:
+            return []
+        now, self._is_changed = stamp_of(self._clock()), False
+        self._runs = {
+            name: counting
+            for name, runs in self._runs.items()
+            if (counting := {key: until for key, until in runs.items() if until > now})
+        }
+        return [Record(EGRESS, EGRESS, {"runs": {name: dict(runs) for name, runs in self._runs.items()}})]

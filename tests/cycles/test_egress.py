@@ -1,0 +1,151 @@
+from datetime import timedelta
+
+import pytest
+
+from redraft.cycles import CycleAgent
+from redraft.cycles.actuate import execute
+from redraft.cycles.egress import Dispatch, Egress, LimitError
+from redraft.cycles.spec import AgentSpec, Limit
+from redraft.errors import LeaseError
+from redraft.loop.journal import Journalled
+from redraft.stores.memory import MemoryStore
+from support.cycles import NOON, cycle_of, no_lease, run, spec_of
+from support.monitor import Clock
+
+HOUR = 3_600_000
+TWO_AN_HOUR = {"maxRuns": 2, "perMs": HOUR}
+
+
+async def act(egress, key, **limits):
+    async def perform():
+        return key
+
+    return await egress.act(Dispatch(key, limits), perform)
+
+
+def test_a_limit_counts_what_happened_within_its_period():
+    clock = Clock()
+    egress = Egress(no_lease, clock)
+    hourly, never = Limit(max_runs=2, per_ms=HOUR), Limit(max_runs=0, per_ms=1)
+
+    async def main():
+        assert await act(egress, "a", refunds=hourly) == "a"
+        clock.passes(minutes=10)
+        await act(egress, "b", refunds=hourly)
+        with pytest.raises(
+            LimitError, match=r"'refunds' is reached: 2 runs in 3,600 s; .* in 3,000 s"
+        ) as hit:
+            await act(egress, "c", refunds=hourly)
+        assert hit.value.seconds == pytest.approx(3000)
+        await act(egress, "a", refunds=hourly)  # again, by a process that resumes the cycle
+        await act(egress, "c", others=hourly)
+        clock.passes(minutes=50, milliseconds=1)
+        await act(egress, "c", refunds=hourly)
+        with pytest.raises(LimitError, match="0 runs") as hit:
+            await act(egress, "d", stopped=never)
+        assert hit.value.seconds is None
+
+    run(main())
+
+
+def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
+    clock, hourly = Clock(), Limit(max_runs=1, per_ms=HOUR)
+    first, second = Egress(no_lease, clock), Egress(no_lease, clock)
+
+    async def main():
+        await act(first, "a", refunds=hourly)
+        [record] = first.take_record()
+        assert first.take_record() == []
+        second.load(record)
+        with pytest.raises(LimitError):
+            await act(second, "b", refunds=hourly)
+        clock.passes(hours=2)
+        await act(second, "b", others=hourly)
+        [record] = second.take_record()
+        assert list(record.data["runs"]) == ["others"]
+
+    run(main())
+
+
+def test_a_period_beyond_the_calendar_is_for_ever():
+    egress, ever = Egress(no_lease, Clock()), Limit(max_runs=1, per_ms=10**15)
+
+    async def main():
+        await act(egress, "a", once=ever)
+        with pytest.raises(LimitError):
+            await act(egress, "b", once=ever)
+
+    run(main())
+
+
+def test_nothing_happens_once_another_process_runs_the_agent():
+    async def lost():
+        raise LeaseError("another process")
+
+    egress, limit = Egress(lost, lambda: NOON), Limit(max_runs=1, per_ms=HOUR)
+    with pytest.raises(LeaseError):
+        run(act(egress, "a", refunds=limit))
+    assert egress.take_record() == []
+
+
+def acting(**of_all):
+    actions = [
+        {"name": "one", "type": "function", "function": "work", "limit": {"maxRuns": 1, "perMs": HOUR}},
+        {"name": "two", "type": "function", "function": "work"},
+        {"name": "three", "type": "function", "function": "work"},
+    ]
+    return {"type": "execute", "name": "act", "config": {"actions": actions, **of_all}}
+
+
+def test_actions_beyond_a_limit_are_blocked_and_the_cycle_says_so():
+    done = []
+
+    def work(idempotency_key):
+        done.append(idempotency_key)
+
+    spec = spec_of(actuate=[acting(limit=TWO_AN_HOUR)])
+    cycle, _ = cycle_of(spec, functions={"work": work})
+    run(execute(spec.stages.actuate.substages[0], cycle))
+    outcomes = cycle.state.derived_data["execution"]["actions"]
+    assert [one["status"] for one in outcomes] == ["succeeded", "succeeded", "blocked"]
+    assert len(done) == 2
+    [failure] = cycle.failures
+    assert failure.startswith("actuate/act/three: the limit of 'act' is reached: 2 runs in 3,600 s")
+
+
+def test_a_resumed_cycle_decides_as_before_and_counts_what_it_replays():
+    store, done = MemoryStore(), []
+
+    def work(idempotency_key):
+        done.append(idempotency_key)
+
+    spec = spec_of(actuate=[acting()])
+
+    def resumed(**more):
+        step = Journalled(store, "cycle-7", **more)
+        cycle, _ = cycle_of(spec, functions={"work": work}, step=step)
+        run(execute(spec.stages.actuate.substages[0], cycle))
+        return cycle
+
+    first = resumed()
+    again = resumed(resumes=True)
+    assert len(done) == 3
+    assert again.state.derived_data == first.state.derived_data
+    with pytest.raises(LimitError):
+        run(act(again.runtime.egress, "other", **{"act/one": Limit(max_runs=1, per_ms=HOUR)}))
+
+
+def test_a_restarted_agent_goes_on_counting(project):
+    clock = Clock()
+    stages = {"actuate": {"substages": [acting()]}}
+    spec = AgentSpec.model_validate({"name": "limited", "stages": stages})
+
+    def statuses():
+        agent = CycleAgent(spec, functions={"work": lambda: None}, storage="project", clock=clock)
+        derived = agent.run_cycle_sync().state["derivedData"]
+        return [one["status"] for one in derived["execution"]["actions"]]
+
+    assert statuses() == ["succeeded"] * 3
+    assert statuses() == ["blocked", "succeeded", "succeeded"]
+    clock.now += timedelta(hours=1)
+    assert statuses() == ["succeeded"] * 3
