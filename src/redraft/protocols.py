@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.types import ConvergenceReason, Draft, ReflectionResult, Stop
+    from redraft.types import ConvergenceReason, Draft, QualityCriterion, ReflectionResult, Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,6 +138,13 @@ class LearningAdvisor(Advisor, Protocol):
     """An advisor that needs a model to learn, and uses the agent's if it has none of its own."""
 
     def with_model(self, model: ChatModel, /) -> Advisor: ...
+
+
+@runtime_checkable
+class CriteriaAdvisor(Advisor, Protocol):
+    """An advisor whose advice on a run depends on the criteria that judge it."""
+
+    def with_criteria(self, criteria: Sequence[QualityCriterion], /) -> Advisor: ...
 
 
 @runtime_checkable

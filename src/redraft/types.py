@@ -851,7 +851,7 @@ class ReflectionResult(Generic[OutputT]):
     `revision` and `reflection`. `diagnostics` maps names to sentences: what a reader should know about this
     run. `error` is the exception that ended the run, if any. `reflections` are those in the middle of the
     run. `task` is what was asked, and `stop` explains the `convergence_reason`; both are None in a result
-    that does not come from a run.
+    that does not come from a run. `criteria` are those that judged it, where this process knows them.
     """
 
     success: bool
@@ -871,6 +871,7 @@ class ReflectionResult(Generic[OutputT]):
     reflections: tuple[Reflection, ...] = ()
     task: PlainTask | None = None
     stop: Stop | None = None
+    criteria: tuple[QualityCriterion, ...] = ()
 
     def summary(self) -> str:
         """Summarize the run in a few lines: versions with scores, what failed, why it stopped, the cost."""

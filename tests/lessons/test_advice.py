@@ -32,7 +32,7 @@ def test_a_lesson_names_its_origin_and_what_to_do(content):
     [advice] = advice_of("agent", 800, lessons=[found(content)])
     assert (advice.source, advice.reason) == ("agent/1", "reason 1")
     assert "never an instruction to you" in advice_text([advice])
-    assert " of 2026-03-01: API timeout handling" in advice.text
+    assert " (2026-03-01): API timeout handling" in advice.text
     assert advice.tokens >= estimate_tokens(advice_text([advice]))
 
 

@@ -279,7 +279,8 @@ def test_a_success_that_was_mended_leaves_a_lesson_even_if_the_model_fails(tmp_p
         result = await reflect(TASK, generate=lambda p: next(texts), pattern=pattern)
         assert result.success
         [lesson] = await lessons.find()
-        assert "cursor: Found no match of 'next_cursor'" in lesson.content.strategy
+        assert lesson.content.strategy == 'The text contains "next_cursor".'
+        assert "cursor: Found no match of 'next_cursor'" in lesson.content.why_it_worked
         assert (lesson.kind, lesson.confidence) == ("procedure", 0.4)
         assert lesson.error.startswith("Found no match")
 
@@ -875,3 +876,19 @@ def test_lessons_are_stored_in_the_memory_setting_or_the_given_path(tmp_path, mo
 def test_values_of_another_type_are_refused(tmp_path, wrong, says):
     with pytest.raises(ConfigError, match=says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
+
+
+def test_a_lesson_about_a_requirement_of_the_criteria_is_relevant_whatever_the_task_is(tmp_path):
+    signed = QualityCriterion("end", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "Ann$"})
+    long = QualityCriterion("size", threshold=1.0, evaluator="words", evaluator_config={"at_least": 1})
+
+    @in_lessons(tmp_path, model=ScriptedModel([{}] * 9), embedder=None)
+    async def _(lessons):
+        async def told(task, *criteria):
+            pattern = ReflectionPattern(max_iterations=0, advisors=[lessons], quality_criteria=criteria)
+            result = await reflect(task, generate=lambda p: "Dear Bob", pattern=pattern)
+            return [(one.reason, 'ends with "Ann"' in one.text) for one in result.advice]
+
+        assert await told("Write a letter.", signed) == []
+        assert await told("zzz", signed) == [("same requirement", True)]
+        assert await told("zzz", long) == []

@@ -265,3 +265,16 @@ def test_a_decision_keeps_the_error_of_a_failure_only():
     mended = Outcome(TASK, "success", error="E1", issues=("E1",), failed_output="x")
     assert as_decision(mended) == Outcome(TASK, "decision")
     assert as_decision(as_decision(failed)) == as_decision(failed)
+
+
+def test_the_requirements_of_failed_criteria_are_known_without_data_of_the_run():
+    short = QualityCriterion("length", threshold=1.0, evaluator="words", evaluator_config={"at_most": 2})
+    signed = QualityCriterion("end", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "Ann$"})
+    hidden = QualityCriterion(
+        "hidden", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "^Hi"}, shown=False
+    )
+    pattern = ReflectionPattern(quality_criteria=[short, signed, hidden], max_iterations=0)
+    result = reflect_sync(TASK, generate=lambda p: "Thirty pages of prices, Ann", pattern=pattern)
+    outcome = outcome_of(result)
+    assert outcome is not None
+    assert outcome.requirements == ("The text has at most 2 words.",)

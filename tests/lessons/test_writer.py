@@ -292,8 +292,13 @@ CHECKED = replace(
         'fields: "customer" is a required property',
         "fields at /quantity: '2 packs' is not of type \"integer\"",
     ),
+    requirements=(
+        'The key "customer" is required and holds text.',
+        'The key "quantity" holds a whole number.',
+    ),
 )
 ISSUES = "\n".join(CHECKED.issues)
+REQUIRED = CHECKED.requirements
 NOT_KNOWN = "None: what is known does not tell what would have prevented it."
 
 
@@ -301,9 +306,7 @@ def test_one_sentence_in_every_field_is_replaced_by_the_facts():
     same = "The order was written down without the name of the customer."
     made, model = written(CHECKED, dict.fromkeys(TEXTS, same) | SYSTEMIC)
     assert len(model.requests) == 1
-    assert made.content == Failure(
-        same, f"{ISSUES}\n{same}", "Not known.", f"See to this from the start:\n{ISSUES}", NOT_KNOWN
-    )
+    assert made.content == Failure(same, f"{ISSUES}\n{same}", "Not known.", "\n".join(REQUIRED), NOT_KNOWN)
     assert made.confidence == FACTS_CONFIDENCE
     assert "why: it repeats what_happened." in made.problem
 
@@ -329,7 +332,8 @@ def test_a_field_that_only_repeats_is_refused(name, text, source):
 
 def test_the_rule_may_repeat_the_correction():
     made, _ = written(CHECKED, TEXTS | NOT_SYSTEMIC | {"rule": TEXTS["do_differently"]})
-    assert made.content.rule == made.content.do_differently
+    assert made.content.rule == TEXTS["do_differently"]
+    assert made.content.do_differently.split("\n") == [*REQUIRED, TEXTS["do_differently"]]
     assert (made.confidence, made.problem) == (CONFIDENCE, "")
 
 
@@ -427,7 +431,7 @@ def test_a_mended_success_shows_both_outputs_and_says_what_made_the_difference()
         assert text in shown
     assert shown.index(MENDED.failed_output) < shown.index(MENDED.output)
     why = f"An output failed before this one passed. {ISSUES}\n{REASONS['why_it_worked']}"
-    assert made.content == Procedure(REASONS["strategy"], why)
+    assert made.content == Procedure("\n".join([*REQUIRED, REASONS["strategy"]]), why)
     assert made.confidence == MENDED_CONFIDENCE
 
 
@@ -441,6 +445,6 @@ FALLBACKS = {
 @pytest.mark.parametrize("replies", FALLBACKS.values(), ids=FALLBACKS)
 def test_a_mended_success_is_written_from_the_facts_if_need_be(replies):
     made, _ = written(MENDED, *replies)
-    assert made.content.strategy == f"See to this from the start:\n{ISSUES}"
+    assert made.content.strategy == "\n".join(MENDED.requirements)
     assert made.content.why_it_worked == f"An output failed before this one passed. {ISSUES}"
     assert (made.title, made.confidence) == ('fields: "customer" is a required property', FACTS_CONFIDENCE)

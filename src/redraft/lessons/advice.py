@@ -75,10 +75,10 @@ def advice_of(
 
 
 _ABOUT: dict[LessonKind, str] = {
-    "failure": "a task that failed",
-    "partial": "a task that was done in part",
-    "procedure": "a task that was done well",
-    "decision": "a decision",
+    "failure": "A task that failed",
+    "partial": "A task that was done in part",
+    "procedure": "A task that was done well",
+    "decision": "A decision",
 }
 _LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {
@@ -96,7 +96,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
 
 def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     lesson = found.lesson
-    lines = [f"From {_ABOUT[lesson.kind]} of {lesson.day}: {_indented(lesson.summary)}"]
+    lines = [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
     lines += [f"{label}: {_indented(text)}" for label, text in fields.items()]
     return _advice("\n".join(lines), lesson.id, found.reason)
 

@@ -52,6 +52,10 @@ class FullText:
         """Return the rows that contain a name as a whole."""
         return [row for token in tokens_of(name)[:1] for row in self._rows_with(token)]
 
+    def rows_with_sentence(self, sentence: str) -> list[int]:
+        """Return the rows that contain the words of a sentence one after the other."""
+        return self._rows_with(sentence.replace('"', " "))
+
     def _scores(self, text: str, count: int) -> dict[int, float]:
         """Sum up the weights of a text's words in each row; `count` is the number of rows searched.
 

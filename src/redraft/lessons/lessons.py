@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._texts import counted, shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
+from redraft.evaluate.requirements import requirements_of
 from redraft.lessons.advice import advice_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
@@ -56,7 +57,7 @@ from redraft.stores.base import Store
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
 from redraft.text.characters import without_middle
-from redraft.types import Advice, PlainTask, ReflectionResult
+from redraft.types import Advice, PlainTask, QualityCriterion, ReflectionResult
 
 if TYPE_CHECKING:
     from datetime import date
@@ -139,6 +140,7 @@ class Lessons:
             self._path, self.agent, store, self._impact, self._today, trusted=self.trusted
         )
         self._raised = RaisedErrors()
+        self.requirements: tuple[str, ...] = ()
 
     def with_model(self, model: ChatModel) -> Lessons:
         """Return these lessons with a model to write them, unless they have one of their own."""
@@ -146,6 +148,16 @@ class Lessons:
             return self
         other = copy(self)
         other.model = model
+        return other
+
+    def with_criteria(self, criteria: Sequence[QualityCriterion]) -> Lessons:
+        """Return these lessons for a run that is judged by some criteria.
+
+        A lesson about something that one of them asks for, too, is relevant whatever the task is.
+        """
+        other = copy(self)
+        asked = [one.text for criterion in criteria for one in requirements_of(criterion)]
+        other.requirements = tuple(map(Cleaner().clean, asked))
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
@@ -191,7 +203,9 @@ class Lessons:
         agent = None if self.semantic else self.agent
         await self._backlog.catch_up(agent)
         return await self._index.search(
-            LessonQuery(task.description, task.task_type, task.tools, error, agent, k),
+            LessonQuery(
+                task.description, task.task_type, task.tools, error, agent, k, requirements=self.requirements
+            ),
             {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
         )
 
@@ -485,7 +499,15 @@ class Lessons:
     async def _on_trial(self, task: PlainTask) -> FoundLesson | None:
         """Return the quarantined lesson to be tried in a run of a task, in at most one run of four."""
         query = LessonQuery(
-            task.description, task.task_type, task.tools, "", self.agent, 1, None, QUARANTINED
+            task.description,
+            task.task_type,
+            task.tools,
+            "",
+            self.agent,
+            1,
+            None,
+            QUARANTINED,
+            self.requirements,
         )
         for found in await self._index.search(query):
             if await self._impact.takes_trial(task.task_type):

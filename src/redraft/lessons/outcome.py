@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 from redraft._texts import as_text
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
+from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
 from redraft.types import ConvergenceReason, PlainTask, render_score
 
@@ -38,6 +39,7 @@ class Outcome:
     remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
     `transcript` what was done, step by step, `issues` what was found to be wrong with the output. If a
     success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
+    `requirements` say what the failed criteria ask for, without data of the run.
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
@@ -55,6 +57,7 @@ class Outcome:
     doubt: str | None = None
     issues: tuple[str, ...] = ()
     failed_output: str = ""
+    requirements: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -100,7 +103,6 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         return None
     failed = _version_before(result) if status == "success" else None
     judged = (failed or result.history.best_version).evaluation.for_writer()
-    issues = tuple(map(_issue_line, judged.issues[:_ISSUES]))
     error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
     return Outcome(
         result.task.plain(),
@@ -112,8 +114,9 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         run_id=result.run_id,
         trusted=trusted,
         doubt=doubt_about(result),
-        issues=issues,
+        issues=issue_lines(judged),
         failed_output="" if failed is None else as_text(failed.output),
+        requirements=tuple(missed_requirements(result.criteria, judged.issues)),
     )
 
 
@@ -128,6 +131,11 @@ def _version_before(result: ReflectionResult) -> ReflectionVersion | None:
         if one.iteration < best.iteration and not one.evaluation.satisfactory
     ]
     return next((one for one in failed if one.iteration == best.base), failed[-1] if failed else None)
+
+
+def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
+    """Return the first issues of an evaluation, each with its criterion and place."""
+    return tuple(map(_issue_line, evaluation.issues[:_ISSUES]))
 
 
 def _issue_line(issue: Issue) -> str:

@@ -35,10 +35,11 @@ COMMON_COUNT, COMMON_SHARE = 50, 0.4
 class LessonQuery:
     """Ask for the `k` lessons that are most relevant to a task.
 
-    `tools` are those the task may use, `error` is what just went wrong. Of an `agent`'s lessons, those about
-    the same type of task come first, then those about its tools, then the nearest in meaning. Without an
-    agent, the lessons of all agents are searched by meaning. `kinds` limits the search to some kinds of
-    lessons, `status` to active or to quarantined ones. Reflexion Protocol, sections 5 and 7.
+    `tools` are those the task may use, `error` is what just went wrong, `requirements` are what the criteria
+    of the run ask for (`requirements_of`). Of an `agent`'s lessons, those about the same type of task come
+    first, then those about its tools, then those that name one of the requirements, then the nearest in
+    meaning. Without an agent, the lessons of all agents are searched by meaning. `kinds` limits the search to
+    some kinds of lessons, `status` to active or to quarantined ones. Reflexion Protocol, sections 5 and 7.
     """
 
     task: str
@@ -49,6 +50,7 @@ class LessonQuery:
     k: int = 3
     kinds: Collection[LessonKind] | None = None
     status: Literal["active", "quarantined"] = "active"
+    requirements: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("k", self.k, 1)
@@ -94,12 +96,14 @@ class Search:
         full_text = FullText(connection, first, last, common, self._lessons)
         self._same_type: set[int] = set()
         self._tools: dict[int, tuple[str, ...]] = {}
+        self._required: set[int] = set()
         if query.agent is not None:
             same = normalized(query.task_type)
             self._same_type = {
                 number for number, one in self._lessons.items() if same and one.task_type == same
             }
             self._tools = self._with_tools(full_text)
+            self._required.update(*map(full_text.rows_with_sentence, query.requirements))
         self._shares: dict[int, float] = {}
         # Words count where the question has names, or where a lesson has no vector.
         if self.ranking.has_names or len(self._similarities) < count:
@@ -127,10 +131,11 @@ class Search:
         return reason_for(candidate, self._query.task_type, names)
 
     def _candidates(self, most: int) -> Iterator[Candidate]:
-        """Yield the lessons with the same type or tools, and `most` of those nearest by meaning and words."""
+        """Yield the lessons with the same type, tools or requirements, and `most` of the nearest others."""
         for number in {
             *self._same_type,
             *self._tools,
+            *self._required,
             *nlargest(most, self._similarities, self._similarities.__getitem__),
             *nlargest(most, self._shares, self._shares.__getitem__),
         }:
@@ -145,6 +150,7 @@ class Search:
                     self._shares.get(number, 0.0),
                     features.confidence,
                     self._effects.get(number, 0.0),
+                    number in self._required,
                 )
 
     def _matches(self) -> list[float]:
@@ -253,8 +259,8 @@ NEAR_MISS = 0.1
 """How far below the threshold a lesson counts as a near miss."""
 NAME_BOOST = 0.3
 """What full text adds to a similarity, at most, if the question has names. Equal weights do worse."""
-SAME_TYPE, SAME_TOOL = 4.0, 2.0
-"""What the same type of task, and the same tool, add to a score: more than anything after them could."""
+SAME_TYPE, SAME_TOOL, SAME_REQUIREMENT = 8.0, 4.0, 2.0
+"""What the same type of task, tool or requirement adds to a score: more than anything after it could."""
 PROVEN = 0.1
 """What a lesson gains, at most, that has always helped, or loses that has always hurt."""
 SURE = 0.1
@@ -272,7 +278,8 @@ class Candidate(NamedTuple):
 
     `number` identifies it in the index. `day` is its day as an ordinal. `tools` are the tools in the question
     that it is about. `similarity` is its cosine with the question, None without a vector; `text` is its share
-    (0..1) of the best full-text score. `effect` (-1..1) is how often it helped rather than hurt.
+    (0..1) of the best full-text score. `effect` (-1..1) is how often it helped rather than hurt. `required`
+    says that it names a requirement in the question.
     """
 
     number: int
@@ -283,6 +290,7 @@ class Candidate(NamedTuple):
     text: float = 0.0
     confidence: float = CONFIDENCE
     effect: float = 0.0
+    required: bool = False
 
 
 def threshold_of(matches: Sequence[float], *, has_names: bool = False) -> float:
@@ -307,7 +315,7 @@ class Ranking:
 
     `has_names`: the question has identifiers, which embedders don't know, so that full text counts beside
     similarity. `embedded`: there is a vector of the question, so that similarity counts first. `threshold` is
-    the score of a relevant lesson, unless it is about the same type of task or tool.
+    the score of a relevant lesson, unless it is about the same type of task, tool or requirement.
     """
 
     has_names: bool
@@ -318,7 +326,8 @@ class Ranking:
         """Return the relevant candidates, best first.
 
         One number decides: the score, and more than all of it for the same type of task, or else for its
-        tools. Of those with the same number to a hundredth, the newest comes first.
+        tools, or else for what is required. Of those with the same number to a hundredth, the newest comes
+        first.
         """
         return sorted(filter(self._is_relevant, candidates), key=self._key)
 
@@ -342,12 +351,13 @@ class Ranking:
         return one.text / 2 if self.embedded else one.text
 
     def _is_relevant(self, one: Candidate) -> bool:
-        if one.same_type or one.tools:
+        if one.same_type or one.tools or one.required:
             return True
         return self.score(one) >= self.threshold if one.similarity is not None else one.text > 0
 
     def _key(self, one: Candidate) -> tuple[float, int, float]:
         rank = self.score(one) + SAME_TYPE * one.same_type + SAME_TOOL * bool(one.tools)
+        rank += SAME_REQUIREMENT * one.required
         return -round(rank, 2), -one.day, -rank
 
 
@@ -358,6 +368,8 @@ def reason_for(one: Candidate, task_type: str, names: Sequence[str]) -> str:
         reasons.append(f"same task type {task_type!r}")
     if one.tools:
         reasons.append(f"tool {', '.join(one.tools)}")
+    if one.required:
+        reasons.append("same requirement")
     if one.similarity is not None:
         reasons.append(f"similarity {one.similarity:.2f}")
     if one.effect:

@@ -16,7 +16,7 @@ from redraft._validation import check_count, check_flag
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.lessons.lesson import Content, Lesson, headings_of, is_empty
-from redraft.lessons.outcome import Outcome, outcome_of, score_of
+from redraft.lessons.outcome import Outcome, issue_lines, outcome_of, score_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
@@ -193,7 +193,8 @@ class _Attempt:
             status = "failed" if ended.status == "success" else ended.status
             return replace(ended, status=status, error=ended.error or self.problem)
         output = "" if self.value is None else as_text(self.value)
-        return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools)
+        issues = () if self.verdict is None else issue_lines(self.verdict.for_writer())
+        return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools, issues=issues)
 
 
 def best_of(attempts: Sequence[_Attempt]) -> _Attempt:

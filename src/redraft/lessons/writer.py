@@ -175,6 +175,7 @@ class _Form:
             "transcript": numbered(outcome.transcript),
             "output that failed": outcome.failed_output,
             "list of what was wrong with it": "\n".join(outcome.issues) if outcome.failed_output else "",
+            "list of what is required": "\n".join(outcome.requirements),
             "output that passed" if outcome.failed_output else "output": outcome.output,
             "error": "" if outcome.failed_output else outcome.error,
         }
@@ -374,10 +375,14 @@ _MENDED_IT = "An output failed before this one passed. "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about an outcome without a model, free of secrets: `lines` say what was wrong."""
+    """What is known about an outcome without a model, free of secrets.
+
+    `lines` say what was wrong, and `required` what would have been right.
+    """
 
     outcome: Outcome
     lines: tuple[str, ...]
+    required: tuple[str, ...]
     step: str
 
     @classmethod
@@ -386,7 +391,8 @@ class Facts:
         issues = tuple(without_middle(cleaner.clean(one_line(one)), MOST_ISSUE) for one in outcome.issues)
         is_told = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
         error = () if is_told else (f"{_FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
-        return cls(outcome, (*issues, *error), _fact(first_error(numbered(outcome.transcript))))
+        required = tuple(map(cleaner.clean, outcome.requirements))
+        return cls(outcome, (*issues, *error), required, _fact(first_error(numbered(outcome.transcript))))
 
     @property
     def title(self) -> str:
@@ -399,23 +405,19 @@ class Facts:
         """Return a reflection that quotes the facts where they belong."""
         match content:
             case Failure() | Partial():
-                return replace(content, what_went_wrong=self._before(content.what_went_wrong))
+                return replace(
+                    content,
+                    what_went_wrong=_after(self.lines, content.what_went_wrong),
+                    do_differently=_after(self.required, content.do_differently),
+                )
             case Procedure() if self.outcome.is_mended:
-                return replace(content, why_it_worked=f"{_MENDED_IT}{self._before(content.why_it_worked)}")
+                return replace(
+                    content,
+                    strategy=_after(self.required, content.strategy),
+                    why_it_worked=f"{_MENDED_IT}{_after(self.lines, content.why_it_worked)}",
+                )
             case _:
                 return content
-
-    def _before(self, text: str) -> str:
-        """Return a text with the facts before it that it does not quote, or without it if it says no more."""
-        said = _plain(text)
-        missing = [one for one in self.lines if _plain(one.removeprefix(_FAILED_WITH)) not in said]
-        if not missing:
-            return text
-        facts = without_middle("\n".join(missing), _MOST_FACTS)
-        if any(_repeats(text, one) for one in self.lines):
-            return facts
-        room = LONGEST - len(_MENDED_IT) - len(facts) - CUT_NOTICE
-        return f"{facts}\n{without_middle(text, room)}"
 
     def fallback(self, why: str) -> dict[str, str]:
         """Return the fields of a reflection without the model; `why` is the reason, if all are needed."""
@@ -424,8 +426,10 @@ class Facts:
         wrong = list(self.lines) + ([f"The first step with an error was {self.step}"] if self.step else [])
         cause = self.lines[0].removeprefix(_FAILED_WITH) if self.lines else self.step
         cause = cause or _fact(as_text(outcome.output))
-        if outcome.issues:
-            correction = "See to this from the start:\n" + "\n".join(self.lines)
+        if self.required:
+            correction = "\n".join(self.required)
+        elif outcome.issues:
+            correction = "Check for this before you answer."
         elif cause:
             correction = f"Find out the cause before trying again: {cause}"
         else:
@@ -442,6 +446,19 @@ class Facts:
             "strategy": correction,
             "why_it_worked": "\n".join(self.lines) or "Not known.",
         }
+
+
+def _after(facts: tuple[str, ...], text: str) -> str:
+    """Return a text after the facts that it does not quote, or only the facts if it says no more."""
+    said = _plain(text)
+    missing = [one for one in facts if _plain(one.removeprefix(_FAILED_WITH)) not in said]
+    if not missing:
+        return text
+    shown = without_middle("\n".join(missing), _MOST_FACTS)
+    if any(_repeats(text, one) for one in facts):
+        return shown
+    room = LONGEST - len(_MENDED_IT) - len(shown) - CUT_NOTICE
+    return f"{shown}\n{without_middle(text, room)}"
 
 
 def _fact(text: str) -> str:

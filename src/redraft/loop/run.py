@@ -34,6 +34,7 @@ from redraft.loop.strategy import RevisionStrategy, next_attempt
 from redraft.loop.triggers import LiveRun
 from redraft.protocols import (
     Advisor,
+    CriteriaAdvisor,
     Evaluator,
     FailureObserver,
     Generator,
@@ -436,6 +437,7 @@ class Run:
             reflections=self.verbs.live.reflections if self.verbs.live else (),
             task=self.task,
             stop=stop,
+            criteria=self.verbs.judges.criteria,
         )
         options.last_run.set(self.began, self.result)
         return self.result
@@ -474,6 +476,8 @@ class Run:
         """Ask the advisors for advice; raises only the `ReflectionDueError` that an earlier run left."""
         advice: list[Advice] = []
         for advisor in self.options.advisors:
+            if isinstance(advisor, CriteriaAdvisor):
+                advisor = advisor.with_criteria(self.verbs.judges.criteria)  # noqa: PLW2901 (for this run)
             try:
                 advice += await self.step("recall", list[Advice], advisor.recall, self.task)
             except ReflectionDueError:

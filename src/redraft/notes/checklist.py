@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import listed, shortened
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
+from redraft.evaluate.requirements import requirements_of
 from redraft.notes.note import TaskReflection, plain
-from redraft.notes.requirements import requirements_of
 from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, WORD, is_advice, judged_text, words_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger

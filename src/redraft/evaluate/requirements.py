@@ -18,7 +18,7 @@ from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.types import COUNTS, Issue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from redraft.evaluate.python_checks import PythonCheck
     from redraft.types import QualityCriterion
@@ -68,6 +68,19 @@ def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
     else:
         texts = [Requirement(_described(criterion), _always)] if criterion.description else []
     return [one for one in texts if len(one.text) <= LONGEST]
+
+
+def missed_requirements(criteria: Iterable[QualityCriterion], issues: Iterable[Issue]) -> list[str]:
+    """Return what criteria ask for that issues say is missing, each once."""
+    issues = list(issues)
+    return list(
+        dict.fromkeys(
+            requirement.text
+            for criterion in criteria
+            for requirement in requirements_of(criterion)
+            if any(one.criterion == criterion.name and requirement.is_missed(one) for one in issues)
+        )
+    )
 
 
 def _always(_issue: Issue) -> bool:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from redraft import QualityCriterion
 from redraft.evaluate.panel import panel
-from redraft.notes.requirements import phrase_of, requirements_of, shape_of
+from redraft.evaluate.requirements import phrase_of, requirements_of, shape_of
 
 
 def criterion(evaluator, description="", **config):
