@@ -376,3 +376,26 @@ ALIKE = [
 def test_rules_in_similar_words_are_alike(one, other, same):
     assert is_alike(one, other) is same
     assert is_alike(other, one) is same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IF the code does not build a DataFrame THEN the code will not produce the expected table.",
+        "IF the CSV has no header THEN the import fails.",
+        "IF `next_cursor` is missing THEN you cannot read the second page.",
+    ],
+)
+def test_a_rule_that_says_what_happens_and_not_what_to_do_is_refused(text):
+    assert refusal(text) == "it says what happens, not what to do"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IF the CSV has no header THEN the import must be given one, or it will fail.",
+        "IF `next_cursor` is missing THEN stop, since the second page cannot be read.",
+    ],
+)
+def test_a_rule_that_gives_a_reason_is_still_an_instruction(text):
+    assert refusal(text) == ""

@@ -442,7 +442,7 @@ def refusal(text: str) -> str:
         return f"it is more than one sentence of at most {LONGEST_RULE} characters"
     found = _match(rule)
     if found is not None:
-        return _vague_half(found)
+        return _PREDICTS if _PREDICTION.match(found["what"]) else _vague_half(found)
     is_vague = not _NAMED.search(rule) and len(_specific_words(rule)) < _FEWEST_IN_INSTRUCTION
     return "it is vague: it does not say what to do with what" if is_vague else ""
 
@@ -470,6 +470,15 @@ def _match(line: str) -> re.Match[str] | None:
     if len(line) > _LONGEST_READ:  # the patterns take quadratic time
         return None
     return _RULE.fullmatch(line) or _WITHOUT_THEN.fullmatch(line)
+
+
+_PREDICTS = "it says what happens, not what to do"
+# "THEN the task will fail", but not "THEN the request must have a cursor".
+_PREDICTION = re.compile(
+    r"(?!.*\b(?:must|should|has to|have to|needs? to)\b)"
+    r"(?:the|this|that|it|its|they|there|an?|you|your)\b.*\b(?:will|would|won't|may|might|cannot|can't|fails?)\b",
+    re.IGNORECASE,
+)
 
 
 # These go back to the model, and into recorded prompts: changing them takes new recordings.
