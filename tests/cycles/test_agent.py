@@ -5,12 +5,11 @@ import signal
 
 import pytest
 
-from redraft.cycles.agent import RETRIGGER_AFTER, CycleAgent, Triggers
+from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import Agents
 from redraft.cycles.cycle import CycleFinished, CycleStarted, SubstageFinished
 from redraft.cycles.journal import JOURNAL
 from redraft.cycles.mail import ring, ring_count, wait_for_ring
-from redraft.cycles.spec import IntervalTrigger, ManualTrigger, MessageTrigger
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
 from redraft.stores.memory import MemoryStore
@@ -377,34 +376,6 @@ def test_manual_triggers_need_a_number_of_cycles():
         run(agent.run_forever())
 
 
-def test_intervals_that_pass_during_a_cycle_count_as_one():
-    now = [100.0]
-    interval = IntervalTrigger(type="interval", interval_ms=1_000)
-
-    async def none(topic):
-        return None
-
-    async def main():
-        triggers = Triggers("a", [interval], none, clock=lambda: now[0])
-        begun = []
-        for busy in (0.5, 3.7, 0.1):
-            await asyncio.wait_for(triggers.next(), 1)
-            begun.append(now[0])
-            now[0] += busy
-            if not triggers._is_interval_due([interval]):
-                now[0] = triggers._due[id(interval)]
-            else:
-                triggers._due[id(interval)] = now[0]
-        return begun
-
-    assert run(main()) == [100.0, 101.0, 104.7]
-
-
-@pytest.mark.parametrize("triggers", [[], [ManualTrigger(type="manual")]])
-def test_manual_cycles_start_at_once(triggers):
-    assert run(Triggers("a", triggers, None).next()) == "manual"
-
-
 def test_a_message_starts_a_cycle_and_is_taken():
     async def main():
         store = MemoryStore()
@@ -488,39 +459,3 @@ def test_a_signal_stops_all_agents_of_a_process():
     before = signal.getsignal(signal.SIGTERM)
     assert run(main()) == [1, 2, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_message_triggers_of_any_topic():
-    asked = []
-
-    async def is_there(topic):
-        asked.append(topic)
-        return "m1"
-
-    triggers = Triggers("a", [MessageTrigger(type="message")], is_there)
-    assert run(triggers.next()) == "message"
-    assert asked == [None]
-
-
-def test_an_untaken_message_does_not_start_cycle_after_cycle():
-    now, newest = [100.0], ["m1"]
-
-    async def there(topic):
-        return newest[0]
-
-    async def begins():
-        try:
-            return await asyncio.wait_for(triggers.next(), 0.05)
-        except TimeoutError:
-            return None
-
-    triggers = Triggers("a", [MessageTrigger(type="message")], there, clock=lambda: now[0])
-
-    async def main():
-        begun = [await begins(), await begins()]
-        newest[0] = "m2"  # a new one, or an older one that was not taken
-        begun += [await begins(), await begins()]
-        now[0] += RETRIGGER_AFTER
-        return [*begun, await begins(), await begins()]
-
-    assert run(main()) == ["message", None, "message", None, "message", None]

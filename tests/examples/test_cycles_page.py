@@ -1,13 +1,16 @@
 """Every block of docs/cycles.md runs."""
 
 import asyncio
+import os
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from redraft import CycleAgent, ScriptedModel
 from redraft.cycles import LongTermStorage
+from redraft.cycles.webhook import distrust, secret_key
 from support.commands import redraft
 from support.pages import Page
 
@@ -29,8 +32,9 @@ def _project(tmp_path, monkeypatch):
 
 
 def test_the_commands_run_one_after_the_other():
-    assert len(COMMANDS) == 7
-    for command in COMMANDS:
+    commands = [one for one in COMMANDS if one.startswith("redraft") and "--listen" not in one]
+    assert len(commands) == 7
+    for command in commands:
         ran = redraft(*shlex.split(command, comments=True)[1:])
         assert ran.exit_code == 0, (command, ran.stderr)
     assert "20 degrees are enough" not in redraft("cycle", "memory", "thermostat").stdout
@@ -55,16 +59,26 @@ def test_a_limit_blocks_what_goes_beyond_it():
     assert "'act/refund'" in results[-1].metrics.failures[0]
 
 
+def test_an_agent_listens_for_signed_requests(monkeypatch):
+    monkeypatch.setenv("ORDERS_SECRET", "the secret that both sides know")
+    [command] = [command for command in COMMANDS if "--listen" in command]
+    ran = redraft(*shlex.split(command.replace("8080", "0"))[1:], "--cycles", "1")
+    assert (ran.exit_code, "listening at http://127.0.0.1:" in ran.stderr) == (0, True), ran.stderr
+    names, _ = PAGE.run(PYTHON[1])
+    key = secret_key(os.environ["ORDERS_SECRET"], "ORDERS_SECRET")
+    assert distrust(key, names["headers"], names["body"], datetime.now(UTC)) == ""
+
+
 def test_feedback_reaches_an_agent_of_another_process():
     assert redraft("cycle", "run", "thermostat.yaml", "--cycles", "1").exit_code == 0
-    names, _ = PAGE.run(PYTHON[1])
+    names, _ = PAGE.run(PYTHON[2])
     assert [agent.name for agent in names["agents"]] == ["thermostat"]
     assert names["agents"][0].pending == 1
     assert [cycle.number for cycle in names["latest"]] == [1]
 
 
 def test_a_storage_registers_itself():
-    names, _ = PAGE.run(PYTHON[2])
+    names, _ = PAGE.run(PYTHON[3])
     try:
         assert isinstance(names["storage"], LongTermStorage)
         assert names["agent"]._location.storage is names["storage"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import CycleStarted as CycleStarted
     from redraft.cycles.cycle import CycleWaiting as CycleWaiting
     from redraft.cycles.cycle import SubstageFinished as SubstageFinished
+    from redraft.cycles.host import AgentHost as AgentHost
     from redraft.cycles.mail import AgentMessage as AgentMessage
     from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.memory import Memory as Memory
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "agent": ("CycleAgent",),
     "agents": ("AgentHandle", "Agents", "AgentSummary"),
+    "host": ("AgentHost",),
     "mail": ("AgentMessage", "Feedback"),
     "memory": ("Memory", "MemoryChange"),
     "records": ("CycleMetrics", "CycleRecord"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import current_thread, main_thread
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._sync import run_sync
@@ -29,13 +29,7 @@ from redraft.cycles.cycle import (
     SubstageFinished,
     error_line,
 )
-from redraft.cycles.mail import (
-    POLL_SECONDS,
-    check_feedback,
-    ring,
-    ring_count,
-    wait_for_ring,
-)
+from redraft.cycles.mail import check_feedback, ring
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after
 from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import AgentCard, CycleRecord, data_redactor
@@ -45,10 +39,8 @@ from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
     STAGES,
     AgentFile,
-    IntervalTrigger,
     ManualTrigger,
-    MessageTrigger,
-    Trigger,
+    WebhookTrigger,
     functions_in,
     memory_keys,
     parse_agent_file,
@@ -56,6 +48,7 @@ from redraft.cycles.spec import (
     substages,
 )
 from redraft.cycles.storage import locate
+from redraft.cycles.triggers import Triggers
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
 from redraft.loop.event_log import emitter, ignore
 from redraft.models.names import model_of, resolve_model, resolve_name
@@ -76,8 +69,6 @@ if TYPE_CHECKING:
 
 NOTE_AFTER = 0.05
 """Seconds after which a cycle that has not ended is stored as running."""
-RETRIGGER_AFTER = 60.0
-"""Seconds after which a message starts another cycle if the previous one failed and did not take it."""
 
 
 def _now() -> datetime:
@@ -160,9 +151,29 @@ class CycleAgent:
         return self.spec.name
 
     @property
+    def is_manual(self) -> bool:
+        """Whether nothing but a request starts its cycles."""
+        return all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its file, to which paths in the file are relative."""
+        return Path(self.file).parent
+
+    @property
     def memory(self) -> Memory:
         """The memory after the last cycle; empty before the first cycle of this process."""
         return Memory() if self._sessions.latest is None else self._sessions.latest.memory
+
+    @property
+    def latest(self) -> CycleRecord | None:
+        """The cycle under way, or the last one that this process has run; its data is not redacted."""
+        return self._record
+
+    @property
+    def is_storage_away(self) -> bool:
+        """Whether the agent is open and its database is out of reach."""
+        return self._sessions.current is not None and self._sessions.current.write_behind.is_away
 
     def requirements(self) -> dict[str, Any]:
         """Return what a cycle would use, as plain data: models, functions, environment variables."""
@@ -171,13 +182,14 @@ class CycleAgent:
         aliases = {**settings.models, **self.spec.models}
         named = [part.model for part in parts if getattr(part, "prompt", None) is not None]
         models = {resolve_name(str(name or self.spec.model or settings.model), aliases) for name in named}
+        secrets = [one.secret for one in self.spec.triggers if isinstance(one, WebhookTrigger)]
         return {
             "name": self.name,
             "substages": len(parts),
             "triggers": [trigger.type for trigger in self.spec.triggers],
             "models": sorted(models),
             "functions": sorted(set(functions_in(parts))),
-            "env": {name: name in os.environ for name in self.spec.env},
+            "env": {name: name in os.environ for name in (*self.spec.env, *secrets)},
         }
 
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
@@ -217,23 +229,30 @@ class CycleAgent:
     ) -> int:
         """Run a cycle whenever a trigger of the file fires; return how many ran.
 
-        An interval fires at the start; with `at_once`, cycles don't wait for triggers at all. Triggers that
-        fire during a cycle count as one. Ends after that many `cycles`, or on SIGTERM or SIGINT: the cycle
-        under way then has `grace` seconds to finish. After that, or on a second signal, it is abandoned, and
-        resumes at the next start. Raises `ConfigError` if all triggers are manual and `cycles` is None.
+        `Triggers` says what each kind fires for; with `at_once`, cycles don't wait for triggers at all.
+        Triggers that fire during a cycle count as one. Ends after that many `cycles`, or on SIGTERM or
+        SIGINT: the cycle under way then has `grace` seconds to finish. After that, or on a second signal, it
+        is abandoned, and resumes at the next start. Raises `ConfigError` if all triggers are manual and
+        `cycles` is None.
         """
-        is_manual = all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
-        if cycles is None and not at_once and is_manual:
+        if cycles is None and not at_once and self.is_manual:
             raise ConfigError(
                 f"The agent {self.name!r} has only manual triggers: pass how many `cycles` to run, or add an "
-                "`interval` or `message` trigger to its file."
+                "`interval` or `cron` trigger to its file."
             )
 
         async def newest_message(topic: str | None) -> str | None:
             return await (await self.open()).bus.newest_message(topic)
 
-        await self.open()
-        triggers = Triggers(self.name, self.spec.triggers, newest_message)
+        session = await self.open()
+        triggers = Triggers(
+            self.name,
+            self.spec.triggers,
+            newest_message,
+            now=self._clock,
+            folder=self.folder,
+            since=session.last_started,
+        )
         count = 0
         with _stop_signals() as stop:
             while (cycles is None or count < cycles) and not stop.requested.is_set():
@@ -271,6 +290,17 @@ class CycleAgent:
         session.bus.add_own(feedback)
         ring(self.name)
         return feedback
+
+    async def deliver(self, topic: str, data: Any, delivery: str, *, sender: str = "webhook") -> bool:
+        """Leave plain JSON data for the agent's own `agent-messages` sources; return whether it is new.
+
+        A `delivery` is the sender's name for it: for at least ten minutes, a repetition leaves no second
+        message. Raises `ConfigError` for more data than a message may have, and `StoreError` or
+        `TimeoutError` if it can't be stored now.
+        """
+        is_new = await (await self.open()).deliver(topic, data, delivery, sender)
+        ring(self.name)
+        return is_new
 
     async def open(self) -> Session:
         """Acquire the lease and read the memory; the first cycle does so if nothing else did."""
@@ -344,7 +374,7 @@ class CycleAgent:
             model_for=self._model_for,
             bus=session.bus,
             egress=session.egress,
-            folder=Path(self.file).parent,
+            folder=self.folder,
             clock=self._clock,
             redact=self._redact,
         )
@@ -510,59 +540,6 @@ def _path(stage: str, name: str) -> str:
 
 def _milliseconds_since(began: float) -> float:
     return round((perf_counter() - began) * 1000, 3)
-
-
-@dataclass(slots=True)
-class Triggers:
-    """The triggers of an agent.
-
-    An interval fires at once, then at fixed times; those that pass during a cycle count as one, which fires
-    when the cycle has ended. A message fires while it waits to be taken: `newest_message` returns the id of
-    the newest one of a topic. If all triggers are manual, every cycle starts at once.
-    """
-
-    agent: str
-    triggers: Sequence[Trigger]
-    newest_message: Callable[[str | None], Awaitable[str | None]]
-    clock: Callable[[], float] = monotonic
-    _due: dict[int, float] = field(default_factory=dict[int, float])
-    _fired: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
-
-    async def next(self) -> str:
-        """Wait until a trigger fires; return its type: `interval`, `message` or `manual`."""
-        intervals = [one for one in self.triggers if isinstance(one, IntervalTrigger)]
-        topics = [one.topic for one in self.triggers if isinstance(one, MessageTrigger)]
-        if not intervals and not topics:
-            return "manual"
-        if not self._due:
-            self._due = {id(one): self.clock() for one in intervals}
-        while True:
-            rings = ring_count(self.agent)
-            if self._is_interval_due(intervals):
-                return "interval"
-            for topic in topics:
-                newest = await self.newest_message(topic)
-                if newest is not None and self._is_news(topic, newest):
-                    return "message"
-            waits = [due - self.clock() for due in self._due.values()]
-            await wait_for_ring(self.agent, rings, max(0.0, min([*waits, POLL_SECONDS] if topics else waits)))
-
-    def _is_interval_due(self, intervals: Sequence[IntervalTrigger]) -> bool:
-        now, is_due = self.clock(), False
-        for one in intervals:
-            due, seconds = self._due[id(one)], one.interval_ms / 1000
-            if due <= now:
-                is_due = True
-                self._due[id(one)] = due + seconds * ((now - due) // seconds + 1)
-        return is_due
-
-    def _is_news(self, topic: str | None, newest: str) -> bool:
-        last, when = self._fired.get(topic, ("", 0.0))
-        now = self.clock()
-        if newest == last and now - when < RETRIGGER_AFTER:
-            return False
-        self._fired[topic] = newest, now
-        return True
 
 
 class StopRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
@@ -15,6 +16,7 @@ from redraft.cycles.spec import (
     Analyze,
     Authorize,
     CaptureMetrics,
+    CronTrigger,
     Evaluate,
     Execute,
     FunctionAction,
@@ -25,12 +27,14 @@ from redraft.cycles.spec import (
     MessageTrigger,
     Plan,
     UpdateState,
+    WebhookTrigger,
     error_location,
     memory_keys,
     substages,
     texts,
 )
-from redraft.errors import AgentFileError, ConfigError
+from redraft.cycles.triggers import next_time
+from redraft.errors import AgentFileError, ConfigError, MissingExtraError
 from redraft.text.schema import Schema
 from redraft.text.templates import TemplateError, template
 
@@ -133,16 +137,30 @@ class _Checker:
             seen.add((stage, substage.name))
 
     def check_triggers(self) -> None:
-        """Check that a source takes the messages that start a cycle; else they would start one for ever."""
         taken = {part.config.topic for _, part, _ in self.parts if isinstance(part, MessagesSense)}
+        hooks: set[str] = set()
         for at, trigger in enumerate(self.spec.triggers):
-            if isinstance(trigger, MessageTrigger) and taken.isdisjoint({None, trigger.topic}):
+            way: KeyPath = ("triggers", at)
+            if isinstance(trigger, MessageTrigger | WebhookTrigger) and taken.isdisjoint(
+                {None, trigger.topic}
+            ):  # the message would start one cycle after another
                 of = "of any topic" if trigger.topic is None else f"of the topic {trigger.topic!r}"
                 self.fail(
-                    ("triggers", at),
+                    way,
                     f"it starts a cycle for each message {of}, but nothing reads these messages; add a "
                     "source of the type 'agent-messages' to 'sense'",
                 )
+            if isinstance(trigger, WebhookTrigger):
+                if trigger.topic in hooks:
+                    self.fail((*way, "topic"), f"there are two webhooks of the topic {trigger.topic!r}")
+                hooks.add(trigger.topic)
+            if isinstance(trigger, CronTrigger):
+                try:
+                    next_time(trigger.expression, trigger.timezone, datetime.now(UTC))
+                except MissingExtraError:
+                    raise
+                except ConfigError as error:
+                    self.fail(way, str(error))
 
     def check_actions(self) -> None:
         """Check that the names of actions are unique, since a plan refers to them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections import deque
+from collections import Counter, defaultdict, deque
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -32,7 +33,7 @@ from redraft.cycles.agents import (
     summary_document,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
-from redraft.cycles.spec import ManualTrigger, parse_agent_file, read_agent_file
+from redraft.cycles.spec import parse_agent_file, read_agent_file
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
@@ -58,7 +59,10 @@ if TYPE_CHECKING:
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="The agent, a YAML file.", show_default=False)]
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="The agents, a YAML file each.", show_default=False),
+]
 Name = Annotated[
     str,
     typer.Argument(
@@ -79,10 +83,18 @@ cycle = typer.Typer(
 @cycle.command()
 @handles_errors
 async def run(
-    file: File,
+    files: Files,
     cycles: Annotated[
         int | None,
-        typer.Option("--cycles", metavar="N", min=1, help="Run N cycles in a row, then end."),
+        typer.Option("--cycles", metavar="N", min=1, help="Run N cycles of each agent in a row, then end."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Receive webhooks here, at /hooks/AGENT/TOPIC, and answer supervisors, at /health.",
+        ),
     ] = None,
     functions: Annotated[
         Path | None,
@@ -100,34 +112,45 @@ async def run(
     events: options.Events = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run an agent. It runs on its triggers until interrupted, or once if they are manual.
+    """Run agents. Each runs on its triggers until interrupted, or once if they are manual.
 
-    Its memory is stored in the project, or in the long-term storage of the settings. A cycle that was killed
-    resumes where it stopped. Exit code 1 means that the last cycle failed.
+    Their memory is stored in the project, or in the long-term storage of the settings. A cycle that was
+    killed resumes where it stopped. Exit code 1 means that the last cycle of an agent failed.
     """
+    from redraft.cycles.host import AgentHost
     from redraft.loop.cli import listening
     from redraft.terminal.check_report import deliver_check
 
     if check:
-        agent = _load_agent(file, functions, model, lambda _: None)
-        deliver_check(file, agent.requirements(), as_json=as_json)
+        if as_json and len(files) > 1:
+            raise ConfigError("--check --json reports on one file, got several.")
+        for file in files:
+            agent = _load_agent(file, functions, model, lambda _: None)
+            deliver_check(file, agent.requirements(), as_json=as_json)
         return
     console = CalmConsole(stderr=True)
-    progress = CycleProgress(console)
+    progress = CycleProgress(console, is_named=len(files) > 1)
     with listening(progress.hear, events) as listener, Warnings(console):
-        agent = _load_agent(file, functions, model, listener)
-        is_manual = all(isinstance(one, ManualTrigger) for one in agent.spec.triggers)
+        agents = [_load_agent(file, functions, model, listener) for file in files]
+        host = AgentHost(agents)
+        if host.hooks and listen is None:
+            raise ConfigError("A webhook trigger needs an address to listen at: --listen HOST:PORT.")
         try:
-            async with agent:
-                await agent.run_forever(cycles or (1 if is_manual else None), at_once=cycles is not None)
+            await host.run(
+                cycles,
+                at_once=cycles is not None,
+                listen=listen,
+                on_listening=lambda url: console.show(Text(f"listening at {url}", QUIET)),
+            )
         finally:
             if (storage := storage_of("default")) is not None:
                 await storage.aclose()
     if as_json:
-        ended = [result_document(one) for one in progress.results]
-        emit_json({"agent": agent.name, "count": progress.count, "cycles": ended})
+        ran = [progress.document(agent.name) for agent in agents]
+        emit_json(ran[0] if len(ran) == 1 else {"agents": ran})
     else:
-        console.say(progress.ending(agent.name))
+        for agent in agents:
+            console.say(progress.ending(agent.name))
     raise typer.Exit(ExitCode.MET if progress.went_well else ExitCode.NOT_MET)
 
 
@@ -299,7 +322,8 @@ def load_functions(file: str, path: Path | None) -> dict[str, Callable[..., Any]
         path = Path(file).parent / DEFAULT_FUNCTIONS
         if not path.is_file():
             return {}
-    found = spec_from_file_location(f"redraft_agent_{path.stem}", path)
+    unique = sha256(str(path.absolute()).encode()).hexdigest()[:8]  # each agent may have a functions.py
+    found = spec_from_file_location(f"redraft_agent_{path.stem}_{unique}", path)
     if found is None or found.loader is None:
         raise ConfigError(f"{str(path)!r} is not a Python file; --functions takes PATH.py.")
     module = module_from_spec(found)
@@ -320,62 +344,72 @@ MAX_RESULTS = 100
 
 
 class CycleProgress:
-    """Shows the progress of an agent: a line for each cycle, and what it is waiting for.
+    """Shows the progress of agents: a line for each cycle, and what it is waiting for.
 
-    `results` are those of the newest cycles, `count` is how many there were.
+    `is_named` says that there are several agents, so that each line begins with the name of its own.
     """
 
-    def __init__(self, console: CalmConsole) -> None:
-        self.results: deque[CycleResult] = deque(maxlen=MAX_RESULTS)
-        self.count = 0
+    def __init__(self, console: CalmConsole, *, is_named: bool = False) -> None:
         self._console = console
+        self._is_named = is_named
+        self._results: defaultdict[str, deque[CycleResult]] = defaultdict(lambda: deque(maxlen=MAX_RESULTS))
+        self._counts: Counter[str] = Counter()
 
     @property
     def went_well(self) -> bool:
-        """Whether the last cycle succeeded, or there was none."""
-        return not self.results or self.results[-1].success
+        """Whether the last cycle of each agent succeeded; true if there was none."""
+        return all(results[-1].success for results in self._results.values() if results)
 
     def hear(self, event: object) -> None:
-        """Show an event of the agent."""
+        """Show an event of an agent."""
         match event:
             case CycleStarted(resumed=True):
-                self._console.show(Text(f"cycle {event.number} resumes where it stopped", QUIET))
+                self._show(event.agent, Text(f"cycle {event.number} resumes where it stopped", QUIET))
             case CycleWaiting():
                 self._waits(event)
             case SubstageFinished(skipped=True):
-                self._console.show(Text(f"  {event.stage}/{visible(event.substage)} skipped", QUIET))
+                skipped = f"  {event.stage}/{visible(event.substage)} skipped"
+                self._show(event.agent, Text(skipped, QUIET))
             case CycleFinished():
-                self.count += 1
-                self.results.append(event.result)
-                self._ended(event.result)
+                self._counts[event.agent] += 1
+                self._results[event.agent].append(event.result)
+                self._ended(event.agent, event.result)
             case _:
                 pass
 
     def ending(self, agent: str) -> str:
-        """Return a line on how many cycles ran, and where to see more."""
-        cycles = "1 cycle" if self.count == 1 else f"{self.count:,} cycles"
-        return f"{cycles} of {visible(agent)}; redraft cycle memory {visible(agent)}"
+        """Return a line on how many cycles of an agent ran, and where to see more."""
+        name = visible(agent)
+        return f"{counted(self._counts[agent], 'cycle')} of {name}; redraft cycle memory {name}"
+
+    def document(self, agent: str) -> dict[str, Any]:
+        """Return what ran of an agent as JSON data: the newest cycles, and how many there were."""
+        cycles = [result_document(one) for one in self._results[agent]]
+        return {"agent": agent, "count": self._counts[agent], "cycles": cycles}
+
+    def _show(self, agent: str, line: Text) -> None:
+        named = Text.assemble((f"{visible(agent)}: ", QUIET), line) if self._is_named else line
+        self._console.show(named, soft_wrap=True)
 
     def _waits(self, event: CycleWaiting) -> None:
         within = "" if event.within is None else f" within {event.within:g} s"
         text = f"cycle {event.number} is waiting for a decision{within}: redraft cycle feedback {event.agent}"
-        self._console.show(Text(f"{visible(text)} --approve, --reject or --modify", "yellow"), soft_wrap=True)
+        self._show(event.agent, Text(f"{visible(text)} --approve, --reject or --modify", "yellow"))
 
-    def _ended(self, result: CycleResult) -> None:
+    def _ended(self, agent: str, result: CycleResult) -> None:
         derived, stages = result.state["derivedData"], result.stages or {}
         parts = [f"{stage} {duration_text(spent)}" for stage, spent in stages.items()]
         line = Text.assemble(f"cycle {result.number:<4} ", (f"{result.status:<9}", STATES[result.status]))
         changes = len(result.changes)
         line.append(f" actions: {_actions_text(derived)}, memory: {changes} change{'s'[: changes != 1]}")
         line.append(f"  {', '.join(parts)}", QUIET)
-        self._console.show(line, soft_wrap=True)
+        self._show(agent, line)
         for error in result.state["environmentalData"]["errors"]:
             if error["error"] not in result.error:  # the error of a required source is logged
-                failed = f"  sense/{error['source']}: {error['error']}"
-                self._console.show(Text(visible(failed), BAD), soft_wrap=True)
+                self._show(agent, Text(visible(f"  sense/{error['source']}: {error['error']}"), BAD))
         for failure in result.metrics.failures:
             if not failure.startswith(result.error or "\0"):  # logged, and therefore shown already
-                self._console.show(Text(f"  {visible(failure)}", BAD), soft_wrap=True)
+                self._show(agent, Text(f"  {visible(failure)}", BAD))
 
 
 STATES = {

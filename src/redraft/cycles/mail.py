@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from os import urandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -60,6 +60,10 @@ FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of the records; the key is the id, and ids sort by time."""
 OUTBOX = "outbox"
 """The kind of the records of messages to be sent once the database is back, in the order of their keys."""
+DELIVERY = "delivery"
+"""The kind of the records of deliveries by webhook, which may come again."""
+DELIVERY_AGE = timedelta(minutes=10)
+"""How long a delivery is remembered: twice as long as its signature is valid, before and after its time."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"
@@ -96,8 +100,16 @@ async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | 
 
 
 async def drop_excess_mail(store: Store) -> int:
-    """Delete all but the newest pending mail, in case no cycle ever takes it; return how much."""
+    """Delete all but the newest pending mail, in case no cycle ever takes it; return how much.
+
+    Old deliveries are forgotten.
+    """
     count = 0
+    before = datetime.now(UTC) - DELIVERY_AGE
+    while old := [
+        one for one in await store.find(DELIVERY, limit=PAGE) if one.created_at and one.created_at < before
+    ]:
+        await asyncio.gather(*(store.delete(DELIVERY, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
         last: Record | None = None
         for _ in range(MAX_PENDING // PAGE):

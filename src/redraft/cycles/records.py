@@ -15,10 +15,14 @@ from redraft._codec import from_record, to_json, to_record
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.spec import (
     ANY,
+    CronTrigger,
     Execute,
+    FileTrigger,
     IntervalTrigger,
     MessagesSense,
     MessageTrigger,
+    Trigger,
+    WebhookTrigger,
     parameters_of,
     substages_of,
 )
@@ -322,10 +326,7 @@ class AgentCard:
         """Return the card of an agent, with a new id."""
         topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
         topics += [one.config.topic or ANY for one in substages_of(spec, MessagesSense)]
-        triggers = tuple(
-            f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
-            for one in spec.triggers
-        )
+        triggers = tuple(map(_trigger_text, spec.triggers))
         actions = {
             action.name: parameters_of(action)
             for substage in substages_of(spec, Execute)
@@ -334,6 +335,20 @@ class AgentCard:
         return cls(
             spec.name, uuid4().hex, spec.description, file, triggers, tuple(dict.fromkeys(topics)), actions
         )
+
+
+def _trigger_text(trigger: Trigger) -> str:
+    match trigger:
+        case IntervalTrigger():
+            return f"every {trigger.interval_ms:,} ms"
+        case CronTrigger():
+            return f"cron {trigger.expression} {trigger.timezone}"
+        case WebhookTrigger():
+            return f"webhook {trigger.topic}"
+        case FileTrigger():
+            return f"file {trigger.path}"
+        case _:
+            return trigger.type
 
 
 async def card_of(store: Store) -> AgentCard:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
 from redraft.cycles.egress import EGRESS, Egress
 from redraft.cycles.journal import CycleSteps, unjournalled
-from redraft.cycles.mail import TAKEN, Mailbox, drop_excess_mail, mail_record
+from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
     UNFINISHED,
@@ -25,6 +26,8 @@ from redraft.cycles.records import (
 from redraft.cycles.storage import prune, register
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
+from redraft.stores.base import Record
+from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
     from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.protocols import Step
-    from redraft.stores.base import Record
-from redraft.stores.run_index import CYCLE
 
 DELETE_BATCH = 100
 """How many obsolete records are deleted at once, and after how many cycles excess mail is."""
@@ -131,8 +132,9 @@ class Session:
     `open` comes first and `aclose` last. Each cycle in between calls `begin_cycle`, `step`, and one of
     `end_cycle`, `give_up` and `abandon`.
 
-    `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed. `redact` withholds
-    the secrets in plain data.
+    `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed, and `last_started`
+    when the last cycle before this session began, if that is known. `redact` withholds the secrets in plain
+    data.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class Session:
         self.bus = AgentBus(location, network, self.mailbox, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
+        self.last_started: datetime | None = None
         self.unfinished: CycleRecord | None = None
         self._cycles = cycles
         self._redact = redact
@@ -180,6 +183,7 @@ class Session:
             is_unfinished = self.location.is_durable and last.status in UNFINISHED
             self.unfinished = last if is_unfinished else None
             self.number = last.number - is_unfinished
+            self.last_started = last.started_at
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
@@ -249,6 +253,18 @@ class Session:
             await self._steps.written()
         self.unfinished, self._may_resume = record, True
         await self.note(record)
+
+    async def deliver(self, topic: str, data: Any, delivery: str, sender: str) -> bool:
+        """Leave a message for the agent, once for each delivery; return whether it is new."""
+        key = sha256(f"{topic}\n{delivery}".encode()).hexdigest()[:32]
+        store = self.location.store
+        async with asyncio.timeout(self.write_behind.silence):
+            if await store.get(DELIVERY, key) is not None:
+                return False
+            await self.mailbox.message(topic, data, sender=sender, key=key)
+            # The message itself may be taken and deleted before the same delivery comes again.
+            await store.put(Record(DELIVERY, key, {}))
+        return True
 
     async def is_lost(self) -> bool:
         """Return whether another process has run the agent since, which makes what is known here stale."""

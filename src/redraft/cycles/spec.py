@@ -453,7 +453,49 @@ class MessageTrigger(CamelCase):
     topic: Name | None = Field(default=None, description="The topic of the message. Default: any.")
 
 
-Trigger: TypeAlias = Annotated[IntervalTrigger | ManualTrigger | MessageTrigger, Field(discriminator="type")]
+class CronTrigger(CamelCase):
+    """Start a cycle at times of day; those that pass during a cycle, or without a process, count as one."""
+
+    type: Literal["cron"]
+    expression: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Minute, hour, day of month, month, day of week: `30 7 * * mon-fri`. With six fields, "
+        "the first is the second.",
+    )
+    timezone: str = Field(
+        default="UTC", description="The time zone of the expression, such as `Europe/Vienna`."
+    )
+
+
+class WebhookTrigger(CamelCase):
+    """Start a cycle when a signed request arrives at `redraft cycle run --listen`.
+
+    Its body becomes a message under the topic, for an `agent-messages` source. The address ends in
+    `/hooks/AGENT/TOPIC`.
+    """
+
+    type: Literal["webhook"]
+    topic: Name = Field(description="The topic of the message, and the last part of the address.")
+    secret: Variable = Field(
+        description="The environment variable with the secret that requests are signed with."
+    )
+
+
+class FileTrigger(CamelCase):
+    """Start a cycle when a file is added, changed or removed."""
+
+    type: Literal["file"]
+    path: str = Field(
+        min_length=1,
+        description="The file, relative to this one, or a pattern: `inbox/*.csv`, `data/**/*.json`.",
+    )
+
+
+Trigger: TypeAlias = Annotated[
+    IntervalTrigger | CronTrigger | MessageTrigger | WebhookTrigger | FileTrigger | ManualTrigger,
+    Field(discriminator="type"),
+]
 
 
 class Stages(CamelCase):

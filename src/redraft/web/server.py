@@ -36,7 +36,7 @@ def serve(
     Port 0 takes a free one; `started` is called with the address that it listens at. Raises `ConfigError` if
     it can't listen there.
     """
-    with _listening(address) as listener:
+    with listening_socket(address) as listener:
         address = Address(address.host, listener.getsockname()[1])
         started(address)
         # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
@@ -73,7 +73,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listening(address: Address) -> socket.socket:
+def listening_socket(address: Address) -> socket.socket:
+    """Return a socket that listens at an address; raises `ConfigError` if it can't."""
     host = address.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
@@ -85,7 +86,7 @@ def _listening(address: Address) -> socket.socket:
         listener.close()
         raise ConfigError(
             f"Can't listen on {address.host!r}, port {address.port}: {error.strerror or error}. "
-            "Choose another port with --port (0 takes any that is free)."
+            "Choose another port (0 takes any that is free)."
         ) from error
     return listener
 

@@ -1,0 +1,169 @@
+"""Endpoint: what a process with agents answers over HTTP: signed webhooks, and how its agents are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from redraft.cycles.cycle import plain_data
+from redraft.cycles.webhook import ID, distrust
+from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
+from redraft.redact.log import logger
+from redraft.web.guard import Address
+from redraft.web.server import listening_socket
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from redraft.cycles.host import AgentHost
+
+MAX_BODY = 100_000
+"""Bytes of the body of a webhook."""
+BODY_TIMEOUT = 10.0
+"""Seconds within which a body must have arrived."""
+MAX_REQUESTS = 100
+"""Requests that are answered at once."""
+GRACE = 2
+"""Seconds that answers under way have when the process ends."""
+READING = ("GET", "HEAD")
+
+
+class Endpoint:
+    """The ASGI application of an `AgentHost`.
+
+    `POST /hooks/AGENT/TOPIC` leaves the body of a signed request as a message for the agent: 202, also for a
+    repetition, which leaves no second message; 401 without a valid signature; 503 while the message can't be
+    stored, so that the sender tries again. `GET /health` answers 200, or 503 if an agent has failed.
+    """
+
+    def __init__(self, host: AgentHost) -> None:
+        self._host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except HTTPException as refusal:
+            response = JSONResponse({"error": refusal.detail}, refusal.status_code, refusal.headers)
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> JSONResponse:
+        parts = [unquote(part) for part in _path(request.scope).strip("/").split("/")]
+        match parts:
+            case ["health"]:
+                if request.method not in READING:
+                    raise HTTPException(405, "Method not allowed.")
+                health = self._host.health()
+                return JSONResponse(health, 200 if health["ok"] else 503)
+            case ["hooks", agent, topic] if (agent, topic) in self._host.hooks:
+                if request.method != "POST":
+                    raise HTTPException(405, "Method not allowed.")
+                return await self._deliver(agent, topic, request)
+            case _:
+                raise HTTPException(404, "Not found.")
+
+    async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
+        body = await _body(request)
+        key = self._host.hooks[agent, topic]
+        if reason := distrust(key, request.headers, body, datetime.now(UTC)):
+            logger.warning("Refused a webhook to %r, topic %r: %s.", agent, topic, reason)
+            raise HTTPException(401, f"Not signed: {reason}.")
+        data = _data(body, request.headers.get("content-type", "application/json"))
+        try:
+            is_new = await self._host.agents[agent].deliver(topic, data, request.headers[ID])
+        except ConfigError as error:
+            raise HTTPException(413, str(error)) from error
+        except (StoreError, LeaseError, TimeoutError) as error:
+            logger.warning("A webhook to %r can't be stored now: %s", agent, error)
+            raise HTTPException(503, "The message can't be stored now.", {"retry-after": "5"}) from error
+        return JSONResponse({"ok": True, "repeated": not is_new}, 202)
+
+
+def _path(scope: Scope) -> str:
+    """Return the path as it was sent, so that a name may have a slash, without that of a mount."""
+    path: str = scope.get("raw_path", b"").decode("ascii", "replace") or scope["path"]
+    return path.partition("?")[0].removeprefix(scope.get("root_path", ""))
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes.")
+    except TimeoutError as error:
+        raise HTTPException(408, f"The body has not arrived within {BODY_TIMEOUT:g} s.") from error
+    return bytes(body)
+
+
+def _data(body: bytes, content_type: str) -> Any:
+    """Return the JSON data of a body, or the text of one that is not JSON."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    try:
+        text = body.decode()
+        if media_type != "application/json" and not media_type.endswith("+json"):
+            return text
+        return plain_data(json.loads(text) if text.strip() else None, "The sender")
+    except (ValueError, RecursionError, OutputError) as error:
+        raise HTTPException(400, f"The body is not {media_type} in UTF-8: {error}") from error
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
+    """Serve an application at `HOST:PORT` meanwhile; yield its URL. Raises `ConfigError`."""
+    address = parsed_address(listen)
+    with listening_socket(address) as listener:
+        address = Address(address.host, listener.getsockname()[1])
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=MAX_REQUESTS,
+            timeout_graceful_shutdown=GRACE,
+        )
+        server = _Server(config)
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        try:
+            yield address.url
+        finally:
+            server.should_exit = True
+            await task
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the agents, which finish their cycles first."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle no signals."""
+        yield
+
+
+def parsed_address(text: str) -> Address:
+    """Return the address in `HOST:PORT`; raises `ConfigError`."""
+    host, separator, port = text.rpartition(":")
+    if not (separator and host and port.isascii() and port.isdigit() and int(port) <= 65_535):  # noqa: PLR2004 (ports have 16 bits)
+        raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen at, got {text!r}.")
+    return Address(host.strip("[]"), int(port))

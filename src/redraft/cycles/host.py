@@ -1,0 +1,146 @@
+"""Host: run several agents in one process, reachable over HTTP for webhooks and supervisors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from redraft.cycles.cycle import error_line
+from redraft.cycles.spec import WebhookTrigger
+from redraft.cycles.webhook import secret_key
+from redraft.errors import ConfigError, MissingExtraError
+from redraft.redact.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from starlette.types import ASGIApp
+
+    from redraft.cycles.agent import CycleAgent
+
+Hook: TypeAlias = tuple[str, str]
+"""The name of an agent, and the topic of one of its webhooks."""
+
+
+class AgentHost:
+    """Run agents in one process: each on its own triggers, all until SIGTERM or SIGINT.
+
+    An agent that fails for good, such as one that another process has taken over, leaves the others running,
+    and `health` reports it. `app` is an ASGI application with the agents' webhooks and `/health`: `run` can
+    serve it, or mount it in a server of your own.
+
+    Raises `ConfigError` for two agents of one name, and for a webhook whose secret is not set or too short.
+    """
+
+    def __init__(self, agents: Sequence[CycleAgent]) -> None:
+        self.agents: dict[str, CycleAgent] = {agent.name: agent for agent in agents}
+        if len(self.agents) < len(agents):
+            names = [agent.name for agent in agents]
+            twice = next(name for at, name in enumerate(names) if name in names[:at])
+            raise ConfigError(f"There are two agents named {twice!r}; one process runs an agent once.")
+        self.hooks: Mapping[Hook, bytes] = {
+            (agent.name, trigger.topic): _key(trigger, agent.name)
+            for agent in agents
+            for trigger in agent.spec.triggers
+            if isinstance(trigger, WebhookTrigger)
+        }
+        self._ended: dict[str, str] = {}
+
+    async def run(
+        self,
+        cycles: int | None = None,
+        *,
+        at_once: bool = False,
+        listen: str | None = None,
+        on_listening: Callable[[str], None] | None = None,
+    ) -> None:
+        """Run all agents as `CycleAgent.run_forever` does, and close them when the last one has ended.
+
+        Without `cycles`, an agent with only manual triggers runs once.
+
+        `listen` is where to serve `app`, as `HOST:PORT` (port 0: any that is free); `on_listening` is called
+        with its URL. Raises `ConfigError` for an address that can't be used and `LeaseError` if another
+        process runs one of the agents, both before any cycle; otherwise the first error of an agent, when all
+        have ended.
+        """
+        async with AsyncExitStack() as stack:
+            if listen is not None:
+                url = await stack.enter_async_context(self._serving(listen))
+                if on_listening is not None:
+                    on_listening(url)
+            for agent in self.agents.values():
+                await stack.enter_async_context(agent)
+            running = (self._run(agent, cycles, at_once=at_once) for agent in self.agents.values())
+            outcomes = await asyncio.gather(*running, return_exceptions=True)
+            for outcome in outcomes:
+                if outcome is not None:
+                    raise outcome
+
+    def app(self) -> ASGIApp:
+        """Return the ASGI application: `POST /hooks/AGENT/TOPIC`, `GET /health`.
+
+        The agents must run, or at least be open, in the event loop that serves it.
+        """
+        try:
+            from redraft.cycles.endpoint import Endpoint  # noqa: PLC0415 (only an agent that listens loads it)
+        except ImportError as error:
+            raise MissingExtraError("Listening for webhooks", "cycles") from error
+
+        return Endpoint(self)
+
+    def health(self) -> dict[str, Any]:
+        """Return whether all agents are at work, and each one's state, as plain data.
+
+        `state` is `running`, `ended` (it has run all its cycles, or was stopped) or `failed`; `ok` is false
+        if one has failed. `storage` is `away` during an outage, which agents survive. What failed is in the
+        log.
+        """
+        agents = [self._health_of(agent) for agent in self.agents.values()]
+        return {"ok": all(one["state"] != "failed" for one in agents), "agents": agents}
+
+    def _health_of(self, agent: CycleAgent) -> dict[str, Any]:
+        latest = agent.latest
+        return {
+            "name": agent.name,
+            "state": self._ended.get(agent.name, "running"),
+            "storage": "away" if agent.is_storage_away else "ok",
+            "cycle": None
+            if latest is None
+            else {
+                "number": latest.number,
+                "status": latest.status,
+                "started_at": latest.started_at.isoformat(),
+                "finished_at": None if latest.finished_at is None else latest.finished_at.isoformat(),
+            },
+        }
+
+    async def _run(self, agent: CycleAgent, cycles: int | None, *, at_once: bool) -> None:
+        try:
+            await agent.run_forever(cycles or (1 if agent.is_manual else None), at_once=at_once)
+        except Exception as error:
+            self._ended[agent.name] = "failed"
+            if len(self.agents) > 1:  # that of a single agent is raised at once
+                logger.error("The agent %r has failed: %s", agent.name, error_line(error))  # noqa: TRY400 (it is raised in the end)
+            raise
+        self._ended[agent.name] = "ended"
+
+    @asynccontextmanager
+    async def _serving(self, listen: str) -> AsyncGenerator[str]:
+        """Serve the application meanwhile; yield its URL."""
+        app = self.app()
+        from redraft.cycles.endpoint import serving  # noqa: PLC0415 (as above)
+
+        async with serving(app, listen) as url:
+            yield url
+
+
+def _key(trigger: WebhookTrigger, agent: str) -> bytes:
+    secret = os.environ.get(trigger.secret)
+    if secret is None:
+        raise ConfigError(
+            f"The environment variable {trigger.secret!r} is not set. It is the secret of the webhook "
+            f"{trigger.topic!r} of the agent {agent!r}; `openssl rand -hex 32` makes one."
+        )
+    return secret_key(secret, trigger.secret)

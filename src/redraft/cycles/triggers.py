@@ -1,0 +1,238 @@
+"""Triggers: wait for what starts an agent's cycles: a time, a message, a webhook, a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from glob import iglob
+from pathlib import Path
+from time import monotonic
+from typing import Protocol, TypeAlias
+from zoneinfo import ZoneInfo
+
+from redraft.cycles.mail import POLL_SECONDS, ring_count, wait_for_ring
+from redraft.cycles.spec import (
+    CronTrigger,
+    FileTrigger,
+    IntervalTrigger,
+    MessageTrigger,
+    Trigger,
+    WebhookTrigger,
+)
+from redraft.errors import ConfigError, MissingExtraError
+
+RETRIGGER_AFTER = 60.0
+"""Seconds after which a message starts another cycle if the previous one failed and did not take it."""
+LOOK_SECONDS = 0.5
+"""Seconds between two looks at files; a change counts once they are the same for that long."""
+MAX_WAIT = 30.0
+"""Seconds between two looks at the time of day, which may be set."""
+
+NewestMessage: TypeAlias = Callable[[str | None], Awaitable[str | None]]
+"""Returns the id of the newest message of a topic (None: of any) that no cycle has taken yet."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Triggers:
+    """The triggers of an agent; those that fire during a cycle count as one, which fires when it has ended.
+
+    An interval fires at once, then at fixed times. A message or webhook fires while its message waits to be
+    taken. A cron expression fires at its times, and a file when it has changed, both also for what happened
+    after `since`, the start of the last cycle (None: there was none). If all triggers are manual, every cycle
+    starts at once.
+
+    `clock` returns seconds, `now` the time of day in UTC; the paths of files are relative to `folder`.
+    """
+
+    agent: str
+    triggers: Sequence[Trigger]
+    newest_message: NewestMessage
+    clock: Callable[[], float] = monotonic
+    now: Callable[[], datetime] = _utc_now
+    folder: Path = field(default_factory=Path)
+    since: datetime | None = None
+    _watches: list[tuple[str, Watch]] | None = None
+
+    async def next(self) -> str:
+        """Wait until a trigger fires; return its type, such as `interval`."""
+        if self._watches is None:
+            watches = ((one.type, self._watch(one)) for one in self.triggers)
+            self._watches = [(kind, watch) for kind, watch in watches if watch is not None]
+        if not self._watches:
+            return "manual"
+        while True:
+            rings = ring_count(self.agent)
+            fired = [kind for kind, watch in self._watches if await watch.fires()]
+            if fired:
+                return fired[0]
+            wait = min(watch.seconds() for _, watch in self._watches)
+            await wait_for_ring(self.agent, rings, max(0.0, wait))
+
+    def _watch(self, trigger: Trigger) -> Watch | None:
+        match trigger:
+            case IntervalTrigger():
+                return IntervalWatch(trigger.interval_ms / 1000, self.clock)
+            case CronTrigger():
+                return CronWatch(trigger, self.now, self.since)
+            case MessageTrigger() | WebhookTrigger():
+                return MessageWatch(trigger.topic, self.newest_message, self.clock)
+            case FileTrigger():
+                return FileWatch(self.folder, trigger.path, self.since)
+            case _:
+                return None
+
+
+class Watch(Protocol):
+    """One trigger at work."""
+
+    async def fires(self) -> bool:
+        """Return whether it fires now; what it fires for, it fires for once."""
+        ...
+
+    def seconds(self) -> float:
+        """Return in how many seconds to ask again."""
+        ...
+
+
+class IntervalWatch:
+    """Fire at once, then at fixed times."""
+
+    def __init__(self, interval: float, clock: Callable[[], float]) -> None:
+        self._interval = interval
+        self._clock = clock
+        self._due = clock()
+
+    async def fires(self) -> bool:
+        """Return whether a time has passed since the last call."""
+        late = self._clock() - self._due
+        if late < 0:
+            return False
+        self._due += self._interval * (late // self._interval + 1)
+        return True
+
+    def seconds(self) -> float:
+        """Return the seconds until the next time."""
+        return self._due - self._clock()
+
+
+class CronWatch:
+    """Fire at the times of a cron expression, by the time of day."""
+
+    def __init__(self, trigger: CronTrigger, now: Callable[[], datetime], since: datetime | None) -> None:
+        self._trigger = trigger
+        self._now = now
+        self._due = self._after(since or now())
+
+    async def fires(self) -> bool:
+        """Return whether a time has passed since the last call."""
+        if (now := self._now()) < self._due:
+            return False
+        self._due = self._after(now)
+        return True
+
+    def seconds(self) -> float:
+        """Return the seconds until the next time, or until the time of day is to be looked at again."""
+        return min(MAX_WAIT, (self._due - self._now()).total_seconds())
+
+    def _after(self, moment: datetime) -> datetime:
+        return next_time(self._trigger.expression, self._trigger.timezone, moment)
+
+
+def next_time(expression: str, timezone: str, after: datetime) -> datetime:
+    """Return the first time of a cron expression after a moment, in UTC.
+
+    An expression has five fields, in the form of Debian's cron, or six with the seconds first. A time that
+    the clocks skip in spring is moved to the end of the gap; one that they repeat in autumn counts once.
+    Raises `ConfigError` for an unknown time zone, and for an expression that is invalid or has no such time.
+    """
+    try:
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415 (only agents with a schedule load it)
+    except ImportError as error:
+        raise MissingExtraError("A cron trigger", "cycles") from error
+
+    try:
+        zone = ZoneInfo(timezone)
+    except (ValueError, OSError, KeyError) as error:
+        raise ConfigError(
+            f"Unknown time zone {timezone!r}; expected a name of the IANA database, such as 'Europe/Vienna'."
+        ) from error
+    try:
+        return next(CronSim(expression, after.astimezone(zone))).astimezone(UTC)
+    except CronSimError as error:
+        raise ConfigError(
+            f"Invalid cron expression {expression!r} ({str(error).lower()}); expected minute, hour, day of "
+            "month, month and day of week, such as '30 7 * * mon-fri'."
+        ) from error
+    except StopIteration:
+        raise ConfigError(f"The cron expression {expression!r} has no time in the next 50 years.") from None
+
+
+class MessageWatch:
+    """Fire while a message waits to be taken."""
+
+    def __init__(self, topic: str | None, newest: NewestMessage, clock: Callable[[], float]) -> None:
+        self._topic = topic
+        self._newest = newest
+        self._clock = clock
+        self._last, self._fired_at = "", 0.0
+
+    async def fires(self) -> bool:
+        """Return whether there is a new message, or one for which the last attempt was a while ago."""
+        newest, now = await self._newest(self._topic), self._clock()
+        if newest is None or (newest == self._last and now - self._fired_at < RETRIGGER_AFTER):
+            return False
+        self._last, self._fired_at = newest, now
+        return True
+
+    def seconds(self) -> float:
+        """Return how often to look at what other processes have sent."""
+        return POLL_SECONDS
+
+
+class FileWatch:
+    """Fire when the files of a pattern have changed, and are no longer being written."""
+
+    def __init__(self, folder: Path, pattern: str, since: datetime | None) -> None:
+        self._folder = folder
+        self._pattern = pattern
+        self._since = since
+        self._fired_for: Files | None = None
+        self._last_seen: Files | None = None
+
+    async def fires(self) -> bool:
+        """Return whether a file was added, changed or removed since it last fired."""
+        seen = await asyncio.to_thread(self._look)
+        if self._fired_for is None:
+            since = float("-inf") if self._since is None else self._since.timestamp()
+            self._fired_for = {path: stamp for path, stamp in seen.items() if stamp[0] <= since * 1e9}
+        is_settled, self._last_seen = seen == self._last_seen, seen
+        if seen == self._fired_for or not is_settled:
+            return False
+        self._fired_for = seen
+        return True
+
+    def seconds(self) -> float:
+        """Return how often to look."""
+        return LOOK_SECONDS
+
+    def _look(self) -> Files:
+        found: Files = {}
+        for name in iglob(self._pattern, root_dir=self._folder, recursive=True):  # noqa: PTH207 (Path.glob refuses an absolute pattern)
+            path = self._folder / name
+            try:
+                status = path.stat()
+            except OSError:  # removed meanwhile, or a link to nothing
+                continue
+            if not path.is_dir():
+                found[name] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+Files: TypeAlias = dict[str, tuple[int, int]]
+"""When each file was written, in nanoseconds since 1970, and its size in bytes."""

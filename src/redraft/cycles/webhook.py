@@ -1,0 +1,74 @@
+"""Webhook: sign requests, and verify signed ones, by the Standard Webhooks specification."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+"""The headers of a signed request."""
+WINDOW = 300
+"""Seconds by which the time of a request may differ from ours, so that nobody can repeat it later."""
+MIN_SECRET = 16
+"""Bytes that a secret must have, against brute force."""
+MAX_ID = 200
+_PREFIX, _VERSION = "whsec_", "v1,"
+
+
+def secret_key(secret: str, name: str) -> bytes:
+    """Return the key of a secret: base64 after `whsec_`, otherwise the text itself.
+
+    Raises `ConfigError` with the `name` of the secret if it is too short, or not base64.
+    """
+    try:
+        encoded = secret.removeprefix(_PREFIX)
+        key = b64decode(encoded, validate=True) if encoded != secret else secret.encode()
+    except Base64Error as error:
+        raise ConfigError(
+            f"The secret {name!r} begins with {_PREFIX!r}, but isn't base64 after it."
+        ) from error
+    if len(key) < MIN_SECRET:
+        raise ConfigError(
+            f"The secret {name!r} must have at least {MIN_SECRET} bytes, got {len(key)}. "
+            "`openssl rand -hex 32` makes one."
+        )
+    return key
+
+
+def signed_headers(key: bytes, message_id: str, body: bytes, at: datetime) -> dict[str, str]:
+    """Return the headers that sign a request; a repetition of it has the same id."""
+    timestamp = str(int(at.timestamp()))
+    return {ID: message_id, TIMESTAMP: timestamp, SIGNATURE: _signature(key, message_id, timestamp, body)}
+
+
+def distrust(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
+    """Return why a request is not to be trusted; empty if it is. Header names are in lower case."""
+    message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
+    if not message_id or not timestamp or SIGNATURE not in headers:
+        return f"expected the headers {ID}, {TIMESTAMP} and {SIGNATURE}"
+    if len(message_id) > MAX_ID:
+        return f"{ID} is limited to {MAX_ID} characters"
+    if not (timestamp.isascii() and timestamp.isdigit()) or len(timestamp) > len("9999999999"):
+        return f"{TIMESTAMP} must be the seconds since 1970"
+    if abs(now.timestamp() - int(timestamp)) > WINDOW:
+        return f"{TIMESTAMP} is more than {WINDOW} seconds from now"
+    expected = _signature(key, message_id, timestamp, body).encode()
+    # There are several while the sender changes its secret.
+    given = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
+    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 (in constant time)
+        return f"{SIGNATURE} is not that of this body"
+    return ""
+
+
+def _signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return _VERSION + b64encode(hmac.new(key, signed, sha256).digest()).decode()

@@ -1,0 +1,346 @@
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2 as httpx
+import pytest
+
+from redraft.cycles import endpoint
+from redraft.cycles.endpoint import parsed_address
+from redraft.cycles.host import AgentHost
+from redraft.cycles.webhook import secret_key, signed_headers
+from redraft.errors import ConfigError, LeaseError, StoreError
+from redraft.stores.memory import MemoryStore
+from support.commands import redraft
+from support.monitor import MONITOR, World, monitor, run
+
+SECRET = "sixteen bytes or more"
+HOOKED = MONITOR.replace("stages:", "triggers: [{type: webhook, topic: orders, secret: HOOK}]\nstages:", 1)
+SENSED = "sense:\n    substages:\n      - {type: agent-messages, name: mail, config: {into: mail}}\n"
+ORDERS = "/hooks/monitor/orders"
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch):
+    monkeypatch.setenv("HOOK", SECRET)
+
+
+def named(name, text=HOOKED):
+    return text.replace("name: monitor", f"name: {json.dumps(name)}", 1)
+
+
+def signed(body, message_id="m1", seconds=0, **more):
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
+    return signed_headers(secret_key(SECRET, "HOOK"), message_id, body, at) | more
+
+
+@asynccontextmanager
+async def visited(*agents, root=""):
+    """Yield a client of the endpoint of open agents."""
+    host = AgentHost(agents)
+    transport = httpx.ASGITransport(app=host.app(), raise_app_exceptions=False, root_path=root)
+    async with httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
+        for agent in agents:
+            await agent.open()
+        yield client
+        for agent in agents:
+            await agent.aclose()
+
+
+def post(client, body=b'{"order": 7}', path=ORDERS, **headers):
+    return client.post(path, content=body, headers=headers or signed(body))
+
+
+def test_a_webhook_starts_a_cycle_which_reads_its_body():
+    async def main():
+        results, events = [], []
+        agent = monitor(text=HOOKED, storage=MemoryStore(), on_event=events.append)
+        async with visited(agent) as client:
+            going = asyncio.ensure_future(agent.run_forever(1))
+            response = await post(client)
+            await going
+            results = [event.result for event in events if hasattr(event, "result")]
+        return response, results
+
+    response, (result,) = run(main())
+    assert (response.status_code, response.json()) == (202, {"ok": True, "repeated": False})
+    assert result.trigger == "webhook"
+    (message,) = result.state["environmentalData"]["payload"]["mail"]
+    assert (message["topic"], message["data"], message["sender"]) == ("orders", {"order": 7}, "webhook")
+
+
+def test_a_repeated_delivery_leaves_no_second_message_whatever_happened_meanwhile():
+    store = MemoryStore()
+
+    async def main():
+        agent = monitor(text=HOOKED, storage=store)
+        async with visited(agent) as client:
+            headers = signed(b"1", **{"content-type": "text/plain"})
+            answers = [await post(client, b"1", **headers) for _ in range(2)]
+            await agent.run_cycle()
+        assert await store.find("message") == []
+        async with visited(monitor(text=HOOKED, storage=store)) as client:  # another process
+            answers.append(await post(client, b"1", **headers))
+        return [answer.json()["repeated"] for answer in answers], await store.find("message")
+
+    assert run(main()) == ([False, True, True], [])
+
+
+def test_old_deliveries_are_forgotten(monkeypatch):
+    store = MemoryStore()
+
+    async def main():
+        for age in (timedelta(minutes=10), timedelta(seconds=-1)):
+            monkeypatch.setattr("redraft.cycles.mail.DELIVERY_AGE", age)
+            async with visited(monitor(text=HOOKED, storage=store)) as client:
+                await post(client)
+        return len(await store.find("delivery"))
+
+    assert run(main()) == 1
+
+
+BODY = b'{"order": 7}'
+EARLY, LATE = {"seconds": -301}, {"seconds": 310}
+REFUSED = [
+    (401, "POST", ORDERS, BODY, None, "expected the headers"),
+    (401, "POST", ORDERS, BODY, {"body": b"another"}, "not that of this body"),
+    (401, "POST", ORDERS, BODY, EARLY, "more than 300 seconds"),
+    (401, "POST", ORDERS, BODY, LATE, "more than 300 seconds"),
+    (413, "POST", ORDERS, b"x" * 100_001, None, "more than 100,000 bytes"),
+    (413, "POST", ORDERS, b'["' + b"\x7f" * 99_000 + b'"]', {}, "limited to 100,000 characters"),
+    (400, "POST", ORDERS, b"{", {}, "not application/json"),
+    (400, "POST", ORDERS, b"\xff", {}, "not application/json"),
+    (400, "POST", ORDERS, b"1e999", {}, "not application/json"),
+    (400, "POST", ORDERS, b"NaN", {}, "not application/json"),
+    (400, "POST", ORDERS, b"[" * 9_999, {}, "not application/json"),
+    (400, "POST", ORDERS, b"[" * 200 + b"]" * 200, {}, "not application/json"),
+    (405, "GET", ORDERS, b"", None, "Method not allowed"),
+    (405, "POST", "/health", b"", None, "Method not allowed"),
+    (404, "POST", "/hooks/monitor/other", BODY, {}, "Not found"),
+    (404, "POST", "/hooks/other/orders", BODY, {}, "Not found"),
+    (404, "POST", "/hooks/monitor/orders/more", BODY, {}, "Not found"),
+    (404, "GET", "/", b"", None, "Not found"),
+]
+"""Status, request, how it is signed (None: not at all), and the reason."""
+
+
+def test_any_other_request_is_refused_with_the_reason():
+    async def main():
+        store, answers = MemoryStore(), []
+        async with visited(monitor(text=HOOKED, storage=store)) as client:
+            for _, method, path, body, signing, _ in REFUSED:
+                headers = {} if signing is None else signed(**{"body": body, **signing})
+                answers.append(await client.request(method, path, content=body, headers=headers))
+                assert await store.find("message") == [], (method, path, body[:20])
+        return answers
+
+    for answer, (status, *_, reason) in zip(run(main()), REFUSED, strict=True):
+        assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_names_in_the_path_are_quoted_and_an_application_may_be_mounted():
+    name, topic = "a/b ü", "x y/z"
+    text = named(name).replace("topic: orders", f"topic: {json.dumps(topic)}")
+
+    async def main():
+        async with visited(monitor(text=text), root="/agents") as client:
+            path = f"/agents/hooks/{quote(name, safe='')}/{quote(topic, safe='')}"
+            return [
+                (await post(client, path=path)).status_code,
+                (await client.get("/agents/health")).status_code,
+            ]
+
+    assert run(main()) == [202, 200]
+
+
+def test_what_cannot_be_stored_is_to_be_sent_again(monkeypatch):
+    async def fails(*_):
+        raise StoreError("it is away")
+
+    async def main():
+        store = MemoryStore()
+        async with visited(monitor(text=HOOKED, storage=store)) as client:
+            monkeypatch.setattr(store, "put_if_absent", fails)
+            answer = await post(client)
+            monkeypatch.undo()
+            os.environ["HOOK"] = SECRET
+            return answer, (await post(client)).status_code
+
+    answer, again = run(main())
+    assert (answer.status_code, answer.headers["retry-after"], again) == (503, "5", 202)
+
+
+def test_a_body_that_never_arrives(monkeypatch):
+    monkeypatch.setattr(endpoint, "BODY_TIMEOUT", 0.01)
+
+    async def slow():
+        yield b"{"
+        await asyncio.sleep(10)
+
+    async def main():
+        app, sent = AgentHost([monitor(text=HOOKED)]).app(), []
+        chunks = slow()
+
+        async def receive():
+            return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": ORDERS, "headers": [], "query_string": b""}
+        await app(scope, receive, send)
+        return sent[0]["status"]
+
+    assert run(main()) == 408
+
+
+def test_health_tells_supervisors_what_runs():
+    async def main():
+        good = monitor(text=named("good", MONITOR), storage=MemoryStore())
+        bad = monitor(text=named("bad", MONITOR), storage=MemoryStore())
+        host = AgentHost([good, bad])
+        before = host.health()
+
+        async def lost(*_):
+            raise LeaseError("another process runs it")
+
+        bad.run_cycle = lost
+        with pytest.raises(LeaseError, match="another process"):
+            await host.run(1)
+        async with visited(good, bad) as client:
+            fresh = await client.get("/health")
+        transport = httpx.ASGITransport(app=host.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
+            return before, fresh, await client.get("/health")
+
+    before, fresh, after = run(main())
+    assert before["ok"]
+    assert before["agents"][0] == {"name": "good", "state": "running", "storage": "ok", "cycle": None}
+    assert fresh.status_code == 200
+    good, bad = after.json()["agents"]
+    assert (after.status_code, bad["state"], bad["cycle"]) == (503, "failed", None)
+    assert (good["state"], good["cycle"]["number"], good["cycle"]["status"]) == ("ended", 1, "finished")
+
+
+def test_one_agent_that_fails_leaves_the_others_running():
+    async def main():
+        worlds = World(), World()
+        agents = [
+            monitor(world, text=named(name, MONITOR), storage=MemoryStore())
+            for name, world in zip(("a", "b"), worlds, strict=True)
+        ]
+
+        async def lost(*_):
+            raise LeaseError("taken over")
+
+        agents[0].run_cycle = lost
+        with pytest.raises(LeaseError, match="taken over"):
+            await AgentHost(agents).run(3, at_once=True)
+        return [world.looks for world in worlds]
+
+    assert run(main()) == [0, 3]
+
+
+def test_problems_of_a_host_are_found_at_once(monkeypatch):
+    with pytest.raises(ConfigError, match="two agents named 'monitor'"):
+        AgentHost([monitor(), monitor()])
+    monkeypatch.setenv("HOOK", "short")
+    with pytest.raises(ConfigError, match="The secret 'HOOK' must have at least 16 bytes"):
+        AgentHost([monitor(text=HOOKED)])
+    monkeypatch.delenv("HOOK")
+    with pytest.raises(ConfigError, match="The environment variable 'HOOK' is not set"):
+        AgentHost([monitor(text=HOOKED)])
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "host:", "host:x", "host:65536", "host:-1", ""])
+def test_bad_addresses(text):
+    with pytest.raises(ConfigError, match=r"Expected an address such as '127.0.0.1:8080'"):
+        parsed_address(text)
+
+
+def test_addresses():
+    assert parsed_address("127.0.0.1:80").url == "http://127.0.0.1:80/"
+    assert parsed_address("[::1]:8080").url == "http://[::1]:8080/"
+
+
+def test_an_address_in_use_is_refused_before_any_cycle():
+    world = World()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=r"Can't listen on '127.0.0.1'"):
+            run(AgentHost([monitor(world, storage=MemoryStore())]).run(1, listen=listen))
+    assert world.looks == 0
+
+
+AGENT = """\
+name: {name}
+triggers: [{{type: webhook, topic: orders, secret: HOOK}}]
+stages:
+  sense:
+    substages: [{{type: agent-messages, name: mail}}]
+  actuate:
+    substages:
+      - {{type: execute, name: act, config: {{actions: [{{name: it, type: function, function: act}}]}}}}
+"""
+
+
+def two_agents(folder):
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        (folder / name / "agent.yaml").write_text(AGENT.format(name=name))
+        (folder / name / "functions.py").write_text(f"def act():\n    return {name!r}\n")
+    return "one/agent.yaml", "two/agent.yaml"
+
+
+def test_several_agents_on_the_command_line(project):
+    files = two_agents(Path())
+    both = redraft("cycle", "run", *files, "--cycles", 2, "--listen", "127.0.0.1:0")
+    assert both.exit_code == 0, both.stderr
+    assert "listening at http://127.0.0.1:" in both.stderr
+    assert "one: cycle 2    finished  actions: 1 done" in both.stderr
+    assert "2 cycles of two; redraft cycle memory two" in both.stderr
+    found = json.loads(
+        redraft("cycle", "run", *files, "--cycles", 1, "--listen", "127.0.0.1:0", "--json").stdout
+    )
+    assert [(one["agent"], one["count"]) for one in found["agents"]] == [("one", 1), ("two", 1)]
+    results = [
+        one["cycles"][0]["derived_data"]["execution"]["actions"][0]["result"] for one in found["agents"]
+    ]
+    assert results == ["one", "two"]  # each has its own functions.py
+    checked = redraft("cycle", "run", *files, "--check")
+    assert ("one/agent.yaml: one" in checked.stdout, "HOOK (set)" in checked.stdout) == (True, True)
+    refused = redraft("cycle", "run", *files, "--cycles", 1)
+    assert (refused.exit_code, "--listen HOST:PORT" in refused.stderr) == (2, True)
+
+
+def test_a_process_answers_webhooks_and_supervisors_until_a_signal(project):
+    files = two_agents(Path())
+    command = [sys.executable, "-m", "redraft", "cycle", "run", *files, "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stderr.readline()
+            url = line.split()[-1].rstrip("/")
+            assert httpx.get(f"{url}/health").json()["ok"]
+            body = b'{"order": 7}'
+            sent = httpx.post(f"{url}/hooks/two/orders", content=body, headers=signed(body))
+            assert sent.status_code == 202
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                two = httpx.get(f"{url}/health").json()["agents"][1]
+                if two["cycle"] and two["cycle"]["status"] == "finished":
+                    break
+                time.sleep(0.05)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert [(one["agent"], one["count"]) for one in json.loads(out)["agents"]] == [("one", 0), ("two", 1)]
