@@ -93,6 +93,7 @@ SENTENCES = {
         Payoff(0, 0),
         "Not known: 0 scored runs with, 0 without; it takes 10 of each.",
     ),
+    "one": (Payoff(1, 0), "Not known: 1 scored run with, 0 without; it takes 10 of each."),
     "few": (Payoff(12, 9, Effect(0.5, 0.4, 0.6)), "Not known: 12 scored runs with, 9 without"),
     "apart": (Payoff(50, 50), "Not known: 50 runs with, 50 without, none to be compared with another."),
     "yes": (

@@ -149,9 +149,14 @@ class CriteriaAdvisor(Advisor, Protocol):
 
 @runtime_checkable
 class FailureObserver(Advisor, Protocol):
-    """An advisor that also learns from runs that raised before they had a result."""
+    """An advisor that also learns from runs that raised before they had a result.
 
-    async def observe_failure(self, task: PlainTask, run_id: str, error: Exception, /) -> None: ...
+    `advice` is what the run was given by all advisors.
+    """
+
+    async def observe_failure(
+        self, task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice], /
+    ) -> None: ...
 
 
 class Step(Protocol):

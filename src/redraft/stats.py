@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from random import Random
 from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from redraft.errors import ConfigError
 
@@ -30,7 +30,7 @@ class Effect:
 
 
 def effect_of(with_scores: Sequence[float], without_scores: Sequence[float]) -> Effect:
-    """Return the difference of the means with its 95 % bootstrap interval.
+    """Return the difference of the means of scores (0..1), with its 95 % bootstrap interval.
 
     The same scores always give the same interval. Resamples of few scores vary too little, so the interval
     is widened like Student's t. Raises `ConfigError` for fewer than two scores on a side.
@@ -46,7 +46,8 @@ def effect_of(with_scores: Sequence[float], without_scores: Sequence[float]) -> 
         )
     )
     outside = round(len(differences) * (1 - INTERVAL) / 2)
-    return Effect(mean, mean + differences[outside], mean + differences[-outside - 1])
+    low, high = mean + differences[outside], mean + differences[-outside - 1]
+    return Effect(mean, max(-1.0, low), min(1.0, high))
 
 
 def _resampled(scores: Sequence[float], chance: Random) -> list[float]:
@@ -122,22 +123,30 @@ class Payoff:
     without_runs: int
     effect: Effect | None = None
 
+    @property
+    def known(self) -> Effect | None:
+        """The effect, once there are enough runs to make a claim about it."""
+        return None if min(self.with_runs, self.without_runs) < FEWEST else self.effect
+
+    @property
+    def answer(self) -> Literal["Yes", "No", "Not clear", "Not known"]:
+        """Whether it pays, as far as these runs tell."""
+        if self.known is None:
+            return "Not known"
+        return "Yes" if self.known.low > 0 else "No" if self.known.high < 0 else "Not clear"
+
     def sentence(self, what: str) -> str:
         """Return what is known of `what` (such as "notes"), or what is missing to know it."""
-        question, runs = f"Do {what} pay?", f"{self.with_runs:,} runs with, {self.without_runs:,} without"
-        effect = self.effect
+        begin, effect = f"Do {what} pay? {self.answer}:", self.known
         if min(self.with_runs, self.without_runs) < FEWEST:
-            scored = runs.replace("runs", "scored runs")
-            return f"{question} Not known: {scored}; it takes {FEWEST} of each."
+            scored = f"{self.with_runs:,} scored {'run' if self.with_runs == 1 else 'runs'} with"
+            return f"{begin} {scored}, {self.without_runs:,} without; it takes {FEWEST} of each."
+        runs = f"{self.with_runs:,} runs with, {self.without_runs:,} without"
         if effect is None:
-            return f"{question} Not known: {runs}, none to be compared with another."
-        found = f"{effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
-        if effect.low > 0:
-            return f"{question} Yes: {found}."
-        if effect.high < 0:
-            return f"{question} No: {found}."
-        needed = self._needed(effect)
-        return f"{question} Not clear: {found}" + (f"; {needed:,} more might tell." if needed else ".")
+            return f"{begin} {runs}, none to be compared with another."
+        found = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
+        needed = self._needed(effect) if self.answer == "Not clear" else 0
+        return f"{found}; {needed:,} more might tell." if needed else f"{found}."
 
     def _needed(self, effect: Effect) -> int:
         """Return about how many runs more would tell if the difference stays as it is; 0 if too many."""

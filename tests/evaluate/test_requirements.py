@@ -51,7 +51,7 @@ def of_key(**form):
                      ['The key "a" holds text that matches the regular expression `^[A-Z]+`.'],
                      id="pattern"),
         pytest.param(of_key(type="string", pattern=r"^2026-\d\d-\d{2}$"), {"a": "x"},
-                     ['The key "a" holds text that has the form 2026-MM-DD.'], id="pattern of a date"),
+                     ['The key "a" holds text with the form 2026-MM-DD.'], id="pattern of a date"),
         pytest.param(of_key(pattern="^[A-Z]+"), {"a": "x"},
                      ['The key "a" holds text that matches the regular expression `^[A-Z]+`.'],
                      id="pattern without a type"),

@@ -89,6 +89,13 @@ def test_no_sentence_is_told_twice():
     assert "Rule:" not in own[0].text
 
 
+def test_sentences_that_differ_in_an_operator_are_both_told():
+    content = replace(FAILURE, why="The test was `x == 5`.", do_differently="The test was `x != 5`.")
+    [advice] = advice_of("agent", 800, lessons=[found(content)])
+    assert "Why: The test was `x == 5`." in advice.text
+    assert "Do differently: The test was `x != 5`." in advice.text
+
+
 def test_what_finds_no_room_leaves_its_sentences_to_others():
     long = replace(FAILURE, why=f"{FAILURE.why} {'word ' * 900}")
     [advice] = advice_of("agent", 300, lessons=[found(long), found(FAILURE, 2)])

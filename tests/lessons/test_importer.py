@@ -141,6 +141,15 @@ def test_a_changed_section_supersedes_its_lesson(shop):
     assert [one.what for one in run(trusted=True)] == ["known"] * 4
 
 
+def test_an_import_that_nobody_vouches_for_replaces_nothing_that_somebody_does(shop):
+    run(trusted=True)
+    (shop / "AGENTS.md").write_text(AGENTS.replace("in cents", "in euros"))
+    items = run()
+    assert [one.what for one in items] == ["refused", "known", "known", "known"]
+    assert "vouch for the change, too" in items[0].why
+    assert LessonFolder(shop / "memory", "clerk").read(items[0].known).status == "active"
+
+
 def test_a_retired_section_stays_retired(shop):
     folder = LessonFolder(shop / "memory", "clerk")
     folder.change(run()[0].lesson.id, status="retired", why="no")
@@ -332,7 +341,7 @@ def test_what_is_missing_is_said(project):
     with pytest.raises(ConfigError, match=r"There is no file or folder 'nowhere\.md'"):
         run(["nowhere.md"])
     (project / "AGENTS.md").write_text("Be brief.")
-    with pytest.raises(ConfigError, match="Whose lesson is it"):
+    with pytest.raises(ConfigError, match="Whose lessons are they"):
         run(agent=None)
 
 

@@ -764,3 +764,11 @@ def test_lessons_that_helped_come_first_and_near_misses_are_counted(tmp_path):
         tmp_path, fill, lambda index: index.search(query), embedder=FunctionEmbedder(embed, "new")
     )
     assert found.near_misses == 1
+
+
+def test_a_lesson_is_found_by_its_title(tmp_path):
+    named = lesson(procedure("Ask again."), summary="named", task="Sail", title="Rate limits of NordShop")
+    other = lesson(procedure("Ask twice."), summary="other", task="Sail")
+    file(tmp_path, named, other)
+    *_, found = run(tmp_path, refresh, search("What does NordShop allow?"))
+    assert summaries(found) == ["named"]

@@ -486,6 +486,22 @@ def test_what_an_untrusted_lesson_may_have_taught_is_not_trusted(tmp_path):
         assert second.why == f"its run was given the untrusted lesson {first.id}"
 
 
+def test_what_an_untrusted_lesson_may_have_broken_is_not_trusted(tmp_path):
+    @in_lessons(tmp_path, model=writer())
+    async def _(lessons):
+        await run(lessons, 0.1)
+        [first] = await lessons.find()
+        await lessons.release(first.id, "It helped.")
+
+        def fail(prompt):
+            raise ValueError("The page is no number.")
+
+        with pytest.raises(ValueError, match="no number"):
+            await reflect(OTHER, generate=fail, evaluate=bool, pattern=ReflectionPattern(advisors=[lessons]))
+        [second] = [one for one in await lessons.find() if one.id != first.id]
+        assert second.why == f"its run was given the untrusted lesson {first.id}"
+
+
 def test_approving_overrules_every_filter_but_redaction_and_says_so(tmp_path, caplog):
     @in_lessons(tmp_path)
     async def _(lessons):
@@ -887,8 +903,9 @@ def test_a_lesson_about_a_requirement_of_the_criteria_is_relevant_whatever_the_t
         async def told(task, *criteria):
             pattern = ReflectionPattern(max_iterations=0, advisors=[lessons], quality_criteria=criteria)
             result = await reflect(task, generate=lambda p: "Dear Bob", pattern=pattern)
-            return [(one.reason, 'ends with "Ann"' in one.text) for one in result.advice]
+            return [(one.kind, one.text, one.reason[:16]) for one in result.advice]
 
+        rule = ("rule", '- The text ends with "Ann".', "same requirement")
         assert await told("Write a letter.", signed) == []
-        assert await told("zzz", signed) == [("same requirement", True)]
+        assert await told("zzz", signed) == [rule]
         assert await told("zzz", long) == []

@@ -157,6 +157,11 @@ class _Phrase:
         return f"{self.third} {self.rest}"
 
     @property
+    def relative(self) -> str:
+        """What follows the name of such a text: `with the form ...`, `that ends with ...`."""
+        return f"with {self.rest}" if self.third == "has" else f"that {self.affirmed}"
+
+    @property
     def denied(self) -> str:
         return f"does not {self.base} {self.rest}"
 
@@ -421,7 +426,7 @@ class _SchemaReader:
         if name == "string":
             parts = [FORMATS.get(str(schema.get("format")), TYPES[name])]
             if pattern := schema.get("pattern"):
-                parts.append(f"that {phrase_of(str(pattern)).affirmed}")
+                parts.append(phrase_of(str(pattern)).relative)
             parts += _bounds(schema, "minLength", "maxLength", "character")
         elif name in ("integer", "number"):
             parts += _bounds(schema, "minimum", "maximum")

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redraft.lessons.index import FoundLesson
+    from redraft.lessons.lesson import Lesson
     from redraft.lessons.playbooks import Playbook
     from redraft.lessons.rules import Rule
 
 SEPARATOR_TOKENS = 2
 """Tokens of the separator between two pieces of advice in a prompt."""
+_TELLING = re.compile(r"\w+|[=!<>]=|[=<>+/%&|^~]|-(?=\w)")
+"""Words and operators: `x == 5` and `x != 5` are not the same sentence."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -32,12 +35,17 @@ def advice_of(
     rules: Sequence[Rule] = (),
     own_rules: Sequence[Rule] = (),
     playbooks: Sequence[Playbook] = (),
+    requirements: Sequence[str] = (),
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
     A piece that does not fit is left out; a shorter one after it may still fit. The reason of the last piece
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
     room first; all else is quoted as data in one fence, whose tokens count with its first piece.
+
+    So are the `requirements` of this run's criteria that a lesson is about: they are the program's words, of
+    which the lesson tells only that they were missed before. If it says nothing else about what to do, that
+    is all that is told of it.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
@@ -45,8 +53,13 @@ def advice_of(
     room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
     pieces: list[Advice] = []
     for found in lessons:
+        if required := _required_by(found.lesson, requirements, told):
+            pieces.append(_required_advice(found, required))
+            told = told.union(*map(_keys, required))
+            room -= pieces[-1].tokens
         with_it = set(told)
-        if fields := _untold(_fields(found.lesson.content), with_it):
+        fields = _untold(_fields(found.lesson.content), with_it)
+        if fields and not (required and fields.keys() <= {_WHAT_WENT_WRONG}):
             pieces.append(_lesson_advice(found, fields))
             if pieces[-1].tokens <= room:  # what finds no room tells nothing
                 told, room = with_it, room - pieces[-1].tokens
@@ -80,14 +93,15 @@ _ABOUT: dict[LessonKind, str] = {
     "procedure": "A task that was done well",
     "decision": "A decision",
 }
+_WHAT_WENT_WRONG = "What went wrong"
 _LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {
-        "what_went_wrong": "What went wrong",
+        "what_went_wrong": _WHAT_WENT_WRONG,
         "why": "Why",
         "do_differently": "Do differently",
         "rule": "Rule",
     },
-    "partial": {"what_went_wrong": "What went wrong", "do_differently": "Do differently"},
+    "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
     "decision": {"decision": "Decision", "why": "Why"},
 }
@@ -99,6 +113,17 @@ def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     lines = [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
     lines += [f"{label}: {_indented(text)}" for label, text in fields.items()]
     return _advice("\n".join(lines), lesson.id, found.reason)
+
+
+def _required_by(lesson: Lesson, requirements: Sequence[str], told: set[str]) -> list[str]:
+    """Return the requirements that a lesson names, without those that were told."""
+    said = {key for text in _fields(lesson.content).values() for key in _keys(text)}
+    return [one for one in requirements if said.issuperset(keys := _keys(one)) and not told.issuperset(keys)]
+
+
+def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
+    text = "\n".join(f"- {_indented(one)}" for one in required)
+    return _advice(text, found.lesson.id, found.reason, kind="rule")
 
 
 def _untold(fields: Mapping[str, str], told: set[str]) -> dict[str, str]:
@@ -118,8 +143,8 @@ def _sentences(text: str) -> list[str]:
 
 
 def _keys(text: str) -> list[str]:
-    """Return what identifies each sentence of a text: its words in order, regardless of case and marks."""
-    return [" ".join(re.findall(r"\w+", sentence.casefold())) for sentence in _sentences(text)]
+    """Return what identifies each sentence of a text: its words and operators, regardless of case."""
+    return [" ".join(_TELLING.findall(sentence.casefold())) for sentence in _sentences(text)]
 
 
 def _fields(content: Content) -> dict[str, str]:

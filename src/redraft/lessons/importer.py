@@ -339,6 +339,9 @@ def _compared(item: ImportItem, lesson: Lesson, known: Sequence[Lesson], *, trus
     section = _section_of(lesson)
     for one in known:
         if section and _section_of(one) == section and one.status != "superseded":
+            if one.trust == "vouched" and one.status == "active" and not trusted:
+                why = f"You vouch for what the section said before ({one.id}): vouch for the change, too."
+                return replace(item, what="refused", known=one.id, why=why)
             # What a person has retired stays so.
             return replace(item, what="known" if one.status == "retired" else "changed", known=one.id)
     words = _words(lesson.content)

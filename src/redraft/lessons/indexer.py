@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redraft.stores.worker import Job
 
 FOLDER = ".index"
-SERIES, VERSION = 1, 3
+SERIES, VERSION = 1, 4
 """The series is raised with each change of the schema; databases of another one are left alone.
 
 The version is raised when more is written; a database of an earlier one is brought up to date.
@@ -81,15 +81,8 @@ CREATE TABLE IF NOT EXISTS vectors (
     embedder TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (embedder, digest)
 );
 """
-UPDATE = """
-BEGIN IMMEDIATE;
-ALTER TABLE lessons ADD COLUMN confidence REAL NOT NULL DEFAULT 0.7;
-UPDATE agents SET changed_ns = -1;
-UPDATE lessons SET changed_ns = -1, file_hash = x'';
-PRAGMA user_version = 3;
-COMMIT;
-"""
-"""For a database of an earlier version: have all files read again; their vectors stay."""
+ANEW = f"DROP TABLE words; DROP TABLE lessons; DROP TABLE agents; {SCHEMA}"
+"""Have all files read again; their vectors stay."""
 
 
 class Broken(NamedTuple):
@@ -149,9 +142,7 @@ class Indexer:
     def rebuild(self, connection: Connection) -> Refreshed:
         """Index every file anew, and delete the vectors of texts that are gone."""
         with exclusive(self.folder):
-            connection.executescript(
-                f"BEGIN IMMEDIATE; DROP TABLE words; DROP TABLE lessons; DROP TABLE agents; {SCHEMA} COMMIT;"
-            )
+            connection.executescript(f"BEGIN IMMEDIATE; {ANEW} COMMIT;")
             refreshed = self._index_all(connection)
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
         return refreshed
@@ -246,14 +237,22 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
     if lesson.status not in SEARCHED or violation_in(lesson):
         return IndexRow()
     content = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
-    texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *content]
+    texts = [
+        lesson.task,
+        lesson.summary,
+        lesson.error,
+        lesson.task_type,
+        *lesson.tools,
+        *content,
+        lesson.title,
+    ]
     # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
         texts = [redactor.redact(text).text for text in texts]
         if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
             texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
     task, summary, error, task_type, *rest = texts
-    tools, content = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
+    tools, content = rest[: len(lesson.tools)], rest[len(lesson.tools) : -1]
     searched = "\n".join(filter(None, texts))
     meaning = "\n".join(filter(None, [task or summary, error, *content]))[:LONGEST_MEANING]
     return IndexRow(
@@ -440,7 +439,7 @@ class IndexSession:
                     f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"
                 )
             elif version < VERSION:
-                connection.executescript(UPDATE)
+                connection.executescript(f"BEGIN IMMEDIATE; {ANEW} PRAGMA user_version = {VERSION}; COMMIT;")
             elif version != VERSION:
                 raise sqlite3.DatabaseError(f"{path} has version {version}.")  # noqa: TRY301 (it has to be closed)
             connection.execute("SELECT count(*) FROM agents").fetchone()

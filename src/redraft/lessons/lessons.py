@@ -192,6 +192,7 @@ class Lessons:
             rules=rules,
             own_rules=own_rules,
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
+            requirements=self.requirements,
         )
 
     async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> FoundLessons:
@@ -240,7 +241,9 @@ class Lessons:
         await self._guidance.expire()
         self._backlog.begin()  # people may have added files
 
-    async def observe_failure(self, task: PlainTask, run_id: str, error: Exception) -> None:
+    async def observe_failure(
+        self, task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice] = ()
+    ) -> None:
         """Learn from a run that raised an error before there was any output.
 
         After a `ModelError`, the reflection waits until before the next run. A `ConfigError` teaches nothing.
@@ -248,6 +251,7 @@ class Lessons:
         outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model()
         if outcome is None:
             return
+        outcome = await self._doubted(outcome, advice)
         self._raised.add(outcome)
         await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
@@ -515,14 +519,17 @@ class Lessons:
         return None
 
     async def _outcome_of(self, result: ReflectionResult) -> Outcome | None:
-        """Return the outcome of a run; what an untrusted lesson may have taught it is no more trusted."""
         outcome = outcome_of(result, trusted=self.trusted)
-        if outcome is None or outcome.trust != "checked":
+        return None if outcome is None else await self._doubted(outcome, result.advice)
+
+    async def _doubted(self, outcome: Outcome, advice: Sequence[Advice]) -> Outcome:
+        """Return an outcome with doubt about what an untrusted lesson in the advice may have caused."""
+        if outcome.trust != "checked":
             return outcome
-        given = await asyncio.to_thread(self._lessons_of, result)
+        given = await asyncio.to_thread(self._lessons_of, advice)
         untrusted = next((one.id for one in given if one.trust == "untrusted"), "")
         untrusted = untrusted or await asyncio.to_thread(
-            self._guidance.untrusted, outcome.task.task_type, result.advice
+            self._guidance.untrusted, outcome.task.task_type, advice
         )
         return (
             replace(outcome, doubt=f"its run was given the untrusted lesson {untrusted}")
@@ -607,7 +614,7 @@ class Lessons:
         """Count a run for its lessons; release quarantined ones that helped, retire those that hurt."""
         if result.task is None:
             return
-        score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result)
+        score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result.advice)
         ids = tuple(lesson.id for lesson in lessons)
         run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
         runs = await self._impact.count(run)
@@ -645,12 +652,12 @@ class Lessons:
                 why=f"It hurt: {tried} {-gain:.2f} less in all than runs without it.",
             )
 
-    def _lessons_of(self, result: ReflectionResult) -> list[Lesson]:
-        """Return the lessons that a run was given, unless deleted since."""
+    def _lessons_of(self, advice: Sequence[Advice]) -> list[Lesson]:
+        """Return the lessons in the advice that a run was given, unless deleted since."""
         found: dict[str, Lesson] = {}
-        for advice in result.advice:
+        for one in advice:
             with suppress(LessonFileError):  # deleted, or another advisor's advice
-                found[advice.source] = self._folder_of(advice.source).read(advice.source)
+                found[one.source] = self._folder_of(one.source).read(one.source)
         return list(found.values())
 
     # --- changing a lesson ---------------------------------------------------------------------------------

@@ -276,7 +276,7 @@ class LessonLibrary:
         known = agents_in(self.path)
         if len(known) != 1:
             there = f"lessons belong to {', '.join(known)}" if known else "no agent has lessons yet"
-            raise ConfigError(f"Whose lesson is it? Give --agent NAME; {there}.")
+            raise ConfigError(f"Whose lessons are they? Give --agent NAME; {there}.")
         return known[0]
 
     async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:

@@ -140,7 +140,7 @@ def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
 
 def _issue_line(issue: Issue) -> str:
     place = f" at {issue.path}" if issue.path else f" in line {issue.line}" if issue.line else ""
-    return f"{issue.criterion}{place}: {issue}" if issue.criterion else str(issue)
+    return f"{issue.criterion.rstrip('.')}{place}: {issue}" if issue.criterion else str(issue)
 
 
 # "I read the pages by their cursor instead of http_get": what was chosen, and over what.

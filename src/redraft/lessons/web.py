@@ -118,7 +118,7 @@ async def lessons(request: PageRequest) -> LessonsView:
     if not agent:
         counted = await asyncio.to_thread(lambda: [library.count(one) for one in agents[:MAX_AGENTS]])
         agents, counted = await project.redacted((tuple(agents), tuple(counted)))
-        return LessonsView(agents, chosen, counted=counted)
+        return LessonsView(agents, chosen, payoff=await library.payoff(), counted=counted)
     if agent not in agents:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
     impact = Impact(project.store, agent)

@@ -496,7 +496,7 @@ class Run:
         for advisor in self.options.advisors:
             if isinstance(advisor, FailureObserver):
                 try:
-                    await advisor.observe_failure(self.task, self.run_id, error)
+                    await advisor.observe_failure(self.task, self.run_id, error, self.context.advice)
                 except Exception:
                     logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
 

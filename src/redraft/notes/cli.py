@@ -130,9 +130,8 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
             f"{_score(task.now)} in the latest runs with one"
         )
         parts.append(Text(f"{scores}   {_curve(task, longest=12)}" if console.is_utf8 else scores))
-    if (effect := task.effect) is not None:
-        interval = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}"
-        parts.append(Text(f"Trial: {effect.mean:+.2f} with notes ({interval})"))
+    if task.payoff.without_runs:
+        parts.append(Text(task.payoff.sentence("these notes")))
     parts.append("")
     if (note := task.in_force) is not None:
         parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ from redraft.notes.note import Note, NotedTask, NoteUse, note_block
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
-from redraft.stats import effect_of, payoff_of
+from redraft.stats import payoff_of
 from redraft.stores.location import project_place, required_project_store
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.stats import Effect, Payoff
+    from redraft.stats import Payoff
     from redraft.stores.base import Store
 
 T = TypeVar("T")
@@ -35,8 +35,6 @@ T = TypeVar("T")
 LISTED_RUNS, SHOWN_RUNS = 200, 2000
 """How many of a task's latest runs are read to list it, and to show it."""
 SHOWN_REVISIONS = 20
-MIN_SCORES = 2
-"""How many scores on each side an effect needs."""
 LATEST_SCORES = 5
 """How many scores the present mean covers."""
 NAME_LENGTH = 40
@@ -212,8 +210,8 @@ class TaskNotes:
         return [self.before, *(mean_of(self.scores(version)) for version in sorted(used))]
 
     @cached_property
-    def effect(self) -> Effect | None:
-        """How runs with the present notes differ from a trial's control runs; None if there are too few."""
+    def payoff(self) -> Payoff:
+        """How runs with the present notes differ from a trial's control runs."""
         with_notes = [
             use.score
             for use in self.uses
@@ -221,9 +219,7 @@ class TaskNotes:
             if use.score is not None
         ]
         control = [use.score for use in self.uses if use.arm == "control" and use.score is not None]
-        if min(len(with_notes), len(control)) < MIN_SCORES:
-            return None
-        return _effect(tuple(with_notes), tuple(control))
+        return payoff_of([(with_notes, control)])
 
     def row(self) -> dict[str, Any]:
         """Return the state of the notes as JSON, for a list."""
@@ -233,7 +229,7 @@ class TaskNotes:
             "score_before": self.before,
             "score_now": self.now,
             "trend": self.trend,
-            "effect": self.effect,
+            "payoff": self.payoff,
         }
 
     def document(self) -> dict[str, Any]:
@@ -282,11 +278,6 @@ def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
         bare = [score for use, score in scored if use.arm == "control" and use.version is None]
         groups.append((noted, bare))
     return payoff_of(groups)
-
-
-@lru_cache(maxsize=64)  # a tenth of a second for 2,000 runs, and asked for again on each look
-def _effect(with_notes: tuple[float, ...], control: tuple[float, ...]) -> Effect:
-    return effect_of(with_notes, control)
 
 
 def mean_of(scores: list[float]) -> float | None:

@@ -204,7 +204,7 @@ def judged_text(evaluation: ReflectionEvaluation) -> str:
     """Return what the criteria said, as a part of a prompt."""
     verdict = "satisfactory" if evaluation.satisfactory else "not satisfactory"
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
-    lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
+    lines += [f"- {name.rstrip('.')}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
     judgement = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
     return f"## What the Criteria Said\n{fenced(without_middle(plain(judgement), MOST_QUOTED), 'judgement')}"
 
