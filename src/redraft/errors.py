@@ -3,6 +3,7 @@
 - RedraftError
   - ConfigError
     - MissingExtraError
+    - InvalidSchemaError
   - ModelError
   - OutputError
     - UnfinishedError
@@ -54,6 +55,14 @@ class MissingExtraError(ConfigError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
         self.extra = extra
+
+
+class InvalidSchemaError(ConfigError):
+    """A JSON Schema can't be used; `problems` are its mistakes, each a path into the schema and a message."""
+
+    def __init__(self, message: str, problems: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class ModelError(RedraftError):
@@ -206,7 +215,11 @@ class LessonFileError(StoreError):
 
 
 class SandboxError(RedraftError):
-    """Untrusted code was stopped or refused."""
+    """Untrusted code was stopped or refused, at this `line` of it (1-based, if known)."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class SandboxTimeoutError(SandboxError):
@@ -222,15 +235,14 @@ class SandboxForbiddenError(SandboxError):
 
 
 class ScriptError(SandboxError):
-    """A script or its result has a mistake, at this `line` (1-based, if known)."""
-
-    def __init__(self, message: str, *, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
+    """A script or its result has a mistake."""
 
 
 class WorkflowError(RedraftError):
-    """A workflow has a mistake, at this file, line, node and key (where known)."""
+    """A workflow has a mistake, at this file, line, node and key (where known).
+
+    If several were found at once, this is the first of `problems`, each of which has a place of its own.
+    """
 
     def __init__(
         self,
@@ -246,6 +258,25 @@ class WorkflowError(RedraftError):
         self.line = line
         self.node = node
         self.key = key
+        self._problems: tuple[WorkflowError, ...] = ()
+
+    @property
+    def problems(self) -> tuple[WorkflowError, ...]:
+        """All mistakes that were found with this one, in the order of the file."""
+        return self._problems or (self,)
+
+    @classmethod
+    def of(cls, problems: Sequence[WorkflowError]) -> WorkflowError:
+        """Return one error for one or more mistakes; its message has a line for each."""
+        unlike = {str(one): one for one in problems}.values()
+        first, *others = ordered = sorted(unlike, key=lambda one: one.line or 0)
+        if not others:
+            return first
+        whole = cls(
+            "\n".join(map(str, ordered)), file=first.file, line=first.line, node=first.node, key=first.key
+        )
+        whole._problems = tuple(ordered)
+        return whole
 
 
 class AgentFileError(RedraftError):

@@ -77,7 +77,7 @@ variables: {a: 1}
 env: [HOME]
 limits: {seconds: 1}
 nodes:
-  - {name: a, run: x, when: state.x, goto: [{if: state.x, to: a}, {to: end}], max_visits: 3, on_error: b}
+  - {name: a, run: pass, when: state.x, goto: [{if: state.x, to: a}, {to: end}], max_visits: 3, on_error: b}
   - {name: b, uses: llm_call, with: {prompt: x, temperature: "{{ state.t }}", schema: {type: object}}}
   - {name: c, uses: llm.call, with: {messages: [{role: user, content: x}], max_tokens: 8}, goto: end}
   - {name: d, uses: mine, with: {anything: [1]}}
@@ -87,56 +87,56 @@ nodes:
 LOOP = "{{name: w, nodes: [{{name: a, uses: {}, with: {}}}]}}".format
 WRONG = {
     "no nodes": "{name: w, nodes: []}",
-    "an empty name": "{name: '', nodes: [{name: a, run: x}]}",
-    "an unknown key": "{name: w, nodes: [{name: a, run: x, ouptut: y}]}",
+    "an empty name": "{name: '', nodes: [{name: a, run: pass}]}",
+    "an unknown key": "{name: w, nodes: [{name: a, run: pass, ouptut: y}]}",
     "neither uses nor run": "{name: w, nodes: [{name: a}]}",
-    "uses and run": "{name: w, nodes: [{name: a, uses: llm.call, with: {prompt: x}, run: x}]}",
-    "code with parameters": "{name: w, nodes: [{name: a, run: x, with: {a: 1}}]}",
-    "a language": "{name: w, nodes: [{name: a, run: x, language: perl}]}",
-    "a sandbox": "{name: w, nodes: [{name: a, run: x, language: lua, sandbox: process}]}",
-    "a name that ends": "{name: w, nodes: [{name: end, run: x}]}",
-    "a variable": "{name: w, env: [A B], nodes: [{name: a, run: x}]}",
-    "visits": "{name: w, nodes: [{name: a, run: x, max_visits: 0}]}",
-    "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: x}]}",
+    "uses and run": "{name: w, nodes: [{name: a, uses: llm.call, with: {prompt: x}, run: pass}]}",
+    "code with parameters": "{name: w, nodes: [{name: a, run: pass, with: {a: 1}}]}",
+    "a language": "{name: w, nodes: [{name: a, run: pass, language: perl}]}",
+    "a sandbox": "{name: w, nodes: [{name: a, run: pass, language: lua, sandbox: process}]}",
+    "a name that ends": "{name: w, nodes: [{name: end, run: pass}]}",
+    "a variable": "{name: w, env: [A B], nodes: [{name: a, run: pass}]}",
+    "visits": "{name: w, nodes: [{name: a, run: pass, max_visits: 0}]}",
+    "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: pass}]}",
     "a loop without parameters": "{name: w, nodes: [{name: a, uses: reflection.loop}]}",
-    "a loop without an evaluator": LOOP("reflection.loop", "{generator: {run: x}}"),
-    "an underscored one likewise": LOOP("reflection_loop", "{generator: {run: x}}"),
+    "a loop without an evaluator": LOOP("reflection.loop", "{generator: {run: pass}}"),
+    "an underscored one likewise": LOOP("reflection_loop", "{generator: {run: pass}}"),
     "no attempt": LOOP(
         "reflection.loop",
-        "{generator: {run: x}, evaluator: {type: custom, run: x}, max_iterations: 0}",
+        "{generator: {run: pass}, evaluator: {type: custom, run: pass}, max_iterations: 0}",
     ),
     "three attempts in words": LOOP(
         "reflection.loop",
-        "{generator: {run: x}, evaluator: {type: custom, run: x}, max_iterations: three}",
+        "{generator: {run: pass}, evaluator: {type: custom, run: pass}, max_iterations: three}",
     ),
     "a strategy": LOOP(
         "reflection.loop",
-        "{generator: {run: x}, evaluator: {type: custom, run: x}, on_failure: best}",
+        "{generator: {run: pass}, evaluator: {type: custom, run: pass}, on_failure: best}",
     ),
     "a generator of two kinds": LOOP(
         "reflection.loop",
-        "{generator: {run: x, action: llm.call, prompt: x}, evaluator: {type: custom, run: x}}",
+        "{generator: {run: pass, action: llm.call, prompt: x}, evaluator: {type: custom, run: pass}}",
     ),
     "parameters of code": LOOP(
-        "reflection.loop", "{generator: {run: x, prompt: x}, evaluator: {type: custom, run: x}}"
+        "reflection.loop", "{generator: {run: pass, prompt: x}, evaluator: {type: custom, run: pass}}"
     ),
     "a misspelt parameter of a call": LOOP(
-        "reflection.loop", "{generator: {action: llm.call, promt: x}, evaluator: {type: custom, run: x}}"
+        "reflection.loop", "{generator: {action: llm.call, promt: x}, evaluator: {type: custom, run: pass}}"
     ),
     "a loop in a loop": LOOP(
-        "reflection.loop", "{generator: {action: reflection.loop}, evaluator: {type: custom, run: x}}"
+        "reflection.loop", "{generator: {action: reflection.loop}, evaluator: {type: custom, run: pass}}"
     ),
     "a schema evaluator without one": LOOP(
-        "reflection.loop", "{generator: {run: x}, evaluator: {type: schema}}"
+        "reflection.loop", "{generator: {run: pass}, evaluator: {type: schema}}"
     ),
     "a judge with code": LOOP(
-        "reflection.loop", "{generator: {run: x}, evaluator: {type: llm, prompt: x, run: x}}"
+        "reflection.loop", "{generator: {run: pass}, evaluator: {type: llm, prompt: x, run: pass}}"
     ),
     "a schema that is a text": LOOP("reflection.evaluate", "{schema: object}"),
     "nothing to judge by": LOOP("reflection.evaluate", "{data: 1}"),
     "nothing that corrects": LOOP("reflection.correct", "{data: 1}"),
     "a loop that corrects": LOOP("reflection.correct", "{corrector_action: reflection.loop}"),
-    "two that correct": LOOP("reflection.correct", "{run: x, prompt: x}"),
+    "two that correct": LOOP("reflection.correct", "{run: pass, prompt: x}"),
     "no prompt": LOOP("llm.call", "{model: local:qwen2.5-coder-0.5b}"),
     "a prompt and messages": LOOP("llm.call", "{prompt: x, messages: [{role: user, content: x}]}"),
     "a schema that is a template": LOOP("llm.call", "{prompt: x, schema: '{{ state.s }}'}"),

@@ -144,6 +144,23 @@ def test_the_commands_run(model, command):
     assert result.stdout
 
 
+WRONG = """\
+name: wrong
+nodes:
+  - {name: write, uses: llm.call,
+     with: {promt: What is tea?,
+            schema: {
+              type: object,
+              required: [age],
+              properties: {
+                age: {type: intger}}}}}
+  - name: tell
+    run: |
+      total = state["age"]
+      return totl
+"""
+
+
 def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
     checked, progress, prompt, error = GUIDE.blocks("text")
     run = ("run", "profile.yaml", "-v", "person=Ada Lovelace")
@@ -157,6 +174,5 @@ def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
     assert f"`{result.stdout.strip()}`" in GUIDE.text
     assert drafts.requests[1].messages[-1].content == prompt.rstrip()
 
-    text = "name: wrong\nnodes:\n  - {name: write, uses: llm.call,\n     with: {promt: What is tea?}}\n"
-    Path("wrong.yaml").write_text(text)
+    Path("wrong.yaml").write_text(WRONG)
     assert redraft("run", "wrong.yaml").stderr == error

@@ -1,6 +1,7 @@
 """Mistakes in a workflow are reported with file, line, node and key, before anything is spent."""
 
 # ruff: noqa: E501 (a table: a case a line where it fits)
+import asyncio
 import textwrap
 
 import pytest
@@ -31,61 +32,61 @@ FILES = {
     "empty": ("", 1, None, None, "a workflow is a mapping"),
     "no nodes": ("name: t\n", 1, None, "nodes", "'nodes' is missing"),
     "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "a list that is not empty"),
-    "empty name": ("name: ''\nnodes:\n- {name: n, run: x}\n", 1, None, "name", "a text that is not empty"),
-    "no value as a name": ("name:\nnodes:\n- {name: n, run: x}\n", 1, None, "name", "expected a text, got nothing"),
+    "empty name": ("name: ''\nnodes:\n- {name: n, run: pass}\n", 1, None, "name", "a text that is not empty"),
+    "no value as a name": ("name:\nnodes:\n- {name: n, run: pass}\n", 1, None, "name", "expected a text, got nothing"),
     "unknown key of the file": ("name: t\nnods: []\n", 2, None, "nods", "did you mean 'nodes'"),
-    "unknown key of a node": (nodes("- name: n\n  run: x\n  outptu: o"), 5, "n", "outptu", "did you mean 'output'"),
-    "a field's name in Python": (nodes("- name: n\n  uses: llm.call\n  with_: {}"), 5, "n", "with_", "'with'"),
-    "a number as a key": ("name: t\n5: x\nnodes:\n- {name: n, run: x}", 2, None, "5", "the key 5 is not a text"),
-    "true as a key": (nodes("- name: n\n  run: x\n  true: x"), 5, "n", "true", "the key true is not a text; put it into quotes"),
+    "unknown key of a node": (nodes("- name: n\n  run: pass\n  outptu: o"), 5, "n", "outptu", "did you mean 'output'"),
+    "a field's name in Python": (nodes("- name: n\n  uses: llm.call\n  with_: {prompt: x}"), 5, "n", "with_", "'with'"),
+    "a number as a key": ("name: t\n5: x\nnodes:\n- {name: n, run: pass}", 2, None, "5", "the key 5 is not a text"),
+    "true as a key": (nodes("- name: n\n  run: pass\n  true: x"), 5, "n", "true", "the key true is not a text; put it into quotes"),
     "nothing as a key of parameters": (params("prompt: x\n? \n: y", "own"), 5, "n", "with.null", "the key null is not a text"),
     "unknown limit": ("name: t\nlimits: {second: 1}\nnodes: []", 2, None, "limits.second", "'seconds'"),
-    "limit too high": ("name: t\nlimits: {seconds: 9}\nnodes:\n- {name: n, run: x}", 2, None, "limits.seconds", "at most 2, got 9"),
-    "no name of a node": (nodes("- run: x"), 3, "number 1", "name", "'name' is missing"),
-    "number as a name": (nodes("- name: 5\n  run: x"), 3, "5", "name", "got 5"),
-    "two of one name": (nodes("- {name: n, run: x}\n- {name: m, run: x}\n- {name: n, run: x}"), 5, "n", "name", "two nodes"),
-    "named end": (nodes("- {name: end, run: x}"), 3, "end", "name", "another name"),
+    "limit too high": ("name: t\nlimits: {seconds: 9}\nnodes:\n- {name: n, run: pass}", 2, None, "limits.seconds", "at most 2, got 9"),
+    "no name of a node": (nodes("- run: pass"), 3, "number 1", "name", "'name' is missing"),
+    "number as a name": (nodes("- name: 5\n  run: pass"), 3, "5", "name", "got 5"),
+    "two of one name": (nodes("- {name: n, run: pass}\n- {name: m, run: pass}\n- {name: n, run: pass}"), 5, "n", "name", "two nodes"),
+    "named end": (nodes("- {name: end, run: pass}"), 3, "end", "name", "another name"),
     "neither uses nor run": (nodes("- {name: n}"), 3, "n", None, "either 'uses' (an action) or 'run'"),
-    "both uses and run": (nodes("- {name: n, run: x, uses: llm.call}"), 3, "n", None, "either"),
-    "with beside run": (nodes("- {name: n, run: x, with: {a: 1}}"), 3, "n", "with", "parameters of 'uses'"),
+    "both uses and run": (nodes("- {name: n, run: pass, uses: llm.call}"), 3, "n", None, "either"),
+    "with beside run": (nodes("- {name: n, run: pass, with: {a: 1}}"), 3, "n", "with", "parameters of 'uses'"),
     "unknown action": (nodes("- name: n\n  uses: reflexion.loop"), 4, "n", "uses", "did you mean 'reflection.loop'"),
     "unknown own action": (nodes("- name: n\n  uses: owm"), 4, "n", "uses", "did you mean 'own'"),
-    "unknown language": (nodes("- name: n\n  run: x\n  language: ruby"), 5, "n", "language", "'python', 'lua' or 'prolog'"),
-    "unknown sandbox": (nodes("- name: n\n  run: x\n  sandbox: none"), 5, "n", "sandbox", "'inline' or 'process'"),
+    "unknown language": (nodes("- name: n\n  run: pass\n  language: ruby"), 5, "n", "language", "'python', 'lua' or 'prolog'"),
+    "unknown sandbox": (nodes("- name: n\n  run: pass\n  sandbox: none"), 5, "n", "sandbox", "'inline' or 'process'"),
     "process for Lua": (
-        nodes("- name: n\n  run: x\n  language: lua\n  sandbox: process"), 6, "n", "sandbox", "is for Python",
+        nodes("- name: n\n  run: pass\n  language: lua\n  sandbox: process"), 6, "n", "sandbox", "is for Python",
     ),
     "code that does not parse": (nodes("- name: n\n  run: |\n    x = 1\n    if:"), 6, "n", "run", "in line 2"),
     "folded code that does not parse": (nodes("- name: n\n  run: >\n    x = 1\n\n    if:"), 4, "n", "run", "in line 2"),
-    "nested code": (nodes(f"- name: n\n  run: x = {'(' * 500}"), 4, "n", "run", "does not parse"),
-    "goto to nowhere": (nodes("- {name: n, run: x}\n- name: m\n  run: x\n  goto: nn"), 6, "m", "goto", "did you mean 'n'"),
-    "jump to nowhere": (nodes("- name: n\n  run: x\n  goto:\n  - {if: true, to: x}"), 6, "n", "goto.0.to", "no node 'x'"),
-    "goto a number": (nodes("- name: n\n  run: x\n  goto: 5"), 5, "n", "goto", "expected a text or a list, got 5"),
-    "goto one jump": (nodes("- name: n\n  run: x\n  goto: {to: n}"), 5, "n", "goto", "expected a text or a list, got {'to'"),
-    "when a number": (nodes("- name: n\n  run: x\n  when: 5"), 5, "n", "when", "a text or true or false, got 5"),
-    "jump without to": (nodes("- name: n\n  run: x\n  goto:\n  - if: 'true'"), 6, "n", "goto.0.to", "'to' is missing"),
-    "on_error to nowhere": (nodes("- name: n\n  run: x\n  on_error: continu"), 5, "n", "on_error", "'continue'"),
-    "a cycle to itself": (nodes("- name: n\n  run: x\n  goto: n"), 3, "n", None, "give 'n' a 'max_visits'"),
-    "a cycle": (nodes("- {name: a, run: x}\n- {name: b, run: x, goto: a}"), 4, "b", None, "give 'a' a 'max_visits'"),
+    "nested code": (nodes(f"- name: n\n  run: pass = {'(' * 500}"), 4, "n", "run", "does not parse"),
+    "goto to nowhere": (nodes("- {name: n, run: pass}\n- name: m\n  run: pass\n  goto: nn"), 6, "m", "goto", "did you mean 'n'"),
+    "jump to nowhere": (nodes("- name: n\n  run: pass\n  goto:\n  - {if: true, to: x}"), 6, "n", "goto.0.to", "no node 'x'"),
+    "goto a number": (nodes("- name: n\n  run: pass\n  goto: 5"), 5, "n", "goto", "expected a text or a list, got 5"),
+    "goto one jump": (nodes("- name: n\n  run: pass\n  goto: {to: n}"), 5, "n", "goto", "expected a text or a list, got {'to'"),
+    "when a number": (nodes("- name: n\n  run: pass\n  when: 5"), 5, "n", "when", "a text or true or false, got 5"),
+    "jump without to": (nodes("- name: n\n  run: pass\n  goto:\n  - if: 'true'"), 6, "n", "goto.0.to", "'to' is missing"),
+    "on_error to nowhere": (nodes("- name: n\n  run: pass\n  on_error: continu"), 5, "n", "on_error", "'continue'"),
+    "a cycle to itself": (nodes("- name: n\n  run: pass\n  goto: n"), 3, "n", None, "give 'n' a 'max_visits'"),
+    "a cycle": (nodes("- {name: a, run: pass}\n- {name: b, run: pass, goto: a}"), 4, "b", None, "give 'a' a 'max_visits'"),
     "a cycle under a condition": (
-        nodes("- {name: a, run: x}\n- {name: b, run: x, goto: [{if: state.x, to: a}]}"), 4, "b", None, "'max_visits'",
+        nodes("- {name: a, run: pass}\n- {name: b, run: pass, goto: [{if: state.x, to: a}]}"), 4, "b", None, "'max_visits'",
     ),
-    "a cycle of errors": (nodes("- {name: a, run: x}\n- {name: b, run: x, on_error: a}"), 4, "b", None, "'max_visits'"),
+    "a cycle of errors": (nodes("- {name: a, run: pass}\n- {name: b, run: pass, on_error: a}"), 4, "b", None, "'max_visits'"),
     "a cycle with its bound in the wrong place": (
-        nodes("- {name: a, run: x}\n- {name: b, run: x, max_visits: 2, goto: a}"), 4, "b", None, "give 'a'",
+        nodes("- {name: a, run: pass}\n- {name: b, run: pass, max_visits: 2, goto: a}"), 4, "b", None, "give 'a'",
     ),
     "a cycle that jumps forth": (
         nodes(
-            "- {name: a, run: x, goto: c}\n- {name: b, run: x, goto: end}\n"
-            "- {name: c, run: x}\n- {name: d, run: x, goto: a}"
+            "- {name: a, run: pass, goto: c}\n- {name: b, run: pass, goto: end}\n"
+            "- {name: c, run: pass}\n- {name: d, run: pass, goto: a}"
         ), 6, "d", None, "from 'd' back to 'a'",
     ),
-    "max_visits 0": (nodes("- name: n\n  run: x\n  max_visits: 0"), 5, "n", "max_visits", "got 0"),
-    "when that does not parse": (nodes("- name: n\n  run: x\n  when: state.x =="), 5, "n", "when", "template is wrong"),
+    "max_visits 0": (nodes("- name: n\n  run: pass\n  max_visits: 0"), 5, "n", "max_visits", "got 0"),
+    "when that does not parse": (nodes("- name: n\n  run: pass\n  when: state.x =="), 5, "n", "when", "template is wrong"),
     "if that does not parse": (
-        nodes("- name: n\n  run: x\n  goto:\n  - if: '{{'\n    to: end"), 6, "n", "goto.0.if", "template is wrong",
+        nodes("- name: n\n  run: pass\n  goto:\n  - if: '{{'\n    to: end"), 6, "n", "goto.0.if", "template is wrong",
     ),
-    "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: x}", 2, None, "env.1", "'B C'"),
+    "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: pass}", 2, None, "env.1", "'B C'"),
     "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: duplicate key 'name'"),
     "broken YAML": ("name: [", 2, None, None, "line 2"),
     "an object of Python": ("name: !!python/object:os.system x", 1, None, None, "is not for plain data"),
@@ -108,10 +109,10 @@ FILES = {
     "generator a text": (params("generator: x\n" + EVALUATOR), 6, "n", "with.generator", "got 'x'"),
     "generator without either": (params("generator: {}\n" + EVALUATOR), 6, "n", "with.generator", "either 'action' or 'run'"),
     "generator with both": (
-        params("generator: {run: x, action: llm.call}\n" + EVALUATOR), 6, "n", "with.generator", "either 'action' or 'run'",
+        params("generator: {run: pass, action: llm.call}\n" + EVALUATOR), 6, "n", "with.generator", "either 'action' or 'run'",
     ),
     "code with parameters": (
-        params("generator:\n  run: x\n  promt: y\n" + EVALUATOR), 8, "n", "with.generator.promt", "unknown key 'promt'",
+        params("generator:\n  run: pass\n  promt: y\n" + EVALUATOR), 8, "n", "with.generator.promt", "unknown key 'promt'",
     ),
     "generator of an unknown action": (
         params("generator:\n  action: llm.cal\n" + EVALUATOR), 7, "n", "with.generator.action", "did you mean 'llm.call'",
@@ -158,18 +159,18 @@ FILES = {
         params("generator: {action: llm.call, model: gpt-4, prompt: 'On {{ topic }}'}\n" + EVALUATOR),
         6, "n", "with.generator.prompt", "there is no 'topic'; values are read as in 'state.topic'; known are 'state'",
     ),
-    "a scope that is misspelt": (nodes("- name: n\n  run: x\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
+    "a scope that is misspelt": (nodes("- name: n\n  run: pass\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
     "an action under the key of a node": (
         params("generator:\n  uses: llm.call\n  prompt: x\n" + EVALUATOR), 7, "n", "with.generator.uses", "goes under 'action'",
     ),
-    "an output without a name": (nodes("- name: n\n  run: x\n  output: ''"), 5, "n", "output", "a text that is not empty"),
+    "an output without a name": (nodes("- name: n\n  run: pass\n  output: ''"), 5, "n", "output", "a text that is not empty"),
     "own action with a wrong parameter": (
         params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator", "'prompt'",
     ),
     "own action with a state of the file": (params("prompt: 1\nstate: 2", "own"), 5, "n", "with", "gets the workflow's state as 'state'"),
     "own action without a parameter": (params("{}", "own"), 5, "n", "with", "'prompt'"),
     "own action with a wrong parameter in a node": (params("promt: 1\nprompt: 2", "own"), 5, "n", "with", "'promt'"),
-    "evaluator of no type": (params(GENERATOR + "evaluator: {run: x}"), 7, "n", "with.evaluator.type", "'type' is missing"),
+    "evaluator of no type": (params(GENERATOR + "evaluator: {run: pass}"), 7, "n", "with.evaluator.type", "'type' is missing"),
     "evaluator of an unknown type": (
         params(GENERATOR + "evaluator: {type: shema}"), 7, "n", "with.evaluator.type", "'schema', 'llm' or 'custom'",
     ),
@@ -181,39 +182,39 @@ FILES = {
         params(GENERATOR + "evaluator: {type: llm, prompt: x, judge_samples: 0}"), 7, "n", "with.evaluator.judge_samples", "got 0",
     ),
     "a choice among one": (
-        params(GENERATOR + "evaluator: {type: custom, run: x}\nchoose: pairwise"), 8, "n", "with.choose", "add 'candidates: 2' or more",
+        params(GENERATOR + "evaluator: {type: custom, run: pass}\nchoose: pairwise"), 8, "n", "with.choose", "add 'candidates: 2' or more",
     ),
     "another way to accept": (
-        params(GENERATOR + "evaluator: {type: custom, run: x}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
+        params(GENERATOR + "evaluator: {type: custom, run: pass}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
     ),
     "evaluator with what is not for it": (
         params(GENERATOR + "evaluator: {type: schema, schema: {}, prompt: x}"), 7, "n", "with.evaluator", "'prompt' is not for",
     ),
     "a schema that is none": (
-        params(GENERATOR + "evaluator:\n  type: schema\n  schema: {type: objekt}"), 9, "n", "with.evaluator.schema", "objekt",
+        params(GENERATOR + "evaluator:\n  type: schema\n  schema: {type: objekt}"), 9, "n", "with.evaluator.schema.type", "unknown type 'objekt'; did you mean 'object'?",
     ),
     "a schema from elsewhere": (
         params(GENERATOR + "evaluator:\n  type: schema\n  schema: {$ref: 'https://example.com/a'}"),
-        9, "n", "with.evaluator.schema", "example.com",
+        9, "n", "with.evaluator.schema.$ref", "example.com",
     ),
     "a schema outside of the folder": (
         params(GENERATOR + "evaluator:\n  type: schema\n  schema: {$ref: '../../etc/passwd'}"),
-        9, "n", "with.evaluator.schema", "passwd",
+        9, "n", "with.evaluator.schema.$ref", "passwd",
     ),
     "an example without output": (
         params(GENERATOR + "evaluator:\n  type: llm\n  prompt: x\n  model: gpt-4\n  examples:\n  - input: a"),
         12, "n", "with.evaluator.examples.0.output", "'output' is missing",
     ),
     "a threshold too high": (
-        params(GENERATOR + "evaluator:\n  type: custom\n  run: x\n  threshold: 80"),
+        params(GENERATOR + "evaluator:\n  type: custom\n  run: pass\n  threshold: 80"),
         10, "n", "with.evaluator.threshold", "got 80",
     ),
     "an evaluator in an unknown language": (
-        params(GENERATOR + "evaluator:\n  type: custom\n  run: x\n  language: perl"),
+        params(GENERATOR + "evaluator:\n  type: custom\n  run: pass\n  language: perl"),
         10, "n", "with.evaluator.language", "'python', 'lua' or 'prolog'",
     ),
     "bad apply": (
-        params(LOOP + "corrector:\n  run: x\n  apply: maybe"), 10, "n", "with.corrector.apply", "'auto', 'replace' or 'feedback'",
+        params(LOOP + "corrector:\n  run: pass\n  apply: maybe"), 10, "n", "with.corrector.apply", "'auto', 'replace' or 'feedback'",
     ),
     "llm.call with both": (
         params("prompt: a\nmessages: [{role: user, content: x}]", "llm.call"), 5, "n", "with", "either 'prompt' or 'messages'",
@@ -235,6 +236,70 @@ FILES = {
     "a parameter of one's own that does not parse": (
         params("prompt: a\nmore:\n  examples: ['{{ state.s']", "own"), 8, "n", "with.more.examples.0", "the template is wrong",
     ),
+    "a name that nothing defines": (
+        nodes("- name: n\n  run: |\n    total = 0\n    return totl"), 6, "n", "run", "'totl' is not defined; did you mean 'total'?",
+    ),
+    "a scope that is misspelt in code": (nodes("- {name: n, run: 'return stat'}"), 3, "n", "run", "did you mean 'state'?"),
+    "a variable of loops in a node": (nodes("- {name: n, run: return output}"), 3, "n", "run", "'output' is not defined"),
+    "a name of another node's code": (nodes("- {name: m, run: x = 1}\n- {name: n, run: return x}"), 4, "n", "run", "'x' is not defined"),
+    "a name in an evaluator": (
+        params(GENERATOR + "evaluator:\n  type: custom\n  run: |\n    return oputput == 1"), 10, "n", "with.evaluator.run", "did you mean 'output'?",
+    ),
+    "a name in a function": (
+        nodes("- name: n\n  run: |\n    def f(a, *b, c=1, **d):\n        return [a, b, c, d, e]\n    return f(1)"), 6, "n", "run", "'e' is not defined",
+    ),
+    "a type deep in a schema": (
+        params(GENERATOR + "evaluator:\n  type: schema\n  schema:\n    properties:\n      a:\n        items: {type: numbr}"),
+        12, "n", "with.evaluator.schema.properties.a.items.type", "did you mean 'number'?",
+    ),
+    "a bound that is no number": (
+        params("prompt: x\nmodel: gpt-4\nschema:\n  properties:\n    a:\n      minimum: ten", "llm.call"),
+        11, "n", "with.schema.properties.a.minimum", '"ten" is not of type "number"',
+    ),
+    "a pattern that is none": (
+        params("prompt: x\nmodel: gpt-4\nschema:\n  properties:\n    a:\n      pattern: '('", "llm.call"),
+        11, "n", "with.schema.properties.a.pattern", 'is not a "regex"',
+    ),
+    "a reference to nothing": (
+        params("prompt: x\nmodel: gpt-4\nschema:\n  items:\n    $ref: '#/$defs/a'", "llm.call"),
+        10, "n", "with.schema.items.$ref", "'/$defs/a' does not exist",
+    ),
+    "a reference to a missing file": (
+        params("prompt: x\nmodel: gpt-4\nschema:\n  items:\n    $ref: ./a.json", "llm.call"),
+        10, "n", "with.schema.items.$ref", "not beside the workflow",
+    ),
+    "a schema of an unknown draft": (
+        params("prompt: x\nmodel: gpt-4\nschema: {$schema: draft}", "llm.call"), 8, "n", "with.schema", "'draft'",
+    ),
+    "Lua without its language": (
+        nodes("- name: n\n  run: |\n    -- lua\n    local a = 1"), 6, "n", "run", "for Lua, write 'language: lua'",
+    ),
+    "imports of the_edge_agent": ("name: t\nimports: []\nnodes:\n- {name: n, run: pass}", 2, None, "imports", "unknown key 'imports'; put your functions"),
+    "settings of the_edge_agent": ("name: t\nsettings: {}\nnodes:\n- {name: n, run: pass}", 2, None, "settings", "redraft.toml"),
+    "a script": (nodes("- name: n\n  script: return 1"), 4, "n", "script", "code goes under 'run'"),
+    "steps": (nodes("- name: n\n  steps: []"), 4, "n", "steps", "write each step as a node"),
+    "a while loop": (nodes("- name: n\n  type: while_loop"), 4, "n", "type", "'reflection.loop', nodes with a 'goto' back"),
+    "a node that fans in": (nodes("- name: n\n  run: pass\n  fan_in: true"), 5, "n", "fan_in", "'map' runs a node over a list"),
+    "an action of a node": (nodes("- name: n\n  action: llm.call"), 4, "n", "action", "goes under 'uses'"),
+    "an action of the_edge_agent": (nodes("- name: n\n  uses: http.get"), 4, "n", "uses", "use 'http.request'"),
+    "secrets": (
+        params("prompt: 'Key {{ secrets.KEY }}'\nmodel: gpt-4", "llm.call"), 6, "n", "with.prompt", "list environment variables under 'env'",
+    ),
+    "an edge that leads back": (
+        nodes("- {name: m, run: pass}\n- {name: n, run: pass}") + "edges:\n- {from: n, to: m}", 6, None, "edges.0", "write 'goto: m' under the node 'n'",
+    ),
+    "an edge to another beginning": (
+        nodes("- {name: m, run: pass}\n- {name: n, run: pass}") + "edges:\n- {from: __start__, to: n}", 6, None, "edges.0", "put the node 'n' first",
+    ),
+    "an edge with a condition": (
+        nodes("- {name: m, run: pass}\n- {name: n, run: pass}") + "edges:\n- {from: m, to: __end__, when: state.x}",
+        6, None, "edges.0", "write 'goto: [{if: CONDITION, to: end}]' under the node 'm'",
+    ),
+    "parallel edges": (
+        nodes("- {name: m, run: pass}\n- {name: n, run: pass}") + "edges:\n- {from: m, to: n, type: parallel, fan_in: n}",
+        6, None, "edges.0", "one after the other",
+    ),
+    "edges that are no list": (nodes("- {name: m, run: pass}") + "edges: {m: n}", 4, None, "edges", "which 'goto' changes"),
     "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),
 }  # fmt: skip
 
@@ -257,6 +322,116 @@ def test_mistakes_in_a_file_are_located(case):
         assert str(error).startswith(f"workflow, line {line}")
         assert node is None or repr(node) in str(error)
     assert model.requests == []
+
+
+SEVERAL = """\
+name: several
+vairables: {a: 1}
+nodes:
+  - name: one
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, promt: "{{ topic }}"}
+      evaluator:
+        type: schema
+        schema:
+          properties:
+            name: {type: strng}
+            age: {minimum: ten}
+      max_iteration: 0
+  - name: two
+    outptu: x
+    run: |
+      return stat["x"]
+    goto: thre
+  - name: three
+    max_visits: 0
+    run: return 3
+    on_error: tow
+  - {name: three, run: "if:"}
+  - uses: llm.call
+    with: {prompt: x, model: gpt-4, temperature: 3}
+"""
+FOUND = {
+    2: "did you mean 'variables'?", 7: "there is no 'topic'", 12: "did you mean 'string'?", 13: "not of type",
+    14: "did you mean 'max_iterations'?", 16: "did you mean 'output'?", 18: "did you mean 'state'?",
+    19: "did you mean 'three'?", 21: "at least 1, got 0", 23: "did you mean 'two'?", 24: "does not parse",
+    25: "'name' is missing",
+}  # fmt: skip
+
+
+def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(SEVERAL, models={"gpt-4": ScriptedModel([])}, keep=False)
+    problems = caught.value.problems
+    found = {}
+    for problem in problems:
+        found[problem.line] = f"{found.get(problem.line, '')} {problem}"
+    assert list(found) == sorted(found)
+    assert {line: text for line, text in FOUND.items() if text not in found.get(line, "")} == {}
+    assert "did you mean 'prompt'?" in found[7]
+    assert "two nodes" in found[24]
+    assert str(caught.value).splitlines() == [str(problem) for problem in problems]
+    assert (caught.value.line, caught.value.key) == (2, "vairables")
+
+
+def test_a_mistake_is_the_only_one_of_its_problems():
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text("name: t\nnodes: []\n", keep=False)
+    assert caught.value.problems == (caught.value,)
+
+
+DEFINED = [
+    "import os.path, sys as system\nfrom json import dumps as dump\nreturn [os, system, dump]",
+    "def f(a, /, b, *c, d=1, **e):\n    return a, b, c, d, e\nreturn f",
+    "try:\n    x = 1\nexcept ValueError as error:\n    x = error\nreturn x",
+    "return [a + b for a, b in []] + [(c := 1), c]",
+    "match state:\n    case {'a': a, **rest}: return a, rest\n    case [first, *others]: return first, others\n    case other: return other",
+    "with f as g:\n    pass\nf = 1\nreturn g",
+    "global h\nh = lambda i: i\nreturn h, json, re, len, variables, env",
+    "class A:\n    pass\nreturn A",
+    "from math import *\nreturn floor(1)",
+]
+
+
+@pytest.mark.parametrize("code", DEFINED)
+def test_names_that_code_defines_are_no_mistake(code):
+    Workflow.from_text(nodes("- name: n\n  sandbox: process\n  run: |\n" + under(code, 4)), keep=False)
+
+
+REFUSED = {
+    "an import": ("x = 1\n\nimport socket", 7, "No module named 'socket'"),
+    "a builtin that the inline Python lacks": ("x = 1\nreturn input(x)", 6, "inline Python has no input()"),
+    "syntax that the inline Python lacks": ("x = 1\nyield x", 6, "use `sandbox: process`"),
+}
+
+
+@pytest.mark.parametrize(("code", "line", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_the_sandbox_refuses_is_found_at_its_line_before_it_runs(code, line, message):
+    file = Workflow.from_text(nodes("- name: n\n  run: |\n" + under(code, 4)), keep=False)
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(file.check_all())
+    assert (caught.value.line, caught.value.key) == (line, "run")
+    assert message in str(caught.value)
+
+
+def test_what_the_sandbox_refuses_while_it_runs_is_at_its_line():
+    file = Workflow.from_text(
+        nodes("- name: n\n  run: |\n    x = 1\n    return open('/etc/passwd')"), keep=False
+    )
+    with pytest.raises(WorkflowError, match="Permission denied") as caught:
+        file.run_sync()
+    assert caught.value.line == 6
+
+
+def test_values_models_and_code_are_checked_together():
+    text = nodes(
+        "- {name: n, uses: llm.call, with: {prompt: '{{ state.a }} {{ state.b }} {{ state.a }}', model: '{{ state.model }}'}}\n"
+        "- {name: m, run: import socket}"
+    )
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(Workflow.from_text(text, keep=False).check_all())
+    assert [problem.line for problem in caught.value.problems] == [3, 3, 3, 4]
 
 
 def test_an_error_names_the_file(tmp_path):

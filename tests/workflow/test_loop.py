@@ -528,7 +528,7 @@ def test_a_corrector_action_gets_the_prompt_and_the_state():
         ("raise ValueError('x')", "ValueError: x"),
         ("return None", "The corrector returned nothing"),
         ("return {'corrected_output': None}", "The corrector returned nothing"),
-        ("result = nothing", "nothing"),
+        ("result = state['nothing']", "nothing"),
     ],
 )
 def test_a_failed_correction_returns_the_unchanged_data_and_the_error(run, why):

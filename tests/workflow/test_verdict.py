@@ -231,7 +231,7 @@ def test_verdicts_of_code(language, run, expected):
         (PYTHON, "result = {'valid': 'yes'}", "'yes'"),
         (PYTHON, "result = 1 / 0", "ZeroDivisionError"),
         (PYTHON, "raise ValueError('boom')", "boom"),
-        (PYTHON, "result = nothing", "nothing"),
+        (PYTHON, "result = state['nothing']", "nothing"),
         (LUA, "return 'yes'", "yes"),
         (LUA, "error('boom')", "boom"),
         (PROLOG, "valid :- no_such_thing.", "no_such_thing"),

@@ -268,6 +268,4 @@ def _outcome(title: str, answer: Answer) -> ScriptOutcome:
         return ScriptOutcome(value, answer["printed"])
     line = answer.get("line")
     message = f"The {title} script{f', line {line},' if line else ''} {answer['message']}."
-    if answer["kind"] in _ERRORS:
-        raise _ERRORS[answer["kind"]](message)
-    raise ScriptError(message, line=line)
+    raise _ERRORS.get(answer["kind"], ScriptError)(message, line=line)

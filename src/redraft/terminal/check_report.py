@@ -31,9 +31,11 @@ def _table(file: str, used: Mapping[str, Any]) -> RenderableType:
     parts = (counted(one, name.removesuffix("s")) for name, one in used.items() if isinstance(one, int))
     table.add_row("ok", visible(f"{file}: {', '.join((used['name'], *parts))}"))
     for name, value in used.items():
-        if isinstance(value, list) and value:
+        if isinstance(value, list) and value and name != "notes":
             table.add_row(name, visible(", ".join(cast("list[str]", value))))
     if used["env"]:
         variables = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
         table.add_row("env", ", ".join(variables))
+    for note in used.get("notes", ()):
+        table.add_row("note", visible(note))
     return table

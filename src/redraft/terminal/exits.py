@@ -95,6 +95,9 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
     if debug:
         _report("".join(traceback.format_exception(error)).rstrip("\n"))
+    elif isinstance(error, WorkflowError):
+        for problem in error.problems:
+            _report(f"Error: {place}{problem}")
     elif isinstance(error, RedraftError):
         _report(f"Error: {place}{error}")
     elif is_from_criterion_function(error):

@@ -10,7 +10,8 @@ from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.errors import ConfigError, OutputError
+from redraft._validation import nearest
+from redraft.errors import ConfigError, InvalidSchemaError, OutputError
 from redraft.text.replies import json_of
 from redraft.text.schema_errors import SchemaProblem, problem_of, shown, value_at
 from redraft.text.schema_tree import (
@@ -23,6 +24,7 @@ from redraft.text.schema_tree import (
     SchemaTree,
     Score,
     Size,
+    place_of_reference,
     size_of,
 )
 
@@ -60,28 +62,37 @@ class Schema:
     """Check values against a JSON Schema of the draft that its `$schema` names, else of 2020-12.
 
     `$ref` can name parts of the schema and, with a `folder`, files inside it; nothing is ever fetched. As the
-    standard has it, `format` is checked only for drafts before 2019-09. Raises `ConfigError` for a schema
-    that is invalid, too large, or branches too much.
+    standard has it, `format` is checked only for drafts before 2019-09. Raises `InvalidSchemaError`, with the
+    place of each mistake, for a schema that is invalid, and `ConfigError` for one that branches too much.
     """
 
     def __init__(self, schema: dict[str, Any] | bool, folder: Path | None = None) -> None:
         import jsonschema_rs  # noqa: PLC0415 (on first use)
 
         if not isinstance(schema, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-            raise ConfigError(f"a schema must be an object, true or false, got {schema!r}")
-        self._tree = SchemaTree(schema, folder)
+            what = f"a schema must be an object, true or false, got {schema!r}"
+            raise InvalidSchemaError(what, [((), what)])
         try:
+            self._tree = SchemaTree(schema, folder)
             self._validator = jsonschema_rs.validator_for(
                 schema,
                 retriever=self._tree.retrieve,
                 base_uri=ROOT,
                 pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
             )
+        except ConfigError as error:
+            raise InvalidSchemaError(
+                str(error), [(place_of_reference(schema, str(error)), str(error))]
+            ) from error
         except ValueError as error:  # jsonschema_rs.ValidationError is one
-            if self._tree.refusal is not None:
-                raise self._tree.refusal from error
+            if (refusal := self._tree.refusal) is not None:
+                place = place_of_reference(schema, str(refusal))
+                raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
             reason = str(error).split("\n", 1)[0]
-            raise ConfigError(f"the schema is not valid: {reason}") from error
+            place = tuple(getattr(error, "instance_path", ())) or place_of_reference(schema, reason)
+            found = _mistakes(schema) or [(place, reason)]
+            problems = [(place, f"the schema is not valid: {what}") for place, what in found]
+            raise InvalidSchemaError(problems[0][1], problems) from error
         self._cost = Cost(self._tree)
         self._score: Score | None = None
         self._takes_text = self._tree.allows_strings()
@@ -188,6 +199,30 @@ class Schema:
             wrong = _is_of_root_type(error)
             return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
         raise AssertionError("a value that does not fit has an error")
+
+
+def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
+    """Return what its meta-schema finds wrong with a schema, and where."""
+    import jsonschema_rs  # noqa: PLC0415 (loaded by now)
+
+    draft = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
+    try:
+        validator = jsonschema_rs.validator_for({"$ref": str(draft)})
+    except ValueError:  # an unknown draft
+        return []
+    return [(tuple(one.instance_path), _wrong_with(one)) for one in validator.iter_errors(schema)]
+
+
+def _wrong_with(error: Any) -> str:
+    """Return what a meta-schema finds wrong at one place."""
+    keyword, got = (error.instance_path or [""])[-1], error.instance
+    if keyword == "type" and isinstance(got, str):
+        return f"unknown type {got!r}; {nearest(got, TYPES)}"
+    return str(error.message)
+
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def _refused(value: Any, message: str, expected: str, suggestion: str) -> SchemaResult:

@@ -165,6 +165,25 @@ def check_size(schema: Any) -> None:
         level = deeper
 
 
+def place_of_reference(schema: Any, message: str) -> tuple[str | int, ...]:
+    """Return the place of the reference in a schema that a message quotes; the root if there is none."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), schema)]
+    while waiting:
+        place, node = waiting.pop()
+        if isinstance(node, dict):
+            inner = cast("dict[str, Any]", node)
+            for key in REFERENCES:
+                reference = inner.get(key)
+                parts = reference.partition("#")[::2] if isinstance(reference, str) else ()
+                names = {one.removeprefix("./") for one in (*parts, reference) if isinstance(one, str)}
+                if any(name and f"{name}'" in message for name in names):
+                    return (*place, key)
+            waiting += [((*place, key), one) for key, one in inner.items()]
+        elif isinstance(node, list):
+            waiting += [((*place, at), one) for at, one in enumerate(cast("list[Any]", node))]
+    return ()
+
+
 def _check_reference(reference: Any) -> None:
     if isinstance(reference, str) and not reference.startswith("#"):
         path = unquote(urlsplit(reference).path).replace("\\", "/")

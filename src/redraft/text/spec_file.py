@@ -23,6 +23,8 @@ M = TypeVar("M", bound=BaseModel)
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
 """The description of every text that may hold templates."""
 
+UNKNOWN_KEY = "unknown key"
+"""How the message about an unknown key begins."""
 EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
 TAGLESS, MISTAGGED = "union_tag_not_found", "union_tag_invalid"
 EXPECTED = {
@@ -85,6 +87,14 @@ class SpecFile(ABC):
             place, what = first_mistake(kind, data, error)
             self.fail((*path, *place), what)
 
+    def mistakes_in(self, kind: type[M], data: object, path: KeyPath = ()) -> list[tuple[KeyPath, str]]:
+        """Return all mistakes in `data`, which is found at `path`, as a `kind`; empty if it is valid."""
+        try:
+            kind.model_validate(data)
+        except ValidationError as error:
+            return [((*path, *place), what) for place, what in mistakes(kind, data, error)]
+        return []
+
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
         """Raise the error that says what is wrong, and where."""
         raise self.error(path, what, within=within)
@@ -103,9 +113,32 @@ class SpecFile(ABC):
 
 def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[KeyPath, str]:
     """Return where the first mistake is in `data`, which is not a valid `kind`, and what is wrong there."""
+    return mistakes(kind, data, error)[0]
+
+
+def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> list[tuple[KeyPath, str]]:
+    """Return all mistakes in `data`, which is not a valid `kind`: where each is, and what is wrong there.
+
+    A misspelt key explains a missing one, and the deepest mistake explains those around it.
+    """
     wrong: list[Any] = list(error.errors(include_url=False))
-    # A misspelt key explains a missing one, and the deepest mistake explains those around it.
-    first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
+    wrong.sort(key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING), reverse=True)
+    found: list[tuple[KeyPath, str]] = []
+    for one in wrong:
+        place, what = _mistake(kind, data, one, wrong)
+        is_around = any(other[: len(place)] == place for other, _ in found)
+        is_misspelt = one["type"] == MISSING and any(
+            other[:-1] == place[:-1] and f"did you mean {place[-1]!r}" in why for other, why in found
+        )
+        if not is_around and not is_misspelt:
+            found.append((place, what))
+    return found
+
+
+def _mistake(
+    kind: type[BaseModel], data: object, first: dict[str, Any], wrong: list[dict[str, Any]]
+) -> tuple[KeyPath, str]:
+    """Return the place of one of Pydantic's errors, and what is wrong there."""
     path, what, got = first["loc"], first["type"], _short(first["input"])
     place = _in_document(data, path)
     if what == KEY or path[-1:] == ("[key]",):
@@ -113,7 +146,7 @@ def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -
         holder = _in_document(data, path[:-1] if what == KEY else path[:-2])
         return (*holder, key), f"the key {key} is not a text; put it into quotes"
     if what == EXTRA:
-        return place, f"unknown key {path[-1]!r}; {nearest(str(path[-1]), _keys_at(kind, path[:-1]))}"
+        return place, f"{UNKNOWN_KEY} {path[-1]!r}; {nearest(str(path[-1]), _keys_at(kind, path[:-1]))}"
     if what == MISSING:
         return (*place, path[-1]), f"{path[-1]!r} is missing"
     if what == TAGLESS:

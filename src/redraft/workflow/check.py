@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
 
 from redraft._validation import nearest
-from redraft.errors import ConfigError, SandboxError, ScriptError
+from redraft.errors import ConfigError, InvalidSchemaError, SandboxError, WorkflowError
 from redraft.execution import Script
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, run_script
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
+from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
 from redraft.workflow.runtime import MODEL, SCHEMA, SCOPES, Scope, templates_in
@@ -36,15 +40,24 @@ from redraft.workflow.spec import (
     LoopParams,
     WorkflowSpec,
     plain_name,
+    repaired,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import Resources
-    from redraft.workflow.spec import Node, WorkflowFile
+    from redraft.workflow.spec import Node, ReadFile, WorkflowFile
 
 CODE_KEYS = ("language", "run", "sandbox")
+LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
+"""The variables of code in a loop, besides the scopes."""
+LLM_KEYS = {field.alias or name for name, field in LlmParams.model_fields.items()}
+"""The parameters of `llm.call`."""
+PRELOADED = ("json", "re")
+"""The modules that inline Python need not import."""
+
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +66,14 @@ class Requirements:
 
     The model None is the default one, of the state, the file or the settings. Models that templates choose
     are known only when it runs. `model_names` are the full names of the models, as far as they are known.
+    `notes` say, each with its place, what works differently in the_edge_agent.
     """
 
     actions: list[str] = field(default_factory=list[str])
     models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
     code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
     model_names: frozenset[str] = frozenset()
+    notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
 
     @property
     def own_actions(self) -> list[str]:
@@ -72,27 +87,31 @@ class Requirements:
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
 
-def check_file(spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> Requirements:
+def check_file(read: ReadFile, source: WorkflowFile, resources: Resources) -> Requirements:
     """Check a workflow file; return what it uses.
 
-    Raises `WorkflowError`, with file, line, node and key, for the first thing that could not work.
+    Raises `WorkflowError`, with file, line, node and key, for everything that could not work.
     """
-    check = _FileCheck(spec, source, resources)
+    check = _FileCheck(read, source, resources)
     check.all()
+    if check.problems:
+        raise WorkflowError.of(check.problems)
     return check.uses
 
 
 class _FileCheck:
-    """Checks every node of a file, and collects what the nodes use."""
+    """Checks every node of a file, and collects what the nodes use, and what is wrong with them."""
 
-    def __init__(self, spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> None:
-        self.spec = spec
+    def __init__(self, read: ReadFile, source: WorkflowFile, resources: Resources) -> None:
+        self.spec = spec = read.spec
         self.source = source
         self.resources = resources
-        self.uses = Requirements()
+        self.problems = list(read.problems)
+        self.uses = Requirements(notes=[source.error(path, what) for path, what in read.notes])
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
+        self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
 
     def all(self) -> None:
         for at, name in enumerate(self.spec.env):
@@ -102,8 +121,20 @@ class _FileCheck:
             self.node(node, ("nodes", at))
         self.cycles()
 
-    def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
-        self.source.fail(path, what, within=within)
+    def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
+        self.problems.append(self.source.error(path, what, within=within))
+
+    def note(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
+        self.uses.notes.append(self.source.error(path, what, within=within))
+
+    def parsed(self, kind: type[M], params: Mapping[str, Any], path: KeyPath) -> M | None:
+        """Validate parameters; with mistakes, those without them, and None if these are not valid either."""
+        wrong = self.source.mistakes_in(kind, dict(params))
+        for place, what in wrong:
+            self.fail((*path, *place), what)
+        rest = repaired(params, wrong)
+        rest = repaired(rest, self.source.mistakes_in(kind, rest))  # a misspelt key may have a bad value, too
+        return None if wrong and self.source.mistakes_in(kind, rest) else kind.model_validate(rest)
 
     def node(self, node: Node, path: KeyPath) -> None:
         if self.first[node.name] != path[1]:
@@ -123,23 +154,39 @@ class _FileCheck:
         if node.uses is not None:
             self.action(node.uses, node.with_, path)
 
-    def code(self, code: Code, path: KeyPath) -> None:
-        """Check that the sandbox for the language works here, and that Python parses."""
+    def code(self, code: Code, path: KeyPath, names: Iterable[str] = ()) -> bool:
+        """Check that the sandbox for the language works here, that Python parses, and its names.
+
+        `names` are those that it sees besides the scopes. Returns whether it is Python that parses.
+        """
         if code.run is None:
-            return
-        self.uses.code.append((code, (*path, "run")))
+            return False
+        place = (*path, "run")
         try:
             self.resources.code(code)
         except ConfigError as error:
             self.fail((*path, "sandbox" if code.sandbox != "inline" else "language"), str(error))
-        if code.language == "python":
-            try:
-                ast.parse(code.run)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                line = error.lineno if isinstance(error, SyntaxError) else None
-                at = f" in line {line}" if line else ""
-                why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
-                self.fail((*path, "run"), f"the code does not parse{at}: {why}", within=line)
+            return False
+        if code.language != "python":
+            self.uses.code.append((code, place))
+            return False
+        try:
+            tree = ast.parse(code.run)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = error.lineno if isinstance(error, SyntaxError) else None
+            at = f" in line {line}" if line else ""
+            why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
+            mark = next((one for one in ("lua", "prolog") if code.run.lstrip("-% ").startswith(one)), None)
+            mend = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
+            self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
+            return False
+        self.uses.code.append((code, place))
+        known = (*SCOPES, *names, *PRELOADED)
+        for name, line, hint in undefined_names(tree, known):
+            self.fail(place, f"the name {name!r} is not defined; {hint}", within=line)
+        if line := ported.reads_content(code.run, self.texts):
+            self.note(place, ported.CONTENT, within=line)
+        return True
 
     def jumps(self, node: Node, path: KeyPath) -> None:
         if isinstance(node.goto, str):
@@ -152,7 +199,7 @@ class _FileCheck:
             self.target(node.on_error, (*path, "on_error"), (RAISE, CONTINUE))
 
     def target(self, name: str, path: KeyPath, others: tuple[str, ...] = ()) -> None:
-        if name != END and name not in self.first:
+        if name not in (END, ported.STOP) and name not in self.first:
             known = [*others, *self.names, END]
             self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
 
@@ -160,10 +207,13 @@ class _FileCheck:
         known = plain_name(name)
         own = self.own_action(name, (*path, "uses"))
         if own is None and known not in BUILT_IN:
+            instead = ported.ACTION_ADVICE.get(name)
             self.fail(
                 (*path, "uses"),
-                f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.resources.actions])}",
+                f"there is no action {name!r}; "
+                + (instead or nearest(name, [*BUILT_IN, *self.resources.actions])),
             )
+            return
         self.note_action(known)
         inside = (*path, "with")
         for text, place in templates_in(params, inside):
@@ -171,18 +221,24 @@ class _FileCheck:
         if own is not None:
             self.own_call(own, name, params, inside)
         elif known == LOOP:
-            self.loop(self.source.parse(LoopParams, dict(params), inside), inside)
+            if loop := self.parsed(LoopParams, params, inside):
+                self.loop(loop, inside)
         elif known == EVALUATE:
-            evaluate = self.source.parse(EvaluateParams, dict(params), inside)
-            self.evaluator(evaluate.evaluator(), inside)
+            if evaluate := self.parsed(EvaluateParams, params, inside):
+                self.evaluator(evaluate.evaluator(), inside)
         elif known == CORRECT:
-            correct = self.source.parse(CorrectParams, dict(params), inside)
-            try:
-                self.call(correct.call(), inside, "corrector_action")
-            except ConfigError as error:
-                self.fail(inside, str(error))
+            if correct := self.parsed(CorrectParams, params, inside):
+                self.correct(correct, inside)
         elif known == LLM_CALL:
             self.llm(params, inside)
+
+    def correct(self, correct: CorrectParams, path: KeyPath) -> None:
+        try:
+            call = correct.call()
+        except ConfigError as error:
+            self.fail(path, str(error))
+        else:
+            self.call(call, path, "corrector_action")
 
     def note_action(self, name: str) -> None:
         if name not in self.uses.actions:
@@ -213,6 +269,9 @@ class _FileCheck:
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
             self.call(loop.corrector, (*path, "corrector"))
+            is_silent = "apply" not in loop.corrector.model_fields_set
+            if is_silent and loop.corrector.action and not self.own_or_data(loop.corrector):
+                self.note((*path, "corrector"), ported.CORRECTOR)
         if loop.choose == "pairwise" and loop.candidates == 1:
             self.fail(
                 (*path, "choose"), "'pairwise' chooses among several outputs; add 'candidates: 2' or more"
@@ -220,15 +279,20 @@ class _FileCheck:
         if loop.compares:
             self.model(loop.evaluator.model, (*path, "evaluator"))
 
+    def own_or_data(self, call: Call) -> bool:
+        """Return whether a call may return an object: it is an own action, or has a schema."""
+        return plain_name(str(call.action)) != LLM_CALL or SCHEMA in call.params
+
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if call.action is None and "uses" in call.params:
             self.fail((*path, "uses"), "inside an action, another one goes under 'action'")
-        if (call.action is None) == (call.run is None):
+        elif (call.action is None) == (call.run is None):
             self.fail(path, "give either 'action' or 'run'")
-        if call.run is not None and call.params:
+        elif call.run is not None and call.params:
             unknown = next(iter(call.params))
             self.fail((*path, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
-        self.code(call, path)
+        if self.code(call, path, LOOP_NAMES) and (line := ported.only_assigns_output(str(call.run))):
+            self.note((*path, "run"), ported.OUTPUT, within=line)
         if call.action is None:
             return
         name = plain_name(call.action)
@@ -245,38 +309,58 @@ class _FileCheck:
 
     def llm(self, params: Mapping[str, Any], path: KeyPath) -> None:
         # A template may render to a value of any type, so only the others are validated here.
-        plain = {key: value for key, value in params.items() if key == SCHEMA or not _is_template(value)}
-        call = self.source.parse(LlmParams, plain, path)
-        if (params.get("prompt") is None) == (params.get("messages") is None):
+        rendered = {key for key, value in params.items() if _is_template(value)} & LLM_KEYS - {SCHEMA}
+        plain = {key: value for key, value in params.items() if key not in rendered}
+        call = self.parsed(LlmParams, plain, path)
+        has_prompt = params.get("prompt") is not None or (call is not None and call.prompt is not None)
+        if has_prompt == (params.get("messages") is not None):
             self.fail(path, "llm.call: give either 'prompt' or 'messages'")
+        self.model(params.get("model"), path)
+        if call is None:
+            return
         if isinstance(call.messages, str):
             self.fail(
                 (*path, "messages"), f"expected a list of messages, or a template, got {call.messages!r}"
             )
         if call.schema_ is not None:
             self.schema(call.schema_, path)
-        self.model(params.get("model"), path)
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
         try:
             evaluator.check()
         except ConfigError as error:
             self.fail(path, str(error))
-        self.code(evaluator, path)
+            return
+        if self.code(evaluator, path, LOOP_NAMES):
+            self.judging(evaluator, (*path, "run"))
         if evaluator.type == "schema":
             self.schema(evaluator.schema_, path)
         if evaluator.type == "llm":
             self.model(evaluator.model, path)
 
+    def judging(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
+        """Note where code that judges means something else than in the_edge_agent."""
+        code = str(evaluator.run)
+        if "threshold" not in evaluator.model_fields_set and ported.returns_number(code):
+            self.note(path, ported.NUMBER)
+        if line := ported.only_assigns_output(code):
+            self.note(path, ported.OUTPUT, within=line)
+
     def schema(self, schema: Any, path: KeyPath) -> None:
+        place = (*path, "schema")
         try:
             self.resources.schema(schema)
+        except InvalidSchemaError as error:
+            for inside, what in error.problems:
+                self.fail((*place, *inside), what)
         except ConfigError as error:
-            self.fail((*path, "schema"), str(error))
+            self.fail(place, str(error))
+        for inside in ported.ineffective_keywords(schema):
+            self.note((*place, *inside), ported.DEPENDENCIES)
 
-    def model(self, name: str | None, path: KeyPath) -> None:
+    def model(self, name: Any, path: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
-        if _is_template(name):
+        if _is_template(name) or not isinstance(name, str | None):  # the latter is a mistake already
             return
         self.uses.models.setdefault(name, path)
         if name is None:
@@ -291,16 +375,21 @@ class _FileCheck:
             found = template(text)
         except TemplateError as error:
             self.fail(path, f"the template is wrong: {error}", within=error.line)
-        for read in found.paths:
+            return
+        for read in sorted(found.paths, key=str):
             if read[0] == "env" and len(read) > 1 and read[1] not in self.spec.env:
                 self.fail(path, f"the variable {read[1]!r} is not listed under 'env'")
-        for name in sorted(str(read[0]) for read in found.required):
-            if name not in SCOPES:
+        for name in sorted({str(read[0]) for read in found.required}):
+            if name == "secrets":
+                self.fail(path, f"there is no 'secrets'; {ported.FILE_ADVICE['secrets']}")
+            elif name not in SCOPES:
                 known = nearest(name, SCOPES)
                 self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
+        if ported.shows_content(text, self.texts):
+            self.note(path, ported.CONTENT)
 
     def cycles(self) -> None:
-        """Reject a cycle of gotos without a `max_visits`."""
+        """Report cycles of gotos without a `max_visits`."""
         follows = [self.follows(at) for at in range(len(self.names))]
         seen: dict[int, bool] = {}  # whether it is on the path from `start`, or done
         for start in range(len(follows)):
@@ -319,7 +408,7 @@ class _FileCheck:
                     visited = [one for one, _ in stack]
                     self.endless([*visited[visited.index(to) :], to])
 
-    def endless(self, cycle: list[int]) -> NoReturn:
+    def endless(self, cycle: list[int]) -> None:
         at, to = next((one, after) for one, after in pairwise(cycle) if after <= one)
         self.fail(
             ("nodes", at),
@@ -336,6 +425,46 @@ class _FileCheck:
         always = any(jump.if_ is None and (jump.to in self.unbounded or jump.to == END) for jump in jumps)
         passes = node.when is not None or node.on_error == CONTINUE or not always
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
+
+
+def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, int, str]]:
+    """Return the names that Python code reads and nothing defines, each with its first line and a hint.
+
+    A name counts as defined wherever in the code that happens.
+    """
+    defined, used = set[str](), dict[str, int]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used[name] = min(node.lineno, used.get(name, node.lineno))
+            case ast.Name(id=name) | ast.arg(arg=name):
+                defined.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.add(name)
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
+                defined.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                defined.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                defined.update(names)
+            case ast.alias(name="*"):
+                return []
+            case ast.alias(name=name, asname=other):
+                defined.add(other or name.partition(".")[0])
+            case _:
+                pass
+    names = [*known, *sorted(defined)]
+    undefined = {name: line for name, line in used.items() if name not in {*names, *dir(builtins)}}
+    return [(name, line, nearest(name, names)) for name, line in undefined.items()]
+
+
+def _returns_text(node: Node) -> bool:
+    """Return whether a node's result is the text of a model."""
+    return node.action == LLM_CALL and SCHEMA not in node.with_
 
 
 def _check_signature(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
@@ -357,18 +486,23 @@ def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
-def check_values(spec: WorkflowSpec, source: WorkflowFile, inputs: Mapping[str, Any]) -> None:
-    """Raise `WorkflowError` for the first value that is certain to be read and that nothing provides.
+def missing_values(
+    spec: WorkflowSpec, source: WorkflowFile, inputs: Mapping[str, Any]
+) -> Iterator[WorkflowError]:
+    """Yield an error for each value that is certain to be read and that nothing provides.
 
     Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
     """
     state = {*inputs, *RESULT_KEYS, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
+    missing = set[tuple[str | int, ...]]()
     for at, node in enumerate(spec.nodes):
         for text, path in _read_first(node, ("nodes", at)):
-            for scope, *rest in template(text).required:
-                if scope in known and rest and rest[0] not in known[str(scope)]:
-                    source.fail(
+            for scope, *rest in sorted(template(text).required, key=str):
+                name = (scope, *rest[:1])
+                if scope in known and rest and rest[0] not in known[str(scope)] and name not in missing:
+                    missing.add(name)
+                    yield source.error(
                         path,
                         f"{scope}.{rest[0]} is read here, and nothing sets it: pass it to run(), on the "
                         f"command line use -v {rest[0]}=TEXT",
@@ -392,8 +526,7 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
 
 
 def _has_unknown_keys(node: Node) -> bool:
-    returns_text = node.action == LLM_CALL and "schema" not in node.with_
-    return node.action == LOOP or (node.output is None and not returns_text)
+    return node.action == LOOP or (node.output is None and not _returns_text(node))
 
 
 def check_models(
@@ -402,12 +535,9 @@ def check_models(
     source: WorkflowFile,
     resources: Resources,
     state: Mapping[str, Any],
-) -> Requirements:
-    """Return the requirements with the full names of the models.
-
-    Raises `WorkflowError` for a model that can't be used here.
-    """
-    scope, model_names = Scope(dict(state)), set[str]()
+) -> tuple[Requirements, list[WorkflowError]]:
+    """Return the requirements with the full names of the models, and errors for those that can't be used."""
+    scope, model_names, problems = Scope(dict(state)), set[str](), list[WorkflowError]()
     for name, path in uses.models.items():
         full = resources.full_name(name, scope)
         if full is None and _may_set_model_before(spec, path):
@@ -415,10 +545,10 @@ def check_models(
         try:
             resources.model_for(name, scope)
         except ConfigError as error:
-            raise source.error(path if name is None else (*path, "model"), str(error)) from error
+            problems.append(source.error(path if name is None else (*path, "model"), str(error)))
         if full is not None:
             model_names.add(full)
-    return replace(uses, model_names=frozenset(model_names))
+    return replace(uses, model_names=frozenset(model_names)), problems
 
 
 def _may_set_model_before(spec: WorkflowSpec, path: KeyPath) -> bool:
@@ -469,22 +599,26 @@ def _is_literal_without_model(value: ast.expr | None) -> bool:
     return value is None or isinstance(value, no_object)
 
 
-async def check_code(uses: Requirements, source: WorkflowFile, *, allow_unsandboxed: bool) -> None:
+async def refused_code(
+    uses: Requirements, source: WorkflowFile, *, allow_unsandboxed: bool
+) -> list[WorkflowError]:
     """Parse each piece of code in the sandbox that would run it; imports in Python are also executed.
 
-    Raises `WorkflowError` for code that can't be parsed or imported, or a sandbox that does not work here.
+    Returns an error for each that can't be parsed or imported, or whose sandbox does not work here.
     """
+    problems: list[WorkflowError] = []
     for code, path in uses.code:
         text, lines = _parsed_only(code)
         script = Script(code.language, text, sandbox=code.sandbox)
         try:
             await run_script(script, allow_unsandboxed=allow_unsandboxed)
         except SandboxError as error:
-            why, line = str(error), None
-            if isinstance(error, ScriptError) and error.line is not None:
-                line = lines[error.line - 1] if error.line <= len(lines) else error.line - len(lines)
+            why, line = str(error), error.line
+            if line is not None:
+                line = lines[line - 1] if line <= len(lines) else line - len(lines)
                 why = why.replace(f", line {error.line},", f", line {line},", 1)
-            raise source.error(path, why, within=line) from error
+            problems.append(source.error(path, why, within=line))
+    return problems
 
 
 _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}
@@ -492,12 +626,21 @@ _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !
 
 
 def _parsed_only(code: Code) -> tuple[str, list[int]]:
-    """Return code that is parsed and not run, and the original line of each line put before it."""
+    """Return code that is parsed and not run, and the original line of each line put before it.
+
+    These are its imports, and the builtins that it names: inline Python has not all of them.
+    """
     text = str(code.run)
     if code.language != "python":
         return _RETURNS_AT_ONCE[code.language] + text, []
-    statements = ast.parse(text).body
-    imports = [one for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
-    # The process sandbox runs this Python, which has just parsed the code.
-    rest = ["return True", text] if code.sandbox == "inline" else ["result = True"]
-    return "\n".join([*map(ast.unparse, imports), *rest]), [*(node.lineno for node in imports), 1]
+    tree = ast.parse(text)
+    imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    if code.sandbox == "process":  # runs this Python, which has just parsed the code
+        return "\n".join([*map(ast.unparse, imports), "result = True"]), [node.lineno for node in imports]
+    named = {
+        node.id: node.lineno
+        for node in reversed([one for one in ast.walk(tree) if isinstance(one, ast.Name)])
+        if hasattr(builtins, node.id)
+    }
+    first = [(ast.unparse(node), node.lineno) for node in imports] + list(named.items())
+    return "\n".join([*(line for line, _ in first), "return True", text]), [*(at for _, at in first), 1]

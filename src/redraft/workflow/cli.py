@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from math import isfinite
@@ -132,12 +132,14 @@ def run(
         if model is not None:
             inputs["model"] = model
         keep = not no_keep
-        workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
-        uses = workflow.check(inputs)
         if check:
-            asyncio.run(workflow.check_code())
+            with _problems_as_json(file) if as_json else nullcontext():
+                workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+                uses = asyncio.run(workflow.check_all(inputs))
             deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
             return
+        workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+        uses = workflow.check(inputs)
         console = CalmConsole(stderr=True)
         progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
         with (
@@ -151,6 +153,20 @@ def run(
         if result.run_id:
             console.say(f"Stored as {result.run_id}; redraft show last")
         print_result(result, progress.last, as_json=as_json)
+
+
+@contextmanager
+def _problems_as_json(file: str) -> Generator[None]:
+    """Print the mistakes of a file as a JSON document, for editors and other programs."""
+    try:
+        yield
+    except WorkflowError as error:
+        problems = [
+            {"line": one.line, "node": one.node, "key": one.key, "message": str(one)}
+            for one in error.problems
+        ]
+        emit_json({"file": file, "ok": False, "problems": problems})
+        raise typer.Exit(ExitCode.USAGE) from error
 
 
 def parse_values(words: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +233,7 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
         )
     models: dict[str, str] = {}
     if model is not None:
-        spec = read(source)
+        spec = read(source).spec
         named = {spec.model, *model_names([node.with_ for node in spec.nodes])} - {None, model}
         models = {str(name): model for name in named}
     return Workflow(source, models=models, keep=keep, allow_unsandboxed=allow_unsandboxed)
@@ -245,6 +261,7 @@ def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
         "code": sorted({f"{code.language} ({code.sandbox})" for code, _ in uses.code}),
         "extras": uses.extras,
         "env": {name: name in os.environ for name in workflow.spec.env},
+        "notes": [str(note) for note in uses.notes],
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import describe_error, to_json
 from redraft._steps import find_in_step
-from redraft.errors import ChangedRunError, ConfigError, RedraftError, SandboxError, ScriptError, StoreError
+from redraft.errors import ChangedRunError, ConfigError, RedraftError, SandboxError, StoreError
 from redraft.events import Event
 from redraft.protocols import Step, TimedStep
 from redraft.redact.log import logger
@@ -154,7 +154,7 @@ class WorkflowRun:
         """Place an error in the file: a mistake there becomes a `WorkflowError`, others get a note."""
         node = self.spec.nodes[at]
         path, within = ("nodes", at), None
-        if isinstance(error, ScriptError) and node.run is not None:
+        if isinstance(error, SandboxError) and node.run is not None:
             path, within = (*path, "run"), error.line
         elif isinstance(error, TemplateError):
             path, within = _path_of_template(error.source, node, path), error.line

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from redraft.errors import ConfigError, WorkflowError
 from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
-from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, Strict, parts_of
+from redraft.text.spec_file import DRAFT, TEMPLATED, UNKNOWN_KEY, SpecFile, Strict, parts_of
 from redraft.text.yaml import KeyPath, load_yaml
+from redraft.workflow.ported import STOP, Note, advice, taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 Language = Literal["python", "lua", "prolog"]
@@ -225,7 +227,8 @@ class Node(Code):
     @property
     def jumps(self) -> list[Jump]:
         """The gotos, in order; a plain name is one without a condition."""
-        return [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
+        jumps = [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
+        return [one.model_copy(update={"to": END}) if one.to == STOP else one for one in jumps]
 
 
 class WorkflowSpec(Strict):
@@ -255,12 +258,17 @@ END = "end"
 RAISE, CONTINUE = "raise", "continue"
 """The values of `on_error` besides the names of nodes."""
 
-_UNDERSCORED = {name.replace(".", "_"): name for name in (LLM_CALL, LOOP, EVALUATE, CORRECT)}
+# The last spelling is of the_edge_agent.
+_SPELLINGS = {
+    spelling: name
+    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT)
+    for spelling in (name.replace(".", "_"), f"actions.{name.replace('.', '_')}")
+}
 
 
 def plain_name(name: str) -> str:
     """Return the name of a built-in action spelt with a dot; any other name unchanged."""
-    return _UNDERSCORED.get(name, name)
+    return _SPELLINGS.get(name, name)
 
 
 STDIN = "-"
@@ -296,13 +304,67 @@ class WorkflowFile(SpecFile):
         return str(name) if name else f"number {path[1] + 1}"
 
 
-def read(source: WorkflowFile) -> WorkflowSpec:
-    """Parse a workflow file; raises `WorkflowError` if it does not follow the format."""
-    spec = source.parse(WorkflowSpec, source.document())
-    if spec.name:
-        return spec
-    name = "workflow" if source.file == STDIN else Path(source.file).stem
-    return spec.model_copy(update={"name": name})
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A workflow file as it was read: what of it is valid, all mistakes, and notes on what differs here."""
+
+    spec: WorkflowSpec
+    problems: list[WorkflowError]
+    notes: list[Note]
+
+
+def read(source: WorkflowFile) -> ReadFile:
+    """Read a workflow file; a node with mistakes is left out as far as it has to be.
+
+    Raises `WorkflowError`, with all mistakes, if there is no workflow without them.
+    """
+    document, notes, wrong = taken_over(source.document())
+    problems = [source.error(path, what) for path, what in wrong]
+    found = source.mistakes_in(WorkflowSpec, document)
+    for path, what in found:
+        instead = advice(path) if what.startswith(UNKNOWN_KEY) else None
+        problems.append(source.error(path, f"unknown key {path[-1]!r}; {instead}" if instead else what))
+    if found:
+        document = _with_stand_ins(repaired(document, found), {path[1] for path, _ in found if len(path) > 1})
+        if source.mistakes_in(WorkflowSpec, document):
+            raise WorkflowError.of(problems)
+    spec = WorkflowSpec.model_validate(document)
+    if not spec.name:
+        name = "workflow" if source.file == STDIN else Path(source.file).stem
+        spec = spec.model_copy(update={"name": name})
+    return ReadFile(spec, problems, notes)
+
+
+def repaired(data: Mapping[str, Any], found: Iterable[tuple[KeyPath, str]]) -> dict[str, Any]:
+    """Return data in which misspelt keys are spelt as meant, and other values with mistakes are left out."""
+    changed = deepcopy(dict(data))
+    for path, what in found:
+        holder: Any = changed
+        for part in path[:-1]:
+            holder = holder[part]
+        if isinstance(holder, dict):
+            keys = cast("dict[Any, Any]", holder)
+            value, meant = keys.pop(path[-1], None), re.search(r"did you mean '(\w+)'", what)
+            if meant and what.startswith(UNKNOWN_KEY):
+                keys.setdefault(meant[1], value)
+    return changed
+
+
+def _with_stand_ins(document: dict[str, Any], wrong: Container[str | int]) -> dict[str, Any]:
+    """Replace the nodes at these places that are still not valid by ones that do nothing."""
+    nodes = document.get("nodes")
+    listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
+    for at, node in enumerate(listed):
+        keys = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        try:
+            Node.model_validate(node)
+            is_whole = at not in wrong or "uses" in keys or "run" in keys
+        except ValidationError:
+            is_whole = False
+        if not is_whole:
+            name = str(keys.get("name") or f"number {at + 1}")
+            listed[at] = {"name": name, "run": "pass", "max_visits": 1}
+    return document
 
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -18,7 +18,7 @@ from redraft.loop.keeper import Keeper, check_keep, journalled_step
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
-from redraft.workflow.check import check_code, check_file, check_models, check_values
+from redraft.workflow.check import check_file, check_models, missing_values, refused_code
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
 from redraft.workflow.runtime import Resources, Scope, copy_of, plain_data
@@ -39,7 +39,7 @@ class Workflow:
     """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
 
     Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
-    the first mistake that can be found before anything is spent.
+    all mistakes that can be found before anything is spent (`error.problems`).
 
     `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
     the file to other names, or to models. Runs are kept in the project's store, or in the store given as
@@ -57,7 +57,8 @@ class Workflow:
     ) -> None:
         check_keep(keep)
         self.source = source
-        self.spec: WorkflowSpec = read(source)
+        found = read(source)
+        self.spec: WorkflowSpec = found.spec
         self._resources = Resources(
             built_in=BUILT_IN,
             actions=known_actions(actions or {}),
@@ -69,7 +70,7 @@ class Workflow:
             allow_unsandboxed=allow_unsandboxed,
             name=self.spec.name,
         )
-        self._uses = check_file(self.spec, source, self._resources)
+        self._uses = check_file(found, source, self._resources)
 
     @classmethod
     def from_file(
@@ -111,16 +112,31 @@ class Workflow:
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check that the workflow can run from a state, spending nothing; return what it would use.
 
-        Raises `WorkflowError` for a value that is read but never provided, and for a model that can't be used
+        Raises `WorkflowError` for values that are read but never provided, and for models that can't be used
         here.
         """
-        state = dict(state or {})
-        check_values(self.spec, self.source, state)
-        return check_models(self._uses, self.spec, self.source, self._resources, state)
+        uses, problems = self._check(state)
+        if problems:
+            raise WorkflowError.of(problems)
+        return uses
 
-    async def check_code(self) -> None:
-        """Parse all code in its sandbox; raises `WorkflowError` for code that can't run here."""
-        await check_code(self._uses, self.source, allow_unsandboxed=self._resources.allow_unsandboxed)
+    def _check(self, state: Mapping[str, Any] | None) -> tuple[Requirements, list[WorkflowError]]:
+        state = dict(state or {})
+        missing = list(missing_values(self.spec, self.source, state))
+        uses, unusable = check_models(self._uses, self.spec, self.source, self._resources, state)
+        return uses, missing + unusable
+
+    async def check_all(self, state: Mapping[str, Any] | None = None) -> Requirements:
+        """Check as `check` does, and parse all code in its sandbox; return what the workflow would use.
+
+        Raises `WorkflowError` for everything that could not work here.
+        """
+        uses, problems = self._check(state)
+        unsandboxed = self._resources.allow_unsandboxed
+        problems += await refused_code(self._uses, self.source, allow_unsandboxed=unsandboxed)
+        if problems:
+            raise WorkflowError.of(problems)
+        return uses
 
     async def run(
         self,

@@ -1,0 +1,203 @@
+"""Workflow files written for the_edge_agent: what is taken over, what to write instead, and what differs."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.text.templates import template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redraft.text.yaml import KeyPath
+
+IGNORED = {
+    "state_schema": "'state_schema' is ignored; 'inputs' declares the values of a run, and checks them",
+    "config": "'config' is ignored; an error ends the workflow unless the node's 'on_error' handles it",
+    "edges": "'edges' is ignored, as it says what the order of the nodes says; leave it out",
+}
+"""Keys of the file that are left out of account, with what `--check` says of them."""
+
+FILE_ADVICE = {
+    "edges": "nodes run in the order of the file, which 'goto' changes",
+    "imports": "put your functions into functions.py beside the file, or into a package",
+    "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
+    "secrets": "list environment variables under 'env', and read them as env.NAME",
+}
+NODE_ADVICE = {
+    "action": "the action of a node goes under 'uses'",
+    "body": "write a 'reflection.loop', or nodes with a 'goto' back and a 'max_visits'",
+    "condition": "a condition goes under 'when', or under 'if' in a 'goto'",
+    "fan_in": "nodes run one after the other; 'map' runs a node over a list",
+    "items": "'map' runs a node over a list",
+    "script": "code goes under 'run'",
+    "steps": "write each step as a node of its own",
+    "type": "write a 'reflection.loop', nodes with a 'goto' back, or a 'map'",
+}
+"""What to write instead of a key that Redraft does not have, on the level of the file and in a node."""
+
+ACTION_ADVICE = {
+    "http.get": "use 'http.request'",
+    "http.post": "use 'http.request' with 'method: POST'",
+    "retry.loop": "use 'reflection.loop', or 'retries' on the node",
+    "secrets.get": FILE_ADVICE["secrets"],
+}
+
+START, STOP = "__start__", "__end__"
+"""The names of the_edge_agent for the beginning and the end; `goto: __end__` works here, too."""
+
+Note = tuple["KeyPath", str]
+"""A place in the file, and what is different there."""
+
+
+def taken_over(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note], list[Note]]:
+    """Return a document without the keys to ignore, notes on them, and what is wrong with its edges."""
+    wrong = list(_wrong_edges(document))
+    ignored = [key for key in IGNORED if key in document]
+    notes: list[Note] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not wrong]
+    return {key: value for key, value in document.items() if key not in ignored}, notes, wrong
+
+
+def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
+    """Yield the edges that lead elsewhere than the order of the nodes and their gotos."""
+    edges, nodes = document.get("edges"), document.get("nodes")
+    if edges is None or not isinstance(nodes, list):
+        return
+    if not isinstance(edges, list):
+        yield ("edges",), f"unknown key 'edges'; {FILE_ADVICE['edges']}"
+        return
+    listed = [_mapping(node) for node in cast("list[Any]", nodes)]
+    names = [str(node.get("name")) for node in listed]
+    follows = dict(zip([START, *names], [*names, STOP], strict=True))
+    jumping = {name for name, node in zip(names, listed, strict=True) if "goto" in node}
+    for at, edge in enumerate(cast("list[Any]", edges)):
+        one = _mapping(edge)
+        origin, target = one.get("from"), one.get("to")
+        if one.get("type") == "parallel" or "fan_in" in one or list in (type(origin), type(target)):
+            yield ("edges", at), f"nodes run one after the other, and not at once; {NODE_ADVICE['items']}"
+        elif origin in jumping:  # its goto wins
+            continue
+        elif "when" in one or "condition" in one:
+            goto = f"'goto: [{{if: CONDITION, to: {_named(target)}}}]'"
+            yield ("edges", at), f"edges are not followed; write {goto} under the node {origin!r}"
+        elif follows.get(str(origin)) != target:
+            goto = f"'goto: {_named(target)}' under the node {origin!r}"
+            first = f"put the node {target!r} first" if origin == START else f"write {goto}"
+            yield ("edges", at), f"edges are not followed; {first}"
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _named(target: Any) -> str:
+    return "end" if target == STOP else str(target)
+
+
+def advice(path: KeyPath) -> str | None:
+    """Return what to write instead of an unknown key; None if it is no key of the_edge_agent."""
+    if len(path) == 1:
+        return FILE_ADVICE.get(str(path[0]))
+    is_in_node = len(path) == 3 and path[0] == "nodes"  # noqa: PLR2004 (`nodes`, a number, the key)
+    return NODE_ADVICE.get(str(path[2])) if is_in_node else None
+
+
+# --- what works differently, though the file is valid ---
+
+CORRECTOR = (
+    "the reply of this corrector is the next output, where the_edge_agent runs the generator again; "
+    "'apply: replace' says so in the file, 'apply: feedback' does the other"
+)
+NUMBER = "a number is valid from 0.8 on, in the_edge_agent from 0.5; 'threshold' says it in the file"
+OUTPUT = "in the_edge_agent, assigning 'output' returns it; assign to 'result' instead, or return the value"
+CONTENT = "in the_edge_agent, 'llm.call' returns its text under 'content'; here the result is the text itself"
+DEPENDENCIES = (
+    "'dependencies' is of draft 7, and without effect in draft 2020-12; write 'dependentRequired', or "
+    "'$schema: http://json-schema.org/draft-07/schema#'"
+)
+DRAFT_7 = ("draft-07", "draft-06", "draft-04", "2019-09")
+
+
+def returns_number(code: str) -> bool:
+    """Return whether Python code that judges seems to return a number."""
+    for value in _returned(ast.parse(code)):
+        match value:
+            case ast.BinOp() | ast.Constant(value=int() | float()):
+                return not (isinstance(value, ast.Constant) and isinstance(value.value, bool))
+            case ast.Call(func=ast.Name(id="float" | "int" | "len" | "max" | "min" | "round" | "sum")):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _returned(tree: ast.Module) -> list[ast.expr | None]:
+    """Return what Python code returns, or assigns to `result`."""
+    returned: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Return(value=value):
+                returned.append(value)
+            case ast.Assign(targets=[ast.Name(id="result")], value=value):
+                returned.append(value)
+            case _:
+                pass
+    return returned
+
+
+def only_assigns_output(code: str) -> int | None:
+    """Return the line in which Python code assigns `output`, if it returns nothing else."""
+    tree = ast.parse(code)
+    if _returned(tree):
+        return None
+    assigned = (one for one in ast.walk(tree) if isinstance(one, ast.Assign))
+    return next((one.lineno for one in assigned if _is_name(one.targets[0], "output")), None)
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def reads_content(code: str, keys: set[str]) -> int | None:
+    """Return the line in which Python code reads `content` of one of these keys of the state."""
+    for node in ast.walk(ast.parse(code)):
+        outer = _item(node)
+        inner = _item(outer[0]) if outer is not None and outer[1] == "content" else None
+        if inner is not None and inner[1] in keys and _is_name(inner[0], "state"):
+            return inner[0].lineno
+    return None
+
+
+def _item(node: ast.AST) -> tuple[ast.expr, object] | None:
+    """Return what `value["key"]` or `value.get("key", ...)` reads: the value and the key."""
+    match node:
+        case ast.Subscript(value=value, slice=ast.Constant(value=key)):
+            return value, key
+        case ast.Call(func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *_]):
+            return value, key
+        case _:
+            return None
+
+
+def shows_content(text: str, keys: set[str]) -> bool:
+    """Return whether a template reads `content` of one of these keys of the state."""
+    return any(
+        path[0] == "state" and path[2:3] == ("content",) and path[1] in keys for path in template(text).paths
+    )
+
+
+def ineffective_keywords(schema: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield the places of `dependencies` in a schema, unless its draft still knows them."""
+    if isinstance(schema, list):
+        for at, one in enumerate(cast("list[Any]", schema)):
+            yield from ineffective_keywords(one, (*path, at))
+    elif isinstance(schema, dict):
+        keys = cast("dict[str, Any]", schema)
+        if any(draft in str(keys.get("$schema")) for draft in DRAFT_7):
+            return
+        for key, one in keys.items():
+            if key == "dependencies" and path[-1:] != ("properties",):
+                yield (*path, key)
+            elif key not in ("const", "enum", "default", "examples"):
+                yield from ineffective_keywords(one, (*path, key))

@@ -1,0 +1,130 @@
+"""Files that were written for the_edge_agent: what is taken over, and notes on what differs."""
+
+# ruff: noqa: E501 (a table: a case a line where it fits)
+import pytest
+
+from redraft import ScriptedModel
+from redraft.workflow import Workflow
+from support.workflow_specification import COMPLETE_EXAMPLE
+from support.workflows import run, under
+
+COUNTER = """\
+name: counter
+state_schema: {count: int}
+config: {raise_exceptions: true}
+nodes:
+  - name: one
+    run: |
+      return {"count": state["count"] + 1}
+  - name: two
+    run: |
+      return {"count": state["count"] * 2}
+    goto:
+      - {if: state.count > 5, to: __end__}
+  - name: three
+    run: |
+      return {"count": 0}
+edges:
+  - {from: __start__, to: one}
+  - {from: one, to: two}
+  - {from: two, to: three}
+  - {from: three, to: __end__}
+"""
+
+
+def test_a_file_with_a_schema_of_the_state_and_edges_in_order_runs():
+    assert run(COUNTER, state={"count": 3})[0]["count"] == 8
+    assert run(COUNTER, state={"count": 1})[0]["count"] == 0
+
+
+def test_actions_have_the_names_of_the_registry():
+    file = """
+        name: t
+        nodes:
+          - name: n
+            uses: actions.reflection_evaluate
+            with: {data: {a: 1}, schema: {required: [a]}}
+            output: found
+        """
+    assert run(file)[0]["found"]["valid"] is True
+
+
+def notes(text, **options):
+    file = Workflow.from_text(text, models={"gpt-4": ScriptedModel([])}, keep=False)
+    return [(note.line, note.node, note.key, str(note)) for note in file.check(options).notes]
+
+
+def test_what_is_ignored_is_noted_at_its_line():
+    assert [(line, key) for line, _, key, _ in notes(COUNTER, count=1)] == [
+        (2, "state_schema"), (3, "config"), (16, "edges"),
+    ]  # fmt: skip
+
+
+def loop(text):
+    return f"name: t\nnodes:\n- name: n\n  uses: reflection.loop\n  with:\n{under(text, 4)}\n"
+
+
+CODE = "generator: {run: return 1}\n"
+JUDGE = "evaluator: {type: custom, run: return True}\n"
+ASK = "corrector:\n  action: llm.call\n  model: gpt-4\n  prompt: x"
+
+DIFFERS = {
+    "a corrector that replies with text": (loop(CODE + JUDGE + ASK), 8, "with.corrector", "the generator again"),
+    "a verdict that is a number": (
+        loop(CODE + "evaluator:\n  type: custom\n  run: |\n    n = 1\n    return n / 2"), 9, "with.evaluator.run", "from 0.5",
+    ),
+    "code that only assigns output": (
+        loop("generator:\n  run: |\n    x = 1\n    output = x\n" + JUDGE), 9, "with.generator.run", "assign to 'result'",
+    ),
+    "a judge that only assigns output": (
+        loop(CODE + "evaluator:\n  type: custom\n  run: output = 1"), 9, "with.evaluator.run", "assign to 'result'",
+    ),
+    "dependencies of draft 7": (
+        loop(CODE + "evaluator:\n  type: schema\n  schema:\n    dependencies: {a: [b]}"),
+        10, "with.evaluator.schema.dependencies", "'dependentRequired'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DIFFERS.values(), ids=DIFFERS)
+def test_what_works_differently_is_noted_at_its_line(case):
+    text, line, key, message = case
+    [(found, node, place, note)] = notes(text)
+    assert (found, node, place) == (line, "n", key)
+    assert message in note
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        loop(CODE + JUDGE + ASK + "\n  apply: replace"),
+        loop(CODE + JUDGE + ASK + "\n  schema: {type: object}"),
+        loop(CODE + "evaluator: {type: custom, run: return 1 / 2, threshold: 0.5}"),
+        loop(CODE + "evaluator: {type: custom, run: 'return {\"valid\": True}'}"),
+        loop(CODE + "evaluator: {type: schema, schema: {properties: {dependencies: {type: object}}}}"),
+        loop("generator: {run: 'output = 1; return output'}\n" + JUDGE),
+    ],
+)
+def test_a_file_that_says_what_it_means_gets_no_note(text):
+    assert notes(text) == []
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        '{name: b, run: \'return state["a"]["content"]\'}',
+        '{name: b, run: \'return state.get("a", {}).get("content")\'}',
+        "{name: b, uses: llm.call, with: {model: gpt-4, prompt: '{{ state.a.content }}'}}",
+        "{name: b, when: state.a.content, run: pass}",
+    ],
+)
+def test_the_text_of_a_model_has_no_content(node):
+    text = f"name: t\nnodes:\n- {{name: a, uses: llm.call, with: {{model: gpt-4, prompt: x}}}}\n- {node}\n"
+    [(line, _, _, note)] = notes(text)
+    assert line == 4
+    assert "under 'content'" in note
+
+
+def test_the_complete_example_of_the_specification_has_one_note():
+    [(_, node, key, _)] = notes(COMPLETE_EXAMPLE, request="a user")
+    assert (node, key) == ("generate_profile", "with.corrector")
