@@ -19,6 +19,7 @@ NAMES = [
     "ChatReply",
     "ChatRequest",
     "CheckReflectionStrategy",
+    "ClaimLostError",
     "ConfigError",
     "Choice",
     "ConvergenceReason",
@@ -41,6 +42,7 @@ NAMES = [
     "InMemoryReflectionStore",
     "Issue",
     "Journalled",
+    "JobError",
     "LeaseError",
     "Lesson",
     "LessonFileError",
@@ -141,3 +143,13 @@ def test_type_checkers_see_the_same_names():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_like_it"):
         redraft.nothing_like_it  # noqa: B018
+
+
+def test_the_public_names_of_the_fleet():
+    from redraft import fleet
+
+    tree = ast.parse(Path(fleet.__file__).read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert sorted(alias.asname for node in imports for alias in node.names if alias.asname) == dir(fleet)
+    assert dir(fleet) == ["Fleet", "FleetJob", "FleetWorker", "JobHandle", "Queue", "StoreQueue"]
+    assert all(getattr(fleet, name) is not None for name in dir(fleet))

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from redraft.cycles.storage import LongTermStorage as LongTermStorage
     from redraft.errors import AgentFileError as AgentFileError
     from redraft.errors import ChangedRunError as ChangedRunError
+    from redraft.errors import ClaimLostError as ClaimLostError
     from redraft.errors import ConfigError as ConfigError
     from redraft.errors import DamagedRecordError as DamagedRecordError
     from redraft.errors import EnsembleError as EnsembleError
     from redraft.errors import EscalationError as EscalationError
+    from redraft.errors import JobError as JobError
     from redraft.errors import LeaseError as LeaseError
     from redraft.errors import LessonFileError as LessonFileError
     from redraft.errors import MissingExtraError as MissingExtraError
@@ -131,10 +133,12 @@ _PLACES = {
     "errors": (
         "AgentFileError",
         "ChangedRunError",
+        "ClaimLostError",
         "ConfigError",
         "DamagedRecordError",
         "EnsembleError",
         "EscalationError",
+        "JobError",
         "LeaseError",
         "LessonFileError",
         "MissingExtraError",

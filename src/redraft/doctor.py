@@ -154,6 +154,7 @@ EXTRAS = {
     "http": ("httpx2",),
     "cycles": ("httpx2", "cronsim", "starlette", "uvicorn"),
     "mcp": ("mcp",),
+    "fleet": ("psycopg", "procrastinate"),
     "ui": ("starlette", "uvicorn"),
 }
 """The distributions that each extra installs."""

@@ -17,6 +17,7 @@
     - DamagedRecordError
     - LeaseError
     - ChangedRunError
+      - ClaimLostError
     - LessonFileError
   - SandboxError
     - SandboxTimeoutError
@@ -25,6 +26,7 @@
     - ScriptError
   - WorkflowError
   - AgentFileError
+  - JobError
 """
 
 from __future__ import annotations
@@ -204,6 +206,10 @@ class ChangedRunError(StoreError):
     """The call differs from the run recorded under the same id; nothing was done."""
 
 
+class ClaimLostError(ChangedRunError):
+    """Another worker has taken over the run, so this one may not write into it any more."""
+
+
 class LessonFileError(StoreError):
     """A lesson's file has a mistake, at this `file` and `line` (1-based, if known)."""
 
@@ -301,3 +307,11 @@ class AgentFileError(RedraftError):
         self.stage = stage
         self.substage = substage
         self.key = key
+
+
+class JobError(RedraftError):
+    """A job of the fleet ended without a result; `state` is `failed`, `poisoned` or `cancelled`."""
+
+    def __init__(self, message: str, *, state: str) -> None:
+        super().__init__(message)
+        self.state = state

@@ -37,6 +37,10 @@ COMMANDS = {
     "notes": ("redraft.notes.cli", "List the notes on tasks."),
     "lessons": ("redraft.lessons.cli", "List, search and edit what agents have learned."),
     "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
+    "worker": ("redraft.fleet.cli", "Carry out the jobs of a fleet."),
+    "submit": ("redraft.fleet.cli", "Queue a task for the workers of a fleet."),
+    "fleet": ("redraft.fleet.cli", "Show workers and jobs, and retry jobs that failed."),
+    "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
 }
 """The module of each command and its line in the help, which so needs no module loaded."""
 

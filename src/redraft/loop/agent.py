@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.record import RunRecord
     from redraft.loop.run import Verbs
     from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
@@ -127,6 +128,29 @@ class Agent(Generic[OutputT]):
         return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
 
     @property
+    def name(self) -> str:
+        """The name under which runs are stored."""
+        return self._origin.name
+
+    @property
+    def keep(self) -> bool | Store:
+        """Where runs are stored: in the project's store (True), in a given one, or nowhere (False)."""
+        return self._keep
+
+    @property
+    def definition(self) -> Mapping[str, object]:
+        """What shapes the agent's runs, by name: agents that are defined alike can continue each other's."""
+        return {
+            "name": self.name,
+            "model": self._origin.model,
+            "system_prompt": self._system_prompt,
+            "tools": () if self._tool_agent is None else self._tool_agent.tool_names,
+            "output_type": None if self._output_type is None else self._output_type.record,
+            "pattern": self._pattern,
+            "criteria": self._judges.criteria,
+        }
+
+    @property
     def model(self) -> ChatModel | None:
         """The model that drafts and revises; None if a wrapped agent has none of its own."""
         return self._model
@@ -171,6 +195,10 @@ class Agent(Generic[OutputT]):
     ) -> ReflectionResult[OutputT]:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(query, pattern=pattern, draft=draft, run_id=run_id))
+
+    def result_of(self, record: RunRecord) -> ReflectionResult[OutputT]:
+        """Return the result of a stored run of this agent; raises `ValueError` if the run has none (yet)."""
+        return record.result(self._output_type)
 
     def stream(
         self,

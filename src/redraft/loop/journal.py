@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._steps import find_in_step, inner_step
-from redraft.errors import ChangedRunError, ConfigError, StoreError, over_budget
+from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
+from redraft.loop.claim import claim_under_way
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
 from redraft.types import ConvergenceReason
 
 if TYPE_CHECKING:
+    from redraft.loop.claim import Claim
     from redraft.protocols import Step
 
 P = ParamSpec("P")
@@ -50,6 +52,9 @@ class Journalled:
     be written later costs no result: a warning is logged, `trouble` says why, and the missing records are
     written, in order, with the next step that can be.
 
+    Inside a worker of a fleet, the claim of the worker guards what is written: if another worker has taken
+    over the run, `ClaimLostError` is raised, and nothing is written.
+
     A journal serves one run. `resumes=False` says that the id is new, so nothing has to be looked up. `log`
     is where the records go if not one by one into the store.
     """
@@ -57,7 +62,7 @@ class Journalled:
     def __init__(
         self, store: Store, run_id: str, *, resumes: bool = True, log: StepLog | None = None
     ) -> None:
-        _check_id(run_id)
+        check_run_id(run_id)
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {store!r}.")
         self.run_id = run_id
@@ -69,7 +74,9 @@ class Journalled:
         """The run inside which this one runs, if any."""
         self.budget_state: Mapping[str, Any] = {}
         """What the run's budget knew when the last step ended; it is recorded with the step."""
-        self._log = log or StepRecords(store, run_id)
+        claim = claim_under_way.get()
+        self._claim = claim if claim is not None and claim.store is store else None
+        self._log = log or StepRecords(store, run_id, self._claim)
         self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
         self._has_begun = False
@@ -97,6 +104,10 @@ class Journalled:
                 "run."
             )
         self._has_begun = True
+
+    async def put(self, record: Record) -> None:
+        """Store the record of the run; raises `ClaimLostError` if another worker has taken it over."""
+        await (self.store.put(record) if self._claim is None else self._claim.write(record))
 
     def close(self) -> None:
         """Record nothing from here on; effects are carried out as they are."""
@@ -331,14 +342,22 @@ class StepRecords:
     While the store can't be written, steps wait here and are written before the next one.
     """
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str, claim: Claim | None = None) -> None:
         self.trouble = ""
         self._store = store
         self._run_id = run_id
+        self._claim = claim
         self._waiting: dict[str, Record] = {}
 
     async def ready(self, _place: str, /) -> None:
-        """Let every step begin at once."""
+        """Let every step begin at once, unless another worker has taken over the run."""
+        if self._claim is not None:
+            try:
+                await self._claim.check()
+            except ClaimLostError:
+                raise
+            except StoreError as error:  # an outage, in which nobody can take over
+                self._warn(error)
 
     async def load(self) -> dict[str, StepData]:
         """Return all recorded steps; raises `StoreError` if the store can't be read."""
@@ -361,15 +380,23 @@ class StepRecords:
         record = Record(STEP, f"{self._run_id}/{place}", data)
         try:
             for waiting in tuple(self._waiting.values()):
-                await self._store.put_if_absent(waiting)
+                await self._put(waiting)
                 self._waiting.pop(waiting.key, None)
-            stored, is_new = await self._store.put_if_absent(record)
+            stored, is_new = await self._put(record)
+        except ClaimLostError:
+            raise
         except StoreError as error:
             self._warn(error)
             self._waiting[record.key] = record
             return data
         self.trouble = ""
         return data if is_new else stored.data
+
+    async def _put(self, record: Record) -> tuple[Record, bool]:
+        if self._claim is None:
+            return await self._store.put_if_absent(record)
+        await self._claim.write(record)  # nobody else may have recorded it
+        return record, True
 
     def _warn(self, error: StoreError) -> None:
         if not self.trouble:
@@ -404,7 +431,8 @@ def _time_worked(recorded: dict[str, StepData]) -> float:
     return max((data["elapsed"] for data in recorded.values()), default=0.0)
 
 
-def _check_id(run_id: str) -> None:
+def check_run_id(run_id: str) -> None:
+    """Raise `ConfigError` for an id that a run can't have."""
     is_text = isinstance(run_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
     if (
         not is_text

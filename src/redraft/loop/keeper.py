@@ -174,7 +174,7 @@ class Keeper(Generic[K]):
                 return before
             record.started_at = before.started_at
             await journal.reopen()
-            await journal.store.put(record.stored())
+            await journal.put(record.stored())
         except StoreError as error:
             if journal.resumes:
                 raise
@@ -203,7 +203,7 @@ class Keeper(Generic[K]):
             return
         record.finished_at = datetime.now(UTC)
         try:
-            await journal.store.put(record.stored())
+            await journal.put(record.stored())
         except StoreError as error:
             logger.warning("The end of the %s %s is not stored: %s", record.noun, record.run_id, error)
             self.trouble = str(error)

@@ -15,6 +15,7 @@ from redraft._codec import is_from_criterion_function
 from redraft.errors import (
     AgentFileError,
     ConfigError,
+    JobError,
     ModelError,
     OutputError,
     RedraftError,
@@ -59,7 +60,7 @@ def code_of(result: ReflectionResult) -> ExitCode:
 
 def code_of_error(error: BaseException) -> ExitCode:
     """Return the exit code for an error that left no result."""
-    if isinstance(error, ReflectionFailedError):
+    if isinstance(error, ReflectionFailedError | JobError):
         return ExitCode.NOT_MET
     if isinstance(error, UnfinishedError) and error.reason in BUDGETS:
         return ExitCode.BUDGET

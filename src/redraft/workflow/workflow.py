@@ -72,6 +72,11 @@ class Workflow:
         )
         self._uses = check_file(found, source, self._resources)
 
+    @property
+    def keep(self) -> bool | Store:
+        """Where runs are stored: in the project's store (True), in a given one, or nowhere (False)."""
+        return self._resources.keep
+
     @classmethod
     def from_file(
         cls,

@@ -1,0 +1,255 @@
+"""`redraft worker`, `submit`, `fleet` and `cancel`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from redraft._codec import to_json
+from redraft._texts import as_text, counted, shortened
+from redraft.errors import ConfigError
+from redraft.fleet.fleet import load_fleet, project_queue
+from redraft.fleet.overview import SILENT, FleetOverview
+from redraft.fleet.queue import FleetJob
+from redraft.terminal import options
+from redraft.terminal.commands import command_group, run_async
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, when, withheld
+from redraft.terminal.exits import surface
+from redraft.terminal.tables import plain_table
+from redraft.text.characters import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from redraft.fleet.programs import Program
+    from redraft.fleet.queue import Queue
+
+App = Annotated[
+    str,
+    typer.Argument(metavar="APP", help="The fleet, as MODULE:OBJECT, such as app:fleet.", show_default=False),
+]
+JobId = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.", show_default=False)]
+STYLES = {"finished": GOOD, "failed": BAD, "poisoned": BAD, "running": "bold", "cancelled": QUIET}
+LONGEST_ERROR = 200
+
+
+def worker(
+    app: App,
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=1, help="Jobs at the same time.")
+    ] = 10,
+    grace: Annotated[
+        float,
+        typer.Option(metavar="S", min=0, help="Seconds that jobs have to finish after SIGTERM or Ctrl-C."),
+    ] = 30.0,
+    any_program: Annotated[
+        bool, typer.Option("--any-program", help="Continue jobs that other code has begun, too.")
+    ] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no job is left.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Carry out the jobs of a fleet, until SIGTERM or Ctrl-C; a second one stops at once.
+
+    What a worker does not finish, another one continues after its last step.
+    """
+    with surface(debug=debug):
+        from redraft.fleet.worker import FleetWorker
+
+        fleet = load_fleet(app)
+        console = CalmConsole(stderr=True)
+        running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program)
+
+        async def work() -> int:
+            with Warnings(console):
+                return await running.run(until_idle=until_idle)
+
+        names = ", ".join(fleet.programs)
+        console.say(f"Worker {running.card.name} runs {names}, version {fleet.version}, {at_once} at once.")
+        done = run_async(work())
+        console.say(f"Done: {counted(done, 'job')}.")
+
+
+def submit(
+    app: App,
+    program: Annotated[
+        str, typer.Argument(metavar="NAME", help="The agent, workflow or cycle.", show_default=False)
+    ],
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK",
+            help="An agent's task, or a workflow's initial state as a JSON object; '-' reads stdin.",
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="RUN", help="The id of the run; the same id is the same job."),
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(metavar="N", help="-1000 to 1000; jobs with a higher one go first.")
+    ] = 0,
+    delay: Annotated[float, typer.Option(metavar="S", help="Seconds until it may begin.")] = 0.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result, and print it.")] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Queue a task for the workers of a fleet, and print its id."""
+    with surface(debug=debug):
+        fleet = load_fleet(app)
+        given = sys.stdin.read() if task == "-" else task
+
+        async def main() -> tuple[FleetJob, Any]:
+            try:
+                handle = await fleet.submit(
+                    program,
+                    _task_of(fleet.programs.get(program), given),
+                    priority=priority,
+                    delay=delay,
+                    run_id=run_id,
+                )
+                result = await handle.result() if wait else None
+                return await handle.job(), result
+            finally:
+                await fleet.aclose()
+
+        job, result = run_async(main())
+        if as_json:
+            emit_json({"job": to_json(job), **({"result": to_json(result)} if wait else {})})
+        elif wait:
+            emit(as_text(getattr(result, "best_output", getattr(result, "state", ""))))
+        else:
+            emit(job.run_id)
+
+
+def cancel(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """Cancel a job: a waiting one at once, a running one within seconds. What was made stays stored."""
+    with surface(debug=debug):
+        _print_job(run_id, _change("cancel", run_id), as_json=as_json)
+
+
+fleet = command_group(default="show", help="Show workers and jobs, and retry jobs that failed.")
+
+
+@fleet.command("show")
+def show_fleet(
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of jobs.")] = 20,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show the workers, the queue, what is late, and what failed (the default)."""
+    with surface(debug=debug):
+
+        async def ask() -> FleetOverview:
+            queue = project_queue()
+            try:
+                await queue.open()
+                return await FleetOverview.of(queue, limit=limit)
+            finally:
+                await queue.leave()
+
+        found = run_async(ask())
+        if as_json:
+            emit_json(withheld(found.document()))
+        else:
+            CalmConsole().show(_overview(found))
+
+
+@fleet.command("retry")
+def retry_job(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """Queue a job again that failed, was poisoned or cancelled; it continues after its last step."""
+    with surface(debug=debug):
+        _print_job(run_id, _change("retry", run_id), as_json=as_json)
+
+
+def _change(verb: str, run_id: str) -> FleetJob:
+    async def change() -> FleetJob:
+        queue: Queue = project_queue()
+        try:
+            await queue.open()
+            job = await getattr(queue, verb)(run_id)
+        finally:
+            await queue.leave()
+        if job is None:
+            raise ConfigError(f"There is no job {run_id!r}; `redraft fleet` lists them.")
+        return job
+
+    return run_async(change())
+
+
+def _print_job(run_id: str, job: FleetJob, *, as_json: bool) -> None:
+    if as_json:
+        emit_json({"job": withheld(to_json(job))})
+        return
+    state = "being cancelled" if job.is_cancelling else job.state
+    emit(f"{visible(run_id)} is {state}.")
+
+
+def _task_of(program: Program | None, text: str | None) -> Any:
+    if text is None or program is None or not program.takes_object:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"The initial state of a workflow must be a JSON object: {error}.") from error
+
+
+def _overview(found: FleetOverview) -> RenderableType:
+    jobs = found.depth.jobs
+    counts = ", ".join(f"{count:,} {state}" for state, count in jobs.items() if count) or "no jobs"
+    lines: list[RenderableType] = [Text.assemble(("Jobs     ", QUIET), counts)]
+    oldest = found.depth.oldest_seconds
+    if oldest is not None:
+        lines.append(Text.assemble(("Waiting  ", QUIET), f"the oldest for {_seconds(oldest)}"))
+    for version, count in found.stranded.items():
+        text = f"{counted(count, 'job')} for version {visible(version)}, which no worker has"
+        lines.append(Text.assemble(("Stranded ", QUIET), (text, BAD)))
+    lines += [Text(), _workers(found) if found.workers else Text("No workers: redraft worker APP", BAD)]
+    if found.jobs:
+        lines += [Text(), _jobs(found, found.jobs)]
+    if found.failed:
+        lines += [Text(), Text("Failed", "bold")]
+        for job in found.failed:
+            reason = shortened(" ".join(withheld(job.error).split()), LONGEST_ERROR)
+            lines.append(Text(f"{visible(job.run_id)}  {job.state}: {visible(reason)}"))
+    return Group(*lines)
+
+
+def _workers(found: FleetOverview) -> RenderableType:
+    return plain_table(
+        {
+            "worker": [
+                Text(visible(one.card.name), "" if one.seconds_silent < SILENT else BAD)
+                for one in found.workers
+            ],
+            "version": [visible(one.card.version) for one in found.workers],
+            "jobs": [f"{one.running}/{one.card.at_once}" for one in found.workers],
+            "heard of": [f"{_seconds(one.seconds_silent)} ago" for one in found.workers],
+            "runs": [visible(", ".join(one.card.programs)) for one in found.workers],
+        },
+        right=["jobs"],
+    )
+
+
+def _jobs(found: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
+    return plain_table(
+        {
+            "job": [visible(job.run_id) for job in jobs],
+            "program": [visible(job.program) for job in jobs],
+            "state": [Text(visible(found.state_of(job)), STYLES.get(job.state, "")) for job in jobs],
+            "prio": [str(job.priority) for job in jobs],
+            "submitted": [when(job.submitted_at) if job.submitted_at else "" for job in jobs],
+            "worker": [visible(job.worker) if job.state == "running" else "" for job in jobs],
+        },
+        right=["prio"],
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 (two minutes)

@@ -1,0 +1,325 @@
+"""Fleet: submit work for agents, workflows and cycles; follow it, cancel it and get its results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redraft._sync import run_sync
+from redraft._validation import is_number, nearest
+from redraft.errors import ConfigError, JobError
+from redraft.events import RunFinished, StepFailed, StepFinished
+from redraft.fleet.programs import Program, fingerprint, program_of
+from redraft.fleet.queue import (
+    LEAST_PRIORITY,
+    MOST_PRIORITY,
+    STATES,
+    FleetJob,
+    JobState,
+    Queue,
+    StoreQueue,
+)
+from redraft.loop.journal import STEP, check_run_id
+from redraft.loop.keeper import new_run_id
+from redraft.settings import load_settings
+from redraft.stores.base import FencedStore, Record, Store, intact, json_text
+from redraft.stores.location import project_place, required_project_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from redraft.cycles.agent import CycleAgent
+    from redraft.events import Event
+    from redraft.fleet.programs import Runnable
+    from redraft.loop.agent import Agent
+    from redraft.workflow.workflow import Workflow
+
+FIRST_POLL, LONGEST_POLL = 0.05, 1.0
+"""Seconds between two looks at a job that somebody waits for; they grow."""
+LONGEST_VERSION = 100
+LONGEST_TASK = 1_000_000
+
+
+class Fleet:
+    """What workers on many machines run, and the queue through which they get it.
+
+    `agents`, `workflows` and `cycles` are known to jobs by their names, which must differ. Jobs are queued in
+    the project's store: a PostgreSQL database (`database_url`, with `redraft[fleet]`) for many machines, or
+    else its SQLite file for the processes of this one. All of them must store their runs there, as they do by
+    default. `queue` and `store` replace the project's own, for tests.
+
+    `version` names the code. A job that one version has begun is continued by workers of that version only;
+    by default it is a fingerprint of the agents, their criteria, the workflows and the cycles. `tries` is how
+    often a job is tried again after a failure that may pass, such as a provider that is down. A worker that
+    has not been heard of for `pick_up_after` seconds has lost its jobs to others.
+
+    Raises `ConfigError` for anything that can't work, before anything is claimed.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent[Any]] = (),
+        workflows: Sequence[Workflow] = (),
+        cycles: Sequence[CycleAgent] = (),
+        *,
+        version: str = "",
+        tries: int = 3,
+        pick_up_after: float = 6.0,
+        queue: Queue | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.programs = _by_name([*agents, *workflows, *cycles])
+        if not isinstance(version, str) or len(version) > LONGEST_VERSION or not version.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(
+                f"version must be a text of at most {LONGEST_VERSION} characters, got {version!r}."
+            )
+        if isinstance(tries, bool) or not isinstance(tries, int) or tries < 0:  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise ConfigError(f"tries must be a whole number from 0, got {tries!r}.")
+        if not is_number(pick_up_after) or not pick_up_after >= 1:
+            raise ConfigError(f"pick_up_after must be at least 1 second, got {pick_up_after!r}.")
+        self.version = version or fingerprint(self.programs)
+        self.tries = tries
+        self.pick_up_after = float(pick_up_after)
+        self._store = store
+        self._queue = queue
+        for program in self.programs.values():
+            if program.keep is not True and program.keep is not store:
+                raise ConfigError(
+                    f"{program.name!r} must store its runs where the fleet does: leave keep=True, or give "
+                    "the fleet the same store."
+                )
+
+    @property
+    def store(self) -> FencedStore:
+        """The store of the runs."""
+        if self._store is None:
+            self._store = required_project_store("jobs")
+        if not isinstance(self._store, FencedStore):
+            raise ConfigError(f"A fleet needs a store that can fence writes; {self._store!r} is none.")
+        return self._store
+
+    @property
+    def queue(self) -> Queue:
+        """The queue of the jobs."""
+        if self._queue is None:
+            self._queue = StoreQueue(self._store) if self._store is not None else project_queue()
+        return self._queue
+
+    async def submit(
+        self,
+        program: Runnable | str,
+        task: Any = None,
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        run_id: str | None = None,
+    ) -> JobHandle:
+        """Queue a task for an agent (a text), a workflow (its initial state) or a cycle; return its handle.
+
+        Jobs with a higher `priority` (-1000 to 1000) go first. The job begins at the earliest after `delay`
+        seconds. Submitting the same `run_id` again returns the same job, whatever has become of it; raises
+        `ConfigError` if that is of another program or task, and for a task that is not JSON.
+        """
+        name = self._name_of(program)
+        text = _checked_task(name, task)
+        self.programs[name].check(task)
+        if type(priority) is not int or not LEAST_PRIORITY <= priority <= MOST_PRIORITY:
+            raise ConfigError(
+                f"priority must be a whole number from {LEAST_PRIORITY} to {MOST_PRIORITY}, got {priority!r}."
+            )
+        if not is_number(delay) or not 0 <= delay < timedelta.max.total_seconds() / 1e4:
+            raise ConfigError(f"delay must be a number of seconds from 0, got {delay!r}.")
+        if run_id is not None:
+            check_run_id(run_id)
+        due = datetime.now(UTC) + timedelta(seconds=delay) if delay else None
+        job = FleetJob(run_id or new_run_id(), name, task, priority, due)
+        there, is_new = await self.queue.submit(job)
+        if not is_new and (there.program != name or json_text(there.task) != text):
+            raise ConfigError(
+                f"The id {job.run_id!r} belongs to a job for {there.program!r} with another task. Give a new "
+                "task a new run_id."
+            )
+        return JobHandle(self, there.run_id)
+
+    def submit_sync(
+        self,
+        program: Runnable | str,
+        task: Any = None,
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        run_id: str | None = None,
+    ) -> JobHandle:
+        """Like `submit`, for code that is not async."""
+        return run_sync(self.submit(program, task, priority=priority, delay=delay, run_id=run_id))
+
+    def handle(self, run_id: str) -> JobHandle:
+        """Return the handle of a job that was submitted before, by this process or another."""
+        return JobHandle(self, run_id)
+
+    async def jobs(self, states: Sequence[JobState] = STATES, *, limit: int = 100) -> list[FleetJob]:
+        """Return jobs: running and waiting ones in their order, then ended ones, newest first."""
+        return await self.queue.find(states, limit=limit)
+
+    async def aclose(self) -> None:
+        """Close the queue's connections; the next use reopens them."""
+        await self.queue.leave()
+
+    def _name_of(self, program: Runnable | str) -> str:
+        name = program if isinstance(program, str) else program_of(program).name
+        if name not in self.programs:
+            raise ConfigError(f"This fleet has no program {name!r}; {nearest(name, self.programs)}")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """A job of a fleet: wait for its result, follow it, cancel it or try it again."""
+
+    fleet: Fleet
+    run_id: str
+
+    async def job(self) -> FleetJob:
+        """Return the job as it is now; raises `ConfigError` if there is none."""
+        job = await self.fleet.queue.get(self.run_id)
+        if job is None:
+            raise ConfigError(f"There is no job {self.run_id!r}.")
+        return job
+
+    async def result(self, within: float | None = None) -> Any:
+        """Wait for the result: a `ReflectionResult`, a `WorkflowResult`, or None for a cycle.
+
+        Raises `JobError` if the job failed, was poisoned or cancelled, and `TimeoutError` if it has not ended
+        `within` so many seconds.
+        """
+        async with asyncio.timeout(within):
+            job = await self._ended()
+        if job.state != "finished":
+            raise JobError(
+                f"The job {self.run_id!r} is {job.state}: {job.error or 'no reason known'}", state=job.state
+            )
+        return await self.fleet.programs[job.program].result(self.run_id, self.fleet.store)
+
+    async def stream(self) -> AsyncGenerator[Event]:
+        """Yield an event for each step as it is recorded, and `RunFinished` at the end of an agent's run.
+
+        Steps that were recorded before come first. Their results are JSON data. After the last event, raises
+        what `result` raises.
+        """
+        seen: set[str] = set()
+        wait = FIRST_POLL
+        while True:
+            job = await self.job()
+            records = await self.fleet.store.find(STEP, prefix=f"{self.run_id}/")
+            for record in intact(records):
+                if record.key.count("/") == 1 and record.key not in seen:
+                    seen.add(record.key)
+                    wait = FIRST_POLL
+                    yield _event_of(self.run_id, record)
+            if job.has_ended:
+                break
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, LONGEST_POLL)
+        result = await self.result()
+        if hasattr(result, "history"):
+            yield RunFinished(self.run_id, result)
+
+    async def cancel(self) -> FleetJob:
+        """Cancel the job; what was made until then stays stored. One that has ended is left as it is."""
+        job = await self.fleet.queue.cancel(self.run_id)
+        return job or await self.job()
+
+    async def retry(self) -> FleetJob:
+        """Queue a job again that failed, was poisoned or cancelled; it continues after its last step."""
+        job = await self.fleet.queue.retry(self.run_id)
+        return job or await self.job()
+
+    async def _ended(self) -> FleetJob:
+        wait = FIRST_POLL
+        while not (job := await self.job()).has_ended:
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, LONGEST_POLL)
+        return job
+
+
+def _event_of(run_id: str, record: Record) -> Event:
+    data = record.data
+    if "error" in data:
+        return StepFailed(run_id, data["name"], RuntimeError(data["error"].get("message", "")))
+    return StepFinished(run_id, data["name"], data.get("result"), data["elapsed"] - data.get("began", 0.0))
+
+
+def _by_name(runnables: Sequence[Runnable]) -> dict[str, Program]:
+    if not runnables:
+        raise ConfigError("A fleet needs at least one agent, workflow or cycle.")
+    found: dict[str, Program] = {}
+    for program in map(program_of, runnables):
+        if program.name in found:
+            raise ConfigError(f"Two programs of the fleet have the name {program.name!r}; jobs go by name.")
+        found[program.name] = program
+    return found
+
+
+def _checked_task(name: str, task: Any) -> str:
+    try:
+        text = json_text(task)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"A task for {name!r} must be JSON data: {error}.") from error
+    if json.loads(text) != task:
+        raise ConfigError(f"A task for {name!r} must be JSON data, with text as keys and lists for tuples.")
+    if len(text) > LONGEST_TASK:
+        raise ConfigError(
+            f"A task for {name!r} may have {LONGEST_TASK:,} characters, this one has {len(text):,}."
+        )
+    return text
+
+
+def project_queue() -> Queue:
+    """Return the queue of the project: in its PostgreSQL database, or in its SQLite file.
+
+    Raises `ConfigError` if the settings keep nothing, or if the project has a database but no name.
+    """
+    store, place = required_project_store("jobs"), project_place()
+    if place is None or not isinstance(place.database, str):
+        return StoreQueue(store)
+    if not load_settings().project:
+        raise ConfigError(
+            "A fleet on PostgreSQL needs a name for the project, which is the same on all machines: set "
+            "`project` in redraft.toml (or REDRAFT_PROJECT)."
+        )
+    from redraft.fleet.postgres_queue import ProcrastinateQueue  # noqa: PLC0415 (needs an extra)
+
+    return ProcrastinateQueue(place.database, place.space)
+
+
+def load_fleet(name: str) -> Fleet:
+    """Import a fleet by `module:object`; the working directory comes first in the search path.
+
+    Raises `ConfigError` that says what is wrong.
+    """
+    module, colon, path = name.partition(":")
+    if not colon or not module or not path:
+        raise ConfigError(f"A fleet is named MODULE:OBJECT, such as app:fleet; got {name!r}.")
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 (sys.path has strings)
+        sys.path.insert(0, here)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module.partition(".")[0] or error.name == module:
+            raise ConfigError(f"There is no module {module!r} in {here!r} or on the Python path.") from error
+        raise ConfigError(f"{module!r} can't be imported: {error}.") from error
+    except Exception as error:
+        raise ConfigError(f"{module!r} can't be imported: {type(error).__name__}: {error}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"The module {module!r} has no {path!r}.")
+        found = getattr(found, part)
+    if not isinstance(found, Fleet):
+        raise ConfigError(f"{name!r} is no Fleet, but {found!r}.")
+    return found

@@ -1,0 +1,71 @@
+"""FleetOverview: what a fleet is doing, as its command, its page and its metrics show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redraft._codec import to_json
+from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
+
+if TYPE_CHECKING:
+    from redraft.fleet.queue import Queue
+
+SILENT = 10.0
+"""Seconds after which a worker that was not heard of is shown as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOverview:
+    """The workers of a fleet, how deep its queue is, and its jobs.
+
+    `jobs` are those that run and wait, in their order, then those that ended last; `failed` are those that
+    failed or were poisoned, newest first.
+    """
+
+    depth: QueueDepth
+    workers: tuple[WorkerState, ...]
+    jobs: tuple[FleetJob, ...]
+    failed: tuple[FleetJob, ...]
+
+    @classmethod
+    async def of(cls, queue: Queue, *, limit: int = 20) -> FleetOverview:
+        """Ask a queue."""
+        return cls(
+            await queue.depth(),
+            tuple(await queue.workers()),
+            tuple(await queue.find(limit=limit)),
+            tuple(await queue.find(("failed", "poisoned"), limit=limit)),
+        )
+
+    @property
+    def versions(self) -> frozenset[str]:
+        """The versions of the workers that were heard of lately."""
+        return frozenset(one.card.version for one in self.workers if one.seconds_silent < SILENT)
+
+    @property
+    def stranded(self) -> dict[str, int]:
+        """How many jobs wait for a version that no worker has, by version."""
+        return {
+            version: count
+            for version, count in self.depth.waiting_for.items()
+            if version and version not in self.versions
+        }
+
+    def state_of(self, job: FleetJob) -> str:
+        """Return the state of a job in words: `waiting for version X`, if that is what it does."""
+        if job.state == "running" and job.is_cancelling:
+            return "cancelling"
+        if job.state == "queued" and job.version and job.version not in self.versions:
+            return f"waiting for version {job.version}"
+        return job.state
+
+    def document(self) -> dict[str, Any]:
+        """Return the overview as JSON data."""
+        return {
+            "depth": to_json(self.depth),
+            "stranded": self.stranded,
+            "workers": [to_json(one) | {"is_silent": one.seconds_silent >= SILENT} for one in self.workers],
+            "jobs": [to_json(job) | {"shown_as": self.state_of(job)} for job in self.jobs],
+            "failed": to_json(self.failed),
+        }

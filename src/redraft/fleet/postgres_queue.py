@@ -1,0 +1,548 @@
+"""ProcrastinateQueue: the queue of many machines, in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redraft._codec import from_record, to_record
+from redraft.errors import ConfigError, MissingExtraError, StoreError
+from redraft.fleet.queue import (
+    STATES,
+    FleetJob,
+    Heartbeat,
+    JobState,
+    QueueDepth,
+    WorkerCard,
+    WorkerState,
+)
+from redraft.stores.base import json_text
+
+try:
+    import procrastinate
+    import psycopg
+    from procrastinate.exceptions import ConnectorException, UniqueViolation
+    from procrastinate.jobs import Job, Status
+    from procrastinate.schema import SchemaManager
+    from psycopg.rows import dict_row
+    from psycopg.types.json import Jsonb
+    from psycopg_pool import AsyncConnectionPool
+except ImportError as missing:
+    raise MissingExtraError("A fleet on PostgreSQL", "fleet") from missing
+
+from redraft.stores.postgres_session import Database, explained
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+T = TypeVar("T")
+
+TASK = "redraft"
+"""The name of our task in Procrastinate, whose tables may also serve others."""
+_REAPER = 0x52444654
+"""The advisory lock of the process that reaps ("RDFT")."""
+_CONNECTIONS = 2
+_CONNECT_TIMEOUT = 5.0
+_VERSION = 1
+_STATES: dict[str, JobState] = {
+    "todo": "queued",
+    "doing": "running",
+    "succeeded": "finished",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "aborted": "cancelled",
+}
+_STATUS = {
+    "finished": Status.SUCCEEDED,
+    "failed": Status.FAILED,
+    "poisoned": Status.FAILED,
+    "cancelled": Status.ABORTED,
+}
+
+# Procrastinate has the jobs, their order, their events and the heartbeats; `args` holds the rest.
+_TABLES = """
+CREATE TABLE redraft_fleet (version integer NOT NULL);
+INSERT INTO redraft_fleet VALUES (1);
+CREATE TABLE redraft_workers (
+    id          bigint PRIMARY KEY REFERENCES procrastinate_workers (id) ON DELETE CASCADE,
+    space       text NOT NULL,
+    version     text NOT NULL,
+    begun_queue text NOT NULL,
+    card        jsonb NOT NULL
+);
+CREATE UNIQUE INDEX redraft_jobs_by_run ON procrastinate_jobs ((args->>'space'), (args->>'run_id'))
+    WHERE task_name = 'redraft';
+CREATE INDEX redraft_jobs_by_status ON procrastinate_jobs ((args->>'space'), status, id)
+    WHERE task_name = 'redraft';
+"""
+_OURS = "j.task_name = 'redraft' AND j.args->>'space' = %(space)s"
+_HELD = f"""{_OURS} AND j.args->>'run_id' = %(run_id)s AND j.status = 'doing' AND j.attempts = %(attempts)s
+    AND j.worker_id = %(worker)s RETURNING j.id"""
+_JOB = f"""
+SELECT j.id, j.status::text, j.priority, j.scheduled_at, j.attempts, j.abort_requested, j.args,
+    coalesce(w.card->>'name', '') AS worker, e.submitted_at, e.started_at, e.ended_at
+FROM procrastinate_jobs j
+LEFT JOIN redraft_workers w ON w.id = j.worker_id
+LEFT JOIN LATERAL (
+    SELECT min(at) FILTER (WHERE type = 'deferred') AS submitted_at,
+        max(at) FILTER (WHERE type = 'started') AS started_at,
+        max(at) FILTER (WHERE type IN ('succeeded', 'failed', 'cancelled', 'aborted')) AS ended_at
+    FROM procrastinate_events WHERE job_id = j.id
+) e ON true
+WHERE {_OURS}
+"""  # noqa: S608 (of constants)
+_REGISTER = "INSERT INTO redraft_workers VALUES (%(worker)s, %(space)s, %(version)s, %(begun)s, %(card)s)"
+_HEARTBEAT = """
+WITH beat AS (UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %(worker)s RETURNING id)
+SELECT now() AS now, (SELECT id FROM beat) AS worker, j.args->>'run_id' AS run_id, j.attempts,
+    j.abort_requested
+FROM (SELECT 1) one LEFT JOIN procrastinate_jobs j ON j.worker_id = %(worker)s AND j.status = 'doing'
+"""
+_FINISH = f"""
+UPDATE procrastinate_jobs j
+SET status = %(status)s::procrastinate_job_status, attempts = attempts + 1, abort_requested = false,
+    args = args || %(more)s
+WHERE {_HELD}
+"""  # noqa: S608 (of constants)
+_HAND_BACK = f"""
+UPDATE procrastinate_jobs j
+SET status = (CASE WHEN abort_requested THEN 'aborted' ELSE 'todo' END)::procrastinate_job_status,
+    attempts = attempts + 1, abort_requested = false, scheduled_at = now() + %(delay)s,
+    queue_name = split_part(queue_name, '@', 1) || %(begun_queue)s, args = args || %(more)s
+WHERE {_HELD}
+"""  # noqa: S608 (of constants)
+# The worker's row may be gone: every worker of Procrastinate deletes those of silent ones.
+_REAP = """
+WITH turn AS (SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_ours),
+silent AS (
+    SELECT j.id, w.version, w.begun_queue
+    FROM turn, procrastinate_jobs j
+    LEFT JOIN procrastinate_workers p ON p.id = j.worker_id
+    LEFT JOIN redraft_workers w ON w.id = j.worker_id
+    WHERE turn.is_ours AND j.status = 'doing' AND j.task_name = 'redraft'
+        AND (p.id IS NULL OR p.last_heartbeat < now() - %(silent)s)
+    FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE procrastinate_jobs j
+SET status = (CASE WHEN abort_requested THEN 'aborted' ELSE 'todo' END)::procrastinate_job_status,
+    attempts = attempts + 1, abort_requested = false, scheduled_at = NULL,
+    queue_name = split_part(queue_name, '@', 1) || coalesce(silent.begun_queue, ''),
+    args = args || jsonb_build_object('version', coalesce(silent.version, ''))
+FROM silent WHERE j.id = silent.id
+RETURNING j.args->>'run_id' AS run_id
+"""
+_FORGET = """
+DELETE FROM procrastinate_workers p USING redraft_workers w
+WHERE w.id = p.id AND p.last_heartbeat < now() - %(silent)s
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j WHERE j.worker_id = p.id AND j.status = 'doing')
+"""
+_CANCEL = f"""
+SELECT procrastinate_cancel_job_v1(j.id, true, false) FROM procrastinate_jobs j
+WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s
+"""  # noqa: S608 (of constants)
+_RETRY = f"""
+UPDATE procrastinate_jobs j
+SET status = 'todo', attempts = attempts + 1, abort_requested = false, scheduled_at = NULL,
+    args = args - 'error' - 'tries' - 'state'
+WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s AND status IN ('failed', 'cancelled', 'aborted')
+"""  # noqa: S608 (of constants)
+_WAKE = """SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserted", "job_id": 0}')"""
+_DEPTH = f"""
+SELECT j.status::text, coalesce(j.args->>'state', '') = 'poisoned' AS is_poisoned,
+    CASE WHEN j.status = 'todo' THEN coalesce(j.args->>'version', '') ELSE '' END AS version, count(*)
+FROM procrastinate_jobs j WHERE {_OURS} GROUP BY 1, 2, 3
+"""  # noqa: S608 (of constants)
+# Jobs that have no due time have waited since their submission; of these, the first has the lowest id.
+_OLDEST = f"""
+SELECT extract(epoch FROM now() - min(since))::float8 AS seconds FROM (
+    (SELECT min(e.at) AS since FROM procrastinate_events e WHERE e.job_id = (
+        SELECT min(j.id) FROM procrastinate_jobs j
+        WHERE {_OURS} AND j.status = 'todo' AND j.scheduled_at IS NULL))
+    UNION ALL
+    (SELECT min(j.scheduled_at) FROM procrastinate_jobs j
+        WHERE {_OURS} AND j.status = 'todo' AND j.scheduled_at <= now())
+) waiting
+"""  # noqa: S608 (of constants)
+_WORKERS = """
+SELECT w.card, p.last_heartbeat, extract(epoch FROM now() - p.last_heartbeat)::float8 AS silent,
+    (SELECT count(*) FROM procrastinate_jobs j WHERE j.worker_id = w.id AND j.status = 'doing') AS running
+FROM redraft_workers w JOIN procrastinate_workers p ON p.id = w.id
+WHERE w.space = %(space)s ORDER BY p.last_heartbeat DESC
+"""
+
+
+class ProcrastinateQueue:
+    """A `Queue` in a PostgreSQL database, by way of Procrastinate. Needs `redraft[fleet]`.
+
+    `url` is that of `PostgresStore`, and `space` separates the jobs of a project from others. The tables are
+    created on first use, in the first schema of the `search_path`, with those of Redraft. Each object takes
+    up to two connections, and a registered worker one more, on which it hears of new jobs.
+    """
+
+    def __init__(self, url: str, space: str = "") -> None:
+        self._url = url
+        self._space = space
+        self._database = Database(url, 30.0)
+        self._app: procrastinate.App | None = None
+        self._connector: procrastinate.PsycopgConnector | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._card: WorkerCard | None = None
+        self._worker: int | None = None
+        self._news = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"ProcrastinateQueue({self._database.name}, space {self._space!r})"
+
+    async def open(self) -> None:
+        """Connect, and create what is missing; raises `ConfigError` for a queue that can't be used."""
+        await self._opened()
+
+    async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
+        """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
+        args = {"space": self._space, "run_id": job.run_id, "program": job.program}
+        new = Job(
+            id=None,
+            queue=self._queue_of(job.program),
+            lock=None,
+            queueing_lock=None,
+            task_name=TASK,
+            priority=job.priority,
+            scheduled_at=job.due,
+            # As text: PostgreSQL's JSON can't hold every string.
+            task_kwargs={**args, "task": json_text(job.task)},
+        )
+        app = await self._opened()
+        with suppress(UniqueViolation):
+            async with self._explaining():
+                await app.job_manager.defer_job_async(new)
+            if (there := await self.get(job.run_id)) is not None:
+                return there, True
+        there = await self.get(job.run_id)
+        if there is None:
+            raise StoreError(f"The job {job.run_id!r} was deleted while it was submitted.")
+        return there, False
+
+    async def register(self, card: WorkerCard, /) -> None:
+        """Announce a worker, which this object then speaks for."""
+        app = await self._opened()
+        async with self._explaining():
+            worker = await app.job_manager.register_worker()
+            await self._run(
+                _REGISTER,
+                worker=worker,
+                version=card.version,
+                begun=_suffix(card.version),
+                card=Jsonb(to_record(card)),
+            )
+        self._card, self._worker = card, worker
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen(), name="redraft-fleet-listener")
+
+    async def claim(self, *, any_version: bool = False) -> FleetJob | None:
+        """Claim the next job that is due and that the worker can run, if there is one."""
+        app = await self._opened()
+        card = self._required_card()
+        bases = [self._queue_of(name) for name in card.programs]
+        queues = [*bases, *(f"{base}{_suffix(card.version)}" for base in bases)]
+        if any_version:
+            queues += await self._other_versions(bases)
+        self._news.clear()
+        async with self._explaining():
+            found = await app.job_manager.fetch_job(queues, self._worker or 0)
+        if found is None:
+            return None
+        args: dict[str, Any] = found.task_kwargs
+        return FleetJob(
+            run_id=args["run_id"],
+            program=args["program"],
+            task=json.loads(args["task"]),
+            priority=found.priority,
+            due=found.scheduled_at,
+            state="running",
+            claim=found.attempts + 1,
+            version=args.get("version", ""),
+            worker=card.name,
+            tries=args.get("tries", 0),
+            error=args.get("error", ""),
+        )
+
+    async def heartbeat(self) -> Heartbeat:
+        """Say that the worker is alive; one that was forgotten meanwhile is registered anew."""
+        rows = await self._run(_HEARTBEAT, worker=self._worker)
+        if rows[0]["worker"] is None:
+            await self.register(self._required_card())
+        jobs = [row for row in rows if row["run_id"] is not None]
+        return Heartbeat(
+            rows[0]["now"].astimezone(UTC),
+            {row["run_id"]: row["attempts"] + 1 for row in jobs},
+            frozenset(row["run_id"] for row in jobs if row["abort_requested"]),
+        )
+
+    async def finish(self, job: FleetJob, state: JobState, error: str = "", /) -> bool:
+        """End a claimed job; return whether the claim still held."""
+        more = {"error": error, "state": state} if error or state == "poisoned" else {}
+        return await self._change_claimed(_FINISH, job, more, status=_STATUS[state].value)
+
+    async def hand_back(
+        self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
+    ) -> bool:
+        """Make a claimed job available again after `delay` seconds; return whether the claim still held."""
+        version = "" if any_version else self._required_card().version
+        more: dict[str, Any] = {"version": version}
+        if error:
+            more |= {"error": error, "tries": job.tries + 1}
+        held = await self._change_claimed(
+            _HAND_BACK,
+            job,
+            more,
+            delay=timedelta(seconds=delay),
+            begun_queue=_suffix(version) if version else "",
+        )
+        await self._run(_WAKE)  # Procrastinate does so only for jobs that are inserted
+        return held
+
+    async def cancel(self, run_id: str, /) -> FleetJob | None:
+        """Cancel a job that waits, and ask the worker of one that runs; None if there is no such job."""
+        await self._run(_CANCEL, run_id=run_id)
+        return await self.get(run_id)
+
+    async def retry(self, run_id: str, /) -> FleetJob | None:
+        """Queue a job again that failed, was poisoned or cancelled; None if there is no such job."""
+        await self._run(_RETRY, run_id=run_id)
+        await self._run(_WAKE)
+        return await self.get(run_id)
+
+    async def reap(self, silent: float, /) -> list[str]:
+        """Make the jobs of workers available that were silent for that many seconds; return their ids."""
+        rows = await self._run(_REAP, lock=_REAPER, silent=timedelta(seconds=silent))
+        if rows:
+            await self._run(_WAKE)
+        await self._run(_FORGET, silent=timedelta(seconds=10 * silent))
+        return [row["run_id"] for row in rows]
+
+    async def get(self, run_id: str, /) -> FleetJob | None:
+        """Return a job, None if there is none."""
+        rows = await self._run(f"{_JOB} AND j.args->>'run_id' = %(run_id)s", run_id=run_id)
+        return _job_of(rows[0]) if rows else None
+
+    async def find(self, states: Sequence[JobState] = STATES, /, *, limit: int = 100) -> list[FleetJob]:
+        """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
+        wanted = [status for status, state in _STATES.items() if state in states]
+        if "poisoned" in states and "failed" not in states:
+            wanted.append("failed")
+        rows = await self._run(
+            f"""{_JOB} AND j.status::text = ANY(%(wanted)s)
+                AND coalesce(j.args->>'state', '') <> ALL(%(unwanted)s)
+                AND (j.status::text <> 'failed' OR %(failed)s OR j.args->>'state' = 'poisoned')
+            ORDER BY array_position(ARRAY['doing', 'todo'], j.status::text) NULLS LAST,
+                CASE WHEN j.status IN ('doing', 'todo') THEN -j.priority END,
+                CASE WHEN j.status IN ('doing', 'todo') THEN j.id END, e.ended_at DESC
+            LIMIT %(limit)s""",
+            wanted=wanted,
+            unwanted=[] if "poisoned" in states else ["poisoned"],
+            failed="failed" in states,
+            limit=limit,
+        )
+        return [_job_of(row) for row in rows]
+
+    async def depth(self) -> QueueDepth:
+        """Return how many jobs there are in each state, and how late the queue is."""
+        rows = await self._run(_DEPTH)
+        found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+        versions: dict[str, int] = {}
+        for row in rows:
+            state = "poisoned" if row["is_poisoned"] else _STATES[row["status"]]
+            found[state] += row["count"]
+            if state == "queued":
+                versions[row["version"]] = versions.get(row["version"], 0) + row["count"]
+        oldest = await self._run(_OLDEST)
+        return QueueDepth(found, versions, oldest[0]["seconds"] if oldest else None)
+
+    async def workers(self) -> list[WorkerState]:
+        """Return the workers that are registered, the most recently heard of first."""
+        return [
+            WorkerState(
+                from_record(WorkerCard, row["card"]),
+                row["running"],
+                row["last_heartbeat"].astimezone(UTC),
+                row["silent"],
+            )
+            for row in await self._run(_WORKERS)
+        ]
+
+    async def wait(self, seconds: float, /) -> None:
+        """Return when the server notifies of something, at the latest after some seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    async def leave(self) -> None:
+        """Unregister the worker, and close connections; the next use reopens them."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+            self._listening = None
+        app, self._app = self._app, None
+        if app is None:
+            return
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            with suppress(ConnectorException, psycopg.Error):  # its heartbeat will tell
+                await app.job_manager.unregister_worker(worker)
+        await app.close_async()
+
+    async def _opened(self) -> procrastinate.App:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # connections belong to the loop that opened them
+            self._loop, self._opening, self._news, self._app = loop, asyncio.Lock(), asyncio.Event(), None
+        async with self._opening:
+            if self._app is None:
+                async with self._explaining():
+                    await asyncio.to_thread(self._migrate)
+                    connector = procrastinate.PsycopgConnector(
+                        pool_factory=AsyncConnectionPool,
+                        conninfo=self._database.conninfo_with({}),
+                        min_size=1,
+                        max_size=_CONNECTIONS,
+                        timeout=_CONNECT_TIMEOUT,
+                    )
+                    app = procrastinate.App(connector=connector)
+                    await app.open_async()
+                self._app, self._connector = app, connector
+            return self._app
+
+    def _migrate(self) -> None:
+        connection = self._database.connect()  # which creates the tables of the store, too
+        try:
+            if _version(connection) == _VERSION:
+                return
+            with self._database.changing(connection):
+                version = _version(connection)
+                if version > _VERSION:
+                    raise ConfigError(
+                        f"The PostgreSQL database {self._database.name} has version {version} of the fleet's "
+                        f"tables, and this Redraft knows {_VERSION}: upgrade redraft."
+                    )
+                if version == _VERSION:
+                    return  # another process was faster
+                if not _has_table(connection, "procrastinate_jobs"):
+                    connection.execute(SchemaManager.get_schema().encode())
+                connection.execute(_TABLES.encode())
+        finally:
+            connection.close()
+
+    async def _listen(self) -> None:
+        """Hear of new jobs and cancellations; without a connection, workers look for them every second."""
+
+        async def on_notification(**_news: object) -> None:
+            self._news.set()
+
+        while True:
+            app = self._app
+            if app is not None:
+                with suppress(ConnectorException, psycopg.Error):
+                    await app.job_manager.listen_for_jobs(on_notification=on_notification)
+            await asyncio.sleep(1)
+
+    async def _other_versions(self, bases: list[str]) -> list[str]:
+        rows = await self._run(
+            """SELECT DISTINCT queue_name FROM procrastinate_jobs
+            WHERE status = 'todo' AND task_name = 'redraft'
+                AND split_part(queue_name, '@', 1) = ANY(%(bases)s)""",
+            bases=bases,
+        )
+        return [row["queue_name"] for row in rows]
+
+    async def _change_claimed(
+        self, statement: str, job: FleetJob, more: Mapping[str, Any], **values: object
+    ) -> bool:
+        rows = await self._run(
+            statement,
+            run_id=job.run_id,
+            attempts=job.claim - 1,
+            worker=self._worker,
+            more=Jsonb(dict(more)),
+            **values,
+        )
+        return bool(rows)
+
+    async def _run(self, statement: str, **values: object) -> list[dict[str, Any]]:
+        """Run a statement; return its rows."""
+        await self._opened()
+        if self._connector is None:
+            raise AssertionError("the connector is made with the app")
+        async with self._explaining(), self._connector.pool.connection() as connection:
+            cursor = connection.cursor(row_factory=dict_row)
+            await cursor.execute(statement.encode(), {"space": self._space, **values})
+            return await cursor.fetchall() if cursor.description else []
+
+    @asynccontextmanager
+    async def _explaining(self) -> AsyncGenerator[None]:
+        """Turn errors of the database into `StoreError`."""
+        try:
+            yield
+        except UniqueViolation:
+            raise
+        except (ConnectorException, psycopg.Error) as error:
+            cause = error if isinstance(error, psycopg.Error) else error.__cause__
+            if not isinstance(cause, psycopg.Error):
+                raise StoreError(f"The PostgreSQL database {self._database.name} does not answer.") from error
+            raise explained(cause, self._database.name) from error
+
+    def _required_card(self) -> WorkerCard:
+        if self._card is None:
+            raise AssertionError("register a worker first")
+        return self._card
+
+    def _queue_of(self, program: str) -> str:
+        """Return the queue of a program's new jobs; those that were begun have a suffix for the version.
+
+        It is short: PostgreSQL limits the channels, named after queues, on which it notifies.
+        """
+        return sha256(f"{self._space}\0{program}".encode()).hexdigest()[:16]
+
+
+def _suffix(version: str) -> str:
+    return f"@{sha256(version.encode()).hexdigest()[:16]}"
+
+
+def _version(connection: psycopg.Connection[Any]) -> int:
+    if not _has_table(connection, "redraft_fleet"):
+        return 0
+    found = connection.execute("SELECT version FROM redraft_fleet").fetchone()
+    return found[0] if found else 0
+
+
+def _has_table(connection: psycopg.Connection[Any], name: str) -> bool:
+    query = "SELECT 1 FROM pg_class WHERE relname = %s AND pg_table_is_visible(oid)"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def _job_of(row: Mapping[str, Any]) -> FleetJob:
+    args, state = row["args"], _STATES[row["status"]]
+    return FleetJob(
+        run_id=args["run_id"],
+        program=args["program"],
+        task=json.loads(args["task"]),
+        priority=row["priority"],
+        due=_utc(row["scheduled_at"]),
+        state=args.get("state", state) if state == "failed" else state,
+        claim=row["attempts"] + (state == "running"),
+        version=args.get("version", ""),
+        worker=row["worker"],
+        tries=args.get("tries", 0),
+        error=args.get("error", ""),
+        is_cancelling=row["abort_requested"] and state == "running",
+        submitted_at=_utc(row["submitted_at"]),
+        started_at=_utc(row["started_at"]),
+        ended_at=_utc(row["ended_at"]) if state not in ("queued", "running") else None,
+    )
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return None if time is None else time.astimezone(UTC)

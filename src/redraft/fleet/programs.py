@@ -1,0 +1,257 @@
+"""Programs: what a fleet can run (agents, workflows, cycles), behind one interface."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from redraft._codec import from_record, to_json
+from redraft._steps import is_passing
+from redraft.cycles.agent import CycleAgent
+from redraft.errors import ConfigError, LeaseError
+from redraft.loop.agent import Agent
+from redraft.loop.record import RUN, RunRecord
+from redraft.stores.base import json_text
+from redraft.types import ConvergenceReason
+from redraft.workflow.history import WORKFLOW, WorkflowRecord
+from redraft.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from redraft.stores.base import Store
+
+Runnable: TypeAlias = Agent[Any] | Workflow | CycleAgent
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How the run of a job ended: with an `error` or without, and whether trying again may help."""
+
+    error: str = ""
+    may_pass: bool = False
+
+
+class Program(Protocol):
+    """Something that a worker runs by its name."""
+
+    @property
+    def name(self) -> str:
+        """The name that jobs refer to."""
+        ...
+
+    @property
+    def takes_object(self) -> bool:
+        """Whether a task is an object rather than a text."""
+        ...
+
+    @property
+    def definition(self) -> object:
+        """What it is made of: two programs with the same definition can continue each other's runs."""
+        ...
+
+    @property
+    def keep(self) -> bool | Store:
+        """Where it stores its runs."""
+        ...
+
+    def check(self, task: Any, /) -> None:
+        """Raise `ConfigError` for a task that it can't be given."""
+        ...
+
+    async def run(self, task: Any, run_id: str, /) -> JobOutcome:
+        """Carry out a task, or resume it."""
+        ...
+
+    async def result(self, run_id: str, store: Store, /) -> Any:
+        """Return the stored result of a run."""
+        ...
+
+
+def program_of(runnable: Runnable) -> Program:
+    """Return the program of an agent, a workflow or a cycle; raises `ConfigError` for anything else."""
+    if isinstance(runnable, Agent):
+        return AgentProgram(runnable)
+    if isinstance(runnable, Workflow):
+        return WorkflowProgram(runnable)
+    if isinstance(runnable, CycleAgent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        return CycleProgram(runnable)
+    raise ConfigError(f"A fleet runs an Agent, a Workflow or a CycleAgent; got {runnable!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProgram:
+    """An agent: its task is a text."""
+
+    agent: Agent[Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.agent.name
+
+    @property
+    def takes_object(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def definition(self) -> object:
+        """The agent's definition."""
+        return self.agent.definition
+
+    @property
+    def keep(self) -> bool | Store:
+        """Where the agent stores its runs."""
+        return self.agent.keep
+
+    def check(self, task: Any, /) -> None:
+        """Require a text."""
+        if not isinstance(task, str) or not task.strip():
+            raise ConfigError(f"The task of the agent {self.name!r} must be a text, got {task!r}.")
+
+    async def run(self, task: Any, run_id: str, /) -> JobOutcome:
+        """Answer the task."""
+        result = await self.agent.run(task, run_id=run_id)
+        if result.convergence_reason is not ConvergenceReason.ERROR or result.error is None:
+            return JobOutcome()
+        return failure(result.error)
+
+    async def result(self, run_id: str, store: Store, /) -> Any:
+        """Return the `ReflectionResult` of a run."""
+        record = await store.get(RUN, run_id)
+        return None if record is None else self.agent.result_of(from_record(RunRecord, record.data))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowProgram:
+    """A workflow: its task is the initial state."""
+
+    workflow: Workflow
+
+    @property
+    def name(self) -> str:
+        """The name in the workflow's file."""
+        return self.workflow.spec.name
+
+    @property
+    def takes_object(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def definition(self) -> object:
+        """The text of the workflow's file."""
+        return self.workflow.source.text
+
+    @property
+    def keep(self) -> bool | Store:
+        """Where the workflow stores its runs."""
+        return self.workflow.keep
+
+    def check(self, task: Any, /) -> None:
+        """Require an object with the values that the workflow needs."""
+        if task is not None and not isinstance(task, Mapping):
+            raise ConfigError(
+                f"The task of the workflow {self.name!r} must be an object, its initial state; got {task!r}."
+            )
+        self.workflow.check(cast("Mapping[str, Any] | None", task))
+
+    async def run(self, task: Any, run_id: str, /) -> JobOutcome:
+        """Run the workflow."""
+        await self.workflow.run(task, run_id=run_id)
+        return JobOutcome()
+
+    async def result(self, run_id: str, store: Store, /) -> Any:
+        """Return the `WorkflowResult` of a run."""
+        record = await store.get(WORKFLOW, run_id)
+        return None if record is None else from_record(WorkflowRecord, record.data).result()
+
+
+@dataclass(frozen=True, slots=True)
+class CycleProgram:
+    """An agent that runs in cycles: its task is the trigger of one cycle."""
+
+    agent: CycleAgent
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.agent.name
+
+    @property
+    def takes_object(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def definition(self) -> object:
+        """The specification of the agent."""
+        return self.agent.spec.model_dump(mode="json")
+
+    @property
+    def keep(self) -> bool | Store:
+        """True: where an agent's memory is kept is its own affair."""
+        return True
+
+    def check(self, task: Any, /) -> None:
+        """Require the name of a trigger, or nothing."""
+        if task is not None and not isinstance(task, str):
+            raise ConfigError(f"The task of the cycle {self.name!r} must be a trigger's name, got {task!r}.")
+
+    async def run(self, task: Any, _run_id: str, /) -> JobOutcome:
+        """Run one cycle, holding the agent's lease, or resume the one that was interrupted."""
+        try:
+            async with self.agent:
+                result = await self.agent.run_cycle(task or "manual")
+        except LeaseError as error:  # another worker runs a cycle of it
+            return JobOutcome(str(error), may_pass=True)
+        return JobOutcome(result.error)
+
+    async def result(self, run_id: str, store: Store, /) -> Any:  # noqa: ARG002 (as others have them)
+        """Return None: the results of cycles are in the agent's memory."""
+        return None
+
+
+def failure(error: BaseException) -> JobOutcome:
+    """Return the outcome of a run that ended with an error."""
+    return JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing(error))
+
+
+def fingerprint(programs: Mapping[str, Program]) -> str:
+    """Return a digest of what programs are made of, the same in every process that has the same code."""
+    made_of = {name: _plain(programs[name].definition) for name in sorted(programs)}
+    return sha256(json_text(made_of).encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON data that does not depend on the process; functions by their code."""
+    if value is None or isinstance(value, str | int | float):
+        return value if not isinstance(value, float) else repr(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value)
+        return {str(key): _plain(items[key]) for key in sorted(items, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_plain(item)) for item in cast("set[Any]", value))
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        return {
+            "class": type(value).__qualname__,
+            **{one.name: _plain(getattr(value, one.name, None)) for one in fields(value) if one.init},
+        }
+    if hasattr(value, "__code__"):
+        return _code(value)
+    name = getattr(value, "name", None)
+    return [type(value).__module__, type(value).__qualname__, name if isinstance(name, str) else ""]
+
+
+def _code(function: Any) -> Any:
+    code = function.__code__
+    # Nested functions are constants whose repr has an address.
+    constants = [repr(one) for one in code.co_consts if not hasattr(one, "co_code")]
+    text = json.dumps([to_json(code.co_names), sorted(constants)])
+    return [function.__module__, function.__qualname__, sha256(code.co_code + text.encode()).hexdigest()[:12]]

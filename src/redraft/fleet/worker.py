@@ -1,0 +1,318 @@
+"""FleetWorker: claim jobs, carry them out, and take over those of workers that died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any
+
+from redraft._validation import check_count, is_number
+from redraft.errors import ClaimLostError, ConfigError, RedraftError, StoreError
+from redraft.fleet.programs import JobOutcome, failure
+from redraft.fleet.queue import FleetJob, JobState, WorkerCard
+from redraft.loop.claim import Claim, claim_under_way
+from redraft.redact.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
+
+    from redraft.fleet.fleet import Fleet
+
+POLL = 1.0
+"""Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
+MOST_PICKUPS = 3
+"""A job that was picked up so often without a new step in its journal is poisoned."""
+POISONED = f"Its worker died {MOST_PICKUPS} times in a row without a new step in the journal of the run."
+FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
+"""Seconds before a failed job is tried again; they double."""
+OUTAGE_WAIT = 0.5
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job under way, and why its task was cancelled, if it was."""
+
+    job: FleetJob
+    task: asyncio.Task[None]
+    claim: Claim | None = None
+    is_cancelled: bool = False
+    is_lost: bool = False
+    is_ending: bool = False
+
+
+class FleetWorker:
+    """Carry out the jobs of a fleet, `at_once` at a time, until `stop` is called.
+
+    A worker that can't reach the queue for a while goes on with what it has, and reports the results when it
+    can. Whatever it does not finish is continued by another after the fleet's `pick_up_after` seconds.
+
+    The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
+    The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
+    too.
+
+    Each worker needs a queue object of its own: pass a fleet to one worker only.
+    """
+
+    def __init__(
+        self, fleet: Fleet, *, at_once: int = 10, grace: float = 30.0, any_version: bool = False
+    ) -> None:
+        check_count("at_once", at_once, 1)
+        if not is_number(grace) or grace < 0:
+            raise ConfigError(f"grace must be a number of seconds from 0, got {grace!r}.")
+        self.fleet = fleet
+        self.card = WorkerCard(
+            f"{socket.gethostname()}:{os.getpid()}",
+            socket.gethostname(),
+            os.getpid(),
+            fleet.version,
+            tuple(fleet.programs),
+            at_once,
+        )
+        self.done = 0
+        """How many jobs it has finished."""
+        self._at_once = at_once
+        self._grace = grace
+        self._any_version = any_version
+        self._queue = fleet.queue
+        self._running: dict[str, _Running] = {}
+        self._stopping = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._is_reachable = True
+
+    def stop(self) -> None:
+        """First call: stop gracefully. Second: stop at once."""
+        (self._urgent if self._stopping.is_set() else self._stopping).set()
+
+    async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
+        """Work until `stop` is called, or that many jobs are done, or, with `until_idle`, none is left.
+
+        Returns how many jobs were done. SIGTERM and SIGINT call `stop`. Raises `ConfigError` and `StoreError`
+        if the queue can't be used at the start.
+        """
+        await self._queue.open()
+        await self._queue.register(self.card)
+        beating = [
+            asyncio.create_task(self._repeat(self._beat, self.fleet.pick_up_after / 4), name="redraft-heart"),
+            asyncio.create_task(
+                self._repeat(self._reap, self.fleet.pick_up_after / 4), name="redraft-reaper"
+            ),
+        ]
+        try:
+            with _stop_signals(self.stop):
+                await self._work(jobs, until_idle=until_idle)
+                await self._finish_running()
+        finally:
+            for task in beating:
+                task.cancel()
+            await asyncio.wait(beating)
+            await self._queue.leave()
+        return self.done
+
+    async def _work(self, jobs: int | None, *, until_idle: bool) -> None:
+        begun = 0
+        while not self._stopping.is_set() and (jobs is None or begun < jobs):
+            self._freed.clear()
+            if len(self._running) >= self._at_once:
+                await _first_of(self._freed.wait(), self._stopping.wait())
+                continue
+            try:
+                job = await self._queue.claim(any_version=self._any_version)
+                self._reached()
+            except StoreError as error:
+                self._unreachable(error)
+                await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stopping.wait())
+                continue
+            if job is not None:
+                self._begin(job)
+                begun += 1
+            elif until_idle and not self._running:
+                return
+            else:
+                await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stopping.wait())
+
+    async def _finish_running(self) -> None:
+        """Wait for the jobs under way, for `grace` seconds at the longest, and hand back the others."""
+        tasks = [one.task for one in self._running.values()]
+        if not tasks:
+            return
+        await _first_of(asyncio.wait(tasks), self._stopping.wait())
+        await _first_of(asyncio.wait(tasks), self._urgent.wait(), asyncio.sleep(self._grace))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    def _begin(self, job: FleetJob) -> None:
+        task = asyncio.create_task(self._carry_out(job), name=f"redraft-job-{job.run_id}")
+        running = self._running[job.run_id] = _Running(job, task)
+
+        def end(task: asyncio.Task[None]) -> None:
+            if self._running.get(job.run_id) is running:
+                del self._running[job.run_id]
+            self._freed.set()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("The job %s could not be reported: %s", job.run_id, error)
+
+        task.add_done_callback(end)
+
+    async def _carry_out(self, job: FleetJob) -> None:
+        """Run a job, and tell the queue how it ended."""
+        running = self._running[job.run_id]
+        outcome = JobOutcome()
+        try:
+            running.claim = claim = await Claim.take(
+                self.fleet.store,
+                job.run_id,
+                job.claim,
+                self.card.name,
+                valid_for=self.fleet.pick_up_after / 2,
+            )
+            if claim.fruitless < MOST_PICKUPS:
+                outcome = await self._outcome(running)
+        except asyncio.CancelledError:
+            pass  # below, as for a program that catches it
+        except ClaimLostError as error:
+            logger.info("%s", error)
+            return
+        except StoreError as error:  # the store was not there; what was made is in its journal
+            outcome = JobOutcome(str(error), may_pass=True)
+        running.is_ending = True
+        if running.task.cancelling():
+            await self._give_up(running)
+            return
+        if running.claim is not None and running.claim.fruitless >= MOST_PICKUPS:
+            await self._report(job, "poisoned", POISONED)
+            return
+        if outcome.error and outcome.may_pass and job.tries < self.fleet.tries:
+            delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
+            logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
+            await self._hand_back(running, delay=delay, error=outcome.error)
+            return
+        await self._report(job, "failed" if outcome.error else "finished", outcome.error)
+        self.done += 1
+
+    async def _outcome(self, running: _Running) -> JobOutcome:
+        outside = claim_under_way.set(running.claim)
+        try:
+            return await self.fleet.programs[running.job.program].run(running.job.task, running.job.run_id)
+        except (ClaimLostError, StoreError):
+            raise
+        except RedraftError as error:
+            return failure(error)
+        except Exception as error:  # noqa: BLE001 (a program may raise anything; the job says what)
+            return failure(error)
+        finally:
+            claim_under_way.reset(outside)
+
+    async def _give_up(self, running: _Running) -> None:
+        """End a job whose task was cancelled: by a person, by another worker's claim, or by `stop`."""
+        if running.is_lost:
+            return
+        if running.is_cancelled:
+            await self._report(running.job, "cancelled")
+        else:
+            await self._hand_back(running)
+
+    async def _hand_back(self, running: _Running, *, delay: float = 0.0, error: str = "") -> None:
+        async def hand_back() -> None:
+            if running.claim is not None:
+                await running.claim.release()
+            await self._queue.hand_back(running.job, delay=delay, error=error)
+
+        await self._insist(running.job, hand_back)
+
+    async def _report(self, job: FleetJob, state: JobState, error: str = "") -> None:
+        async def finish() -> None:
+            await self._queue.finish(job, state, error)
+
+        await self._insist(job, finish)
+
+    async def _insist(self, job: FleetJob, tell: Callable[[], Awaitable[None]]) -> None:
+        """Tell the queue something, again and again while it is away, unless the worker stops at once."""
+        while True:
+            try:
+                await tell()
+            except StoreError as error:
+                self._unreachable(error)
+                if self._urgent.is_set():
+                    logger.warning(
+                        "The end of the job %s could not be reported; another worker will.", job.run_id
+                    )
+                    return
+                await asyncio.sleep(OUTAGE_WAIT)
+            else:
+                return
+
+    async def _repeat(self, act: Callable[[], Awaitable[None]], every: float) -> None:
+        while True:
+            try:
+                await act()
+                self._reached()
+            except StoreError as error:
+                self._unreachable(error)
+            await asyncio.sleep(every)
+
+    async def _beat(self) -> None:
+        """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
+        before = dict(self._running)
+        heartbeat = await self._queue.heartbeat()
+        for run_id, running in before.items():
+            if running.is_ending or running.task.done():
+                continue
+            if heartbeat.held.get(run_id) != running.job.claim:
+                running.is_lost = True
+                running.task.cancel()
+            elif run_id in heartbeat.cancelling:
+                running.is_cancelled = True
+                running.task.cancel()
+            elif running.claim is not None:
+                running.claim.renew()
+
+    async def _reap(self) -> None:
+        reaped = await self._queue.reap(self.fleet.pick_up_after)
+        for run_id in reaped:
+            logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
+
+    def _reached(self) -> None:
+        if not self._is_reachable:
+            self._is_reachable = True
+            logger.warning("The queue is back.")
+
+    def _unreachable(self, error: StoreError) -> None:
+        if self._is_reachable:
+            self._is_reachable = False
+            logger.warning("The queue is away; this worker goes on with what it has: %s", error)
+
+
+async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of some coroutines is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@contextmanager
+def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
+    """Call `stop` on SIGTERM and SIGINT, then restore their handlers; only in the main thread."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    for one in before:
+        loop.add_signal_handler(one, stop)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            loop.remove_signal_handler(one)
+            signal.signal(one, handler)

@@ -1,0 +1,105 @@
+"""Claim: the right of one worker at a time to write into a run."""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redraft.errors import ClaimLostError
+from redraft.stores.base import FencedStore, Record
+
+if TYPE_CHECKING:
+    from redraft.stores.base import Store
+
+CLAIM = "claim"
+"""The kind of the record of a claim; its key is the run's id."""
+_STEP = "step"  # as `loop.journal.STEP`, which builds on this module
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
+"""The claim of the worker that carries out the current run; None outside of a fleet."""
+
+
+class Claim:
+    """The right to write into a run, and into the runs inside it; made by `take`.
+
+    Claims of a run are numbered. Whoever takes one with a higher number ends the earlier ones: what those
+    still want to write is rejected with `ClaimLostError`, even if their process was stopped for hours in
+    between. `fruitless` counts how many claims in a row were given up by a death without a new record in the
+    journal.
+
+    `renew` says that the claim is known to hold now. Before an effect that follows more than `valid_for`
+    seconds later, `check` asks the store.
+    """
+
+    def __init__(self, store: FencedStore, record: Record, valid_for: float) -> None:
+        self.store = store
+        self.run_id = record.key
+        self.number: int = record.data["number"]
+        self.fruitless: int = record.data["fruitless"]
+        self._valid_for = valid_for
+        self._renewed = time.clock_gettime(_UPTIME)
+
+    @classmethod
+    async def take(
+        cls, store: Store, run_id: str, number: int, worker: str = "", *, valid_for: float = 5.0
+    ) -> Claim:
+        """Take a claim; raises `ClaimLostError` if one with this number or a higher one was taken before."""
+        if not isinstance(store, FencedStore):
+            raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is no FencedStore.")
+        while True:
+            before = await store.get(CLAIM, run_id)
+            data = {"number": number, "worker": worker, "newest": "", "fruitless": 0, "is_released": False}
+            if before is None:
+                record, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
+                if is_new:
+                    return cls(store, record, valid_for)
+                continue
+            if before.data["number"] >= number:
+                raise _lost(run_id, number, before)
+            data["newest"] = await _newest_step(store, run_id)
+            is_fruitless = data["newest"] == before.data["newest"] and not before.data["is_released"]
+            data["fruitless"] = before.data["fruitless"] + 1 if is_fruitless else 0
+            if (stored := await store.replace(replace(before, data=data))) is not None:
+                return cls(store, stored, valid_for)
+
+    def renew(self) -> None:
+        """Note that the queue has just confirmed the claim."""
+        self._renewed = time.clock_gettime(_UPTIME)
+
+    async def check(self) -> None:
+        """Raise `ClaimLostError` before an effect if another worker has taken over meanwhile."""
+        if time.clock_gettime(_UPTIME) - self._renewed < self._valid_for:
+            return
+        record = await self.store.get(CLAIM, self.run_id)
+        if record is None or record.data["number"] != self.number:
+            raise _lost(self.run_id, self.number, record)
+        self.renew()
+
+    async def write(self, record: Record) -> None:
+        """Write a record if the claim still holds; raises `ClaimLostError` if not."""
+        if not await self.store.put_all_if(CLAIM, self.run_id, {"number": self.number}, [record]):
+            raise _lost(self.run_id, self.number, await self.store.get(CLAIM, self.run_id))
+
+    async def release(self) -> None:
+        """Give the claim back, so that the next one does not count as a pick-up after a death."""
+        record = await self.store.get(CLAIM, self.run_id)
+        if record is not None and record.data["number"] == self.number:
+            await self.store.replace(replace(record, data={**record.data, "is_released": True}))
+
+
+def _lost(run_id: str, number: int, record: Record | None) -> ClaimLostError:
+    if record is None:
+        return ClaimLostError(f"The claim on the run {run_id!r} was deleted.")
+    return ClaimLostError(
+        f"The run {run_id!r} was taken over by {record.data['worker'] or 'another worker'} (claim "
+        f"{record.data['number']}), so what claim {number} writes is rejected."
+    )
+
+
+async def _newest_step(store: Store, run_id: str) -> str:
+    """Return what identifies the step that was recorded last for a run, or for a run inside it."""
+    steps = [record for end in ("/", ".") for record in await store.find(_STEP, prefix=f"{run_id}{end}")]
+    return max((f"{record.created_at} {record.key}" for record in steps), default="")

@@ -1,0 +1,123 @@
+"""`redraft worker`, `submit`, `fleet` and `cancel`, on the store of a project."""
+
+import sys
+
+import pytest
+
+from support.commands import document, redraft
+
+APP = """
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel, Workflow
+from redraft.errors import ModelError
+from redraft.fleet import Fleet
+
+
+def answer(request):
+    text = request.messages[-1].content
+    if "fail" in text:
+        raise ModelError("The key is wrong.", status=401)
+    return "Dear customer, thank you."
+
+
+GREET = '''
+name: greet
+nodes:
+  - name: hello
+    uses: greet
+    with: {name: "{{ state.person }}"}
+    output: greeting
+'''
+short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 9})
+pattern = ReflectionPattern(max_iterations=0, quality_criteria=[short])
+clerk = Agent(ScriptedModel(answer), pattern=pattern, name="clerk")
+greet = Workflow.from_text(GREET, actions={"greet": lambda state, name: f"Hello {name}"})
+fleet = Fleet([clerk], [greet], version="v1")
+other = Fleet([clerk], [greet], version="v2")
+number = 3
+"""
+
+
+@pytest.fixture
+def app(project, monkeypatch):
+    """A project with a fleet in the module `fleet_of_test`."""
+    (project / "fleet_of_test.py").write_text(APP)
+    monkeypatch.setattr(sys, "path", [str(project), *sys.path])
+    yield "fleet_of_test:fleet"
+    sys.modules.pop("fleet_of_test", None)
+
+
+def test_a_task_is_submitted_carried_out_and_shown(app):
+    assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--priority", 3).stdout == "order-1\n"
+    shown = redraft("fleet")
+    assert "1 queued" in shown.stdout
+    assert "No workers: redraft worker APP" in shown.stdout
+    worked = redraft("worker", app, "--until-idle")
+    assert worked.exit_code == 0, worked.stderr
+    assert "runs clerk, greet, version v1, 10 at once" in worked.stderr
+    assert "Done: 1 job." in worked.stderr
+    found = document(redraft("fleet", "--json"))
+    assert [(job["run_id"], job["state"], job["priority"]) for job in found["jobs"]] == [
+        ("order-1", "finished", 3)
+    ]
+    assert found["depth"]["jobs"]["finished"] == 1
+    assert "order-1" in redraft("runs").stdout
+    assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--wait").stdout == (
+        "Dear customer, thank you.\n"
+    )
+
+
+def test_a_workflow_takes_an_object(app):
+    assert redraft("submit", app, "greet", '{"person": "Ada"}', "--id", "g").exit_code == 0
+    redraft("worker", app, "--until-idle")
+    found = document(
+        redraft("submit", app, "greet", "-", "--id", "g", "--wait", "--json", stdin='{"person": "Ada"}')
+    )
+    assert found["job"]["state"] == "finished"
+    assert found["result"]["state"]["greeting"] == "Hello Ada"
+    wrong = redraft("submit", app, "greet", "{person: Ada}")
+    assert (wrong.exit_code, "must be a JSON object" in wrong.stderr) == (2, True)
+
+
+def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
+    redraft("submit", app, "clerk", "Write.", "--id", "a")
+    assert redraft("cancel", "a").stdout == "a is cancelled.\n"
+    redraft("submit", app, "clerk", "Please fail.", "--id", "b")
+    redraft("worker", app, "--until-idle")
+    shown = redraft("fleet").stdout
+    assert "b  failed: ModelError: The key is wrong." in shown
+    assert "1 failed, 1 cancelled" in shown
+    assert document(redraft("fleet", "retry", "a", "--json"))["job"]["state"] == "queued"
+    waited = redraft("submit", app, "clerk", "Please fail.", "--id", "b", "--wait")
+    assert (waited.exit_code, "is failed" in waited.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("worker", "app"), "MODULE:OBJECT"),
+        (("worker", "no_such_module:fleet"), "no module 'no_such_module'"),
+        (("worker", "fleet_of_test:flet"), "has no 'flet'"),
+        (("worker", "fleet_of_test:number"), "is no Fleet, but 3"),
+        (("worker", "broken:fleet"), "ZeroDivisionError"),
+        (("worker", "fleet_of_test:fleet", "--at-once", "0"), "at-once"),
+        (("submit", "fleet_of_test:fleet", "clark", "a"), "did you mean 'clerk'"),
+        (("submit", "fleet_of_test:fleet", "clerk"), "must be a text"),
+        (("submit", "fleet_of_test:fleet", "clerk", "a", "--priority", "5000"), "priority must be"),
+        (("cancel", "nothing"), "no job 'nothing'"),
+        (("fleet", "retry", "nothing"), "no job 'nothing'"),
+    ],
+)
+def test_mistakes_are_named(app, project, words, message):
+    (project / "broken.py").write_text("1 / 0")
+    found = redraft(*words)
+    assert (found.exit_code, message in found.stderr) == (2, True), found.stderr
+
+
+def test_a_fleet_without_a_place_or_a_name_is_refused(app, monkeypatch):
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    assert "needs a name for the project" in redraft("fleet").stderr
+    monkeypatch.setenv("REDRAFT_PROJECT", "orders")
+    away = redraft("worker", app)
+    assert (away.exit_code, "'none' on 127.0.0.1:1" in away.stderr) == (2, True), away.stderr
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    assert "so no jobs are stored here" in redraft("fleet").stderr

@@ -1,0 +1,377 @@
+"""Fleet and FleetWorker: submitting, running, cancelling, picking up, fencing and poison."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from redraft import (
+    Agent,
+    MemoryStore,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    Runs,
+    ScriptedModel,
+    Workflow,
+)
+from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, WorkflowError
+from redraft.events import RunFinished, StepFinished
+from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.fleet.queue import WorkerCard
+from redraft.loop.claim import Claim, claim_under_way
+from redraft.loop.journal import STEP
+
+LONG = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
+PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[LONG])
+
+
+def writer(store, answer, name="clerk", **options):
+    return Agent(ScriptedModel(answer), pattern=PATTERN, keep=store, name=name, **options)
+
+
+async def three_words(_request):
+    return "one two three"
+
+
+@asynccontextmanager
+async def working(fleet, **options):
+    """Run a worker of a fleet in the background, and stop it in the end."""
+    worker = FleetWorker(fleet, **options)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.stop()
+        await task
+
+
+def fleet_of(store, *agents, **options):
+    return Fleet(agents, store=store, queue=StoreQueue(store), **options)
+
+
+async def until(condition, seconds=10):
+    async with asyncio.timeout(seconds):
+        while not (found := await condition()):  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.02)
+    return found
+
+
+def test_a_job_is_submitted_run_and_answered():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk)
+        async with working(fleet):
+            handle = await fleet.submit(clerk, "Write three words.", run_id="order-1")
+            result = await handle.result(within=10)
+            assert result.best_output == "one two three"
+            assert result.run_id == "order-1"
+            assert (await handle.job()).state == "finished"
+            again = await fleet.submit("clerk", "Write three words.", run_id="order-1")
+            assert (await again.result()).best_output == "one two three"
+        assert len(clerk.model.requests) == 1
+
+    asyncio.run(main())
+
+
+GREET = """
+name: greet
+nodes:
+  - name: hello
+    uses: greet
+    with: {name: "{{ state.person }}"}
+    output: greeting
+"""
+
+
+def test_a_workflow_is_a_program_too():
+    async def main():
+        store = MemoryStore()
+        greet = {"greet": lambda state, name: f"Hello {name}"}
+        fleet = Fleet(workflows=[Workflow.from_text(GREET, actions=greet, keep=store)], store=store)
+        with pytest.raises(WorkflowError, match="person"):
+            await fleet.submit("greet", {})
+        with pytest.raises(ConfigError, match="must be an object"):
+            await fleet.submit("greet", "Ada")
+        async with working(fleet):
+            handle = await fleet.submit("greet", {"person": "Ada"})
+            assert (await handle.result(within=10)).state["greeting"] == "Hello Ada"
+
+    asyncio.run(main())
+
+
+def test_events_of_a_run_are_followed_from_elsewhere():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, three_words)
+        fleet, other = fleet_of(store, clerk), fleet_of(store, writer(store, []))
+        handle = await other.submit("clerk", "Write.", run_id="a")
+
+        async def follow():
+            return [event async for event in handle.stream()]
+
+        following = asyncio.create_task(follow())
+        async with working(fleet):
+            events = await asyncio.wait_for(following, 10)
+        assert [event.name for event in events if isinstance(event, StepFinished)] == ["generate", "evaluate"]
+        assert isinstance(events[-1], RunFinished)
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_running_job_keeps_what_was_made():
+    async def main():
+        store = MemoryStore()
+        calls = []
+
+        async def answer(_request):
+            calls.append(1)
+            if len(calls) > 1:
+                await asyncio.Event().wait()
+            return "short"
+
+        clerk = writer(store, answer)
+        fleet = fleet_of(store, clerk, pick_up_after=1)
+        async with working(fleet):
+            handle = await fleet.submit(clerk, "Write.", run_id="a")
+
+            async def second_call():
+                return len(calls) > 1
+
+            await until(second_call)
+            assert (await handle.cancel()).is_cancelling
+            with pytest.raises(JobError, match="is cancelled") as raised:
+                await handle.result(within=10)
+            assert raised.value.state == "cancelled"
+        run = await Runs(store).get("a")
+        assert run.status == "cancelled"
+        assert [version.output for version in run.versions] == ["short"]
+
+    asyncio.run(main())
+
+
+def test_stopping_hands_jobs_back_and_another_worker_continues():
+    async def main():
+        store = MemoryStore()
+        calls = []
+
+        async def answer(_request):
+            calls.append(1)
+            if len(calls) == 2:
+                await asyncio.Event().wait()
+            return f"draft {len(calls)}"
+
+        clerk = writer(store, answer)
+        fleet = fleet_of(store, clerk)
+        worker = FleetWorker(fleet, grace=0)
+        task = asyncio.create_task(worker.run())
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+
+        async def second_call():
+            return len(calls) == 2
+
+        await until(second_call)
+        worker.stop()
+        await task
+        assert (await handle.job()).state == "queued"
+        async with working(fleet):
+            result = await handle.result(within=10)
+        assert result.history.versions[0].output == "draft 1"
+        assert len(calls) == len(result.history.versions) + 1  # only the interrupted call was made again
+
+    asyncio.run(main())
+
+
+def test_a_failure_that_may_pass_is_tried_again(monkeypatch):
+    monkeypatch.setattr("redraft.fleet.worker.FIRST_DELAY", 0.05)
+
+    async def main():
+        store = MemoryStore()
+        replies = [ConnectionError("nobody answers")] * 4 + ["one two three"]
+        pattern = ReflectionPattern(quality_criteria=[LONG], retry=Retry(1))
+        clerk = Agent(ScriptedModel(replies), pattern=pattern, keep=store, name="clerk")
+        fleet = fleet_of(store, clerk, tries=4)
+        async with working(fleet):
+            handle = await fleet.submit(clerk, "Write.", run_id="a")
+            assert (await handle.result(within=10)).success
+        assert (await handle.job()).tries == 4
+
+    asyncio.run(main())
+
+
+def test_a_failure_for_good_fails_the_job_until_somebody_retries_it():
+    async def main():
+        store = MemoryStore()
+        clerk = Agent(
+            ScriptedModel([ModelError("The key is wrong.", status=401), "one two three"]),
+            pattern=PATTERN,
+            keep=store,
+            name="clerk",
+        )
+        fleet = fleet_of(store, clerk)
+        async with working(fleet):
+            handle = await fleet.submit(clerk, "Write.", run_id="a")
+            with pytest.raises(JobError, match="The key is wrong") as raised:
+                await handle.result(within=10)
+            assert raised.value.state == "failed"
+            assert (await handle.retry()).state == "queued"
+            assert (await handle.result(within=10)).success
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_was_replaced_may_write_nothing():
+    async def main():
+        store = MemoryStore()
+        asked = asyncio.Event()
+        go_on = asyncio.Event()
+
+        async def slow(_request):
+            asked.set()
+            await go_on.wait()
+            return "from the zombie"
+
+        zombie = writer(store, slow)
+        claim = await Claim.take(store, "a", 1, "zombie", valid_for=60)
+        claim_under_way.set(claim)
+        run = asyncio.create_task(zombie.run("Write.", run_id="a"))
+        await asked.wait()
+        claim_under_way.set(await Claim.take(store, "a", 2, "other"))
+        result = await writer(store, three_words).run("Write.", run_id="a")
+        assert result.best_output == "one two three"
+        go_on.set()
+        with pytest.raises(ClaimLostError, match="taken over by other"):
+            await run
+        texts = [
+            record.data["result"]["output"]
+            for record in await store.find(STEP, prefix="a/")
+            if record.data["name"] == "generate" and record.key.count("/") == 1
+        ]
+        assert texts == ["one two three"]
+        assert (await Runs(store).get("a")).status == "finished"
+        with pytest.raises(ClaimLostError):
+            await Claim.take(store, "a", 1, "zombie")
+
+    asyncio.run(main())
+
+
+def test_a_claim_that_was_not_renewed_is_checked_before_an_effect():
+    async def main():
+        store = MemoryStore()
+        model = ScriptedModel(three_words)
+        claim_under_way.set(await Claim.take(store, "a", 1, "zombie", valid_for=0))
+        await Claim.take(store, "a", 2, "other")
+        with pytest.raises(ClaimLostError):
+            await Agent(model, pattern=PATTERN, keep=store, name="clerk").run("Write.", run_id="a")
+        assert model.requests == []
+
+    asyncio.run(main())
+
+
+def test_fruitless_claims_are_counted_and_progress_or_release_resets_them():
+    async def main():
+        store = MemoryStore()
+
+        async def take(number):
+            return await Claim.take(store, "a", number)
+
+        assert [(await take(number)).fruitless for number in (1, 2, 3)] == [0, 1, 2]
+        from redraft.stores.base import Record
+
+        await store.put(Record(STEP, "a.child/00001", {}))
+        claim = await take(4)
+        assert claim.fruitless == 0
+        assert (await take(5)).fruitless == 1
+        await (await take(6)).release()
+        assert (await take(7)).fruitless == 0
+
+    asyncio.run(main())
+
+
+def test_a_job_that_kills_every_worker_is_poisoned():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk)
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        for number in range(3):  # workers that claim it, and die before the first step is recorded
+            dying = StoreQueue(store)
+            await dying.register(WorkerCard(f"dying-{number}", "here", 1, fleet.version, ("clerk",), 1))
+            job = await dying.claim()
+            await Claim.take(store, job.run_id, job.claim)
+            await asyncio.sleep(0.01)
+            await dying.reap(0)
+        async with working(fleet):
+            with pytest.raises(JobError, match="died 3 times") as raised:
+                await handle.result(within=10)
+            assert raised.value.state == "poisoned"
+        assert clerk.model.requests == []
+
+    asyncio.run(main())
+
+
+def test_programs_submissions_and_options_are_checked():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, three_words)
+        for wrong, message in [
+            (Fleet, "at least one"),
+            (lambda: fleet_of(store, clerk, clerk), "have the name 'clerk'"),
+            (lambda: fleet_of(store, "clerk"), "got 'clerk'"),
+            (lambda: fleet_of(store, writer(MemoryStore(), three_words)), "must store its runs"),
+            (lambda: fleet_of(store, clerk, version="a\nb"), "version must be"),
+            (lambda: fleet_of(store, clerk, tries=-1), "tries must be"),
+            (lambda: fleet_of(store, clerk, pick_up_after=0), "pick_up_after must be"),
+            (lambda: FleetWorker(fleet_of(store, clerk), at_once=0), "at_once"),
+            (lambda: FleetWorker(fleet_of(store, clerk), grace=-1), "grace must be"),
+        ]:
+            with pytest.raises(ConfigError, match=message):
+                wrong()
+        fleet = fleet_of(store, clerk)
+        for arguments, options, message in [
+            (("clark", "Write."), {}, "did you mean 'clerk'"),
+            ((clerk, {"a": object()}), {}, "must be JSON"),
+            ((clerk, {1: "a"}), {}, "must be JSON"),
+            ((clerk, float("nan")), {}, "must be JSON"),
+            ((clerk, ["a"]), {}, "must be a text"),
+            ((clerk, " "), {}, "must be a text"),
+            ((clerk, "x" * 1_000_001), {}, "1,000,000 characters"),
+            ((clerk, "a"), {"priority": 1001}, "priority must be"),
+            ((clerk, "a"), {"priority": True}, "priority must be"),
+            ((clerk, "a"), {"delay": -1}, "delay must be"),
+            ((clerk, "a"), {"delay": float("inf")}, "delay must be"),
+            ((clerk, "a"), {"run_id": "a/b"}, "run_id must be"),
+        ]:
+            with pytest.raises(ConfigError, match=message):
+                await fleet.submit(*arguments, **options)
+        assert await fleet.jobs() == []
+        await fleet.submit(clerk, "a", run_id="a")
+        with pytest.raises(ConfigError, match="belongs to a job"):
+            await fleet.submit(clerk, "b", run_id="a")
+        with pytest.raises(ConfigError, match="no job 'b'"):
+            await fleet.handle("b").result()
+
+    asyncio.run(main())
+
+
+def test_the_version_follows_from_what_is_run():
+    store = MemoryStore()
+
+    def version(**options):
+        return fleet_of(store, writer(store, three_words, **options)).version
+
+    assert version() == version()
+    assert version() != version(system_prompt="Be brief.")
+    first, second = (lambda text: len(text) > 3), (lambda text: len(text) > 4)
+
+    def judged(function):
+        criterion = QualityCriterion("own", evaluator="function", evaluator_config={"function": function})
+        agent = Agent(
+            ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[criterion]), keep=store, name="a"
+        )
+        return fleet_of(store, agent).version
+
+    assert judged(first) == judged(first) != judged(second)
+    assert fleet_of(store, writer(store, []), version="2026-11-23").version == "2026-11-23"

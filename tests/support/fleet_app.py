@@ -1,0 +1,47 @@
+"""The fleet that the workers of `support.fleet_load` run: six model calls a run, each written into a log."""
+
+import asyncio
+import os
+import re
+import time
+
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.fleet import Fleet
+
+VERSIONS = int(os.environ.get("FLEET_VERSIONS", "6"))
+LATENCY = float(os.environ.get("FLEET_LATENCY", "0.05"))
+_log = os.open(os.environ["FLEET_LOG"], os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+
+
+def note(*parts):
+    """Append a line to the log, whole, whatever happens to the process."""
+    os.write(_log, (" ".join(map(str, (time.time(), os.getpid(), *parts))) + "\n").encode())
+
+
+async def answer(request):
+    text = "\n".join(message.content for message in request.messages)
+    item = re.search(r"item-\w+", text).group()
+    number = max((int(found) for found in re.findall(r"draft (\d+) of", text)), default=0) + 1
+    note("call", item, number)
+    await asyncio.sleep(LATENCY)
+    return f"draft {number} of {item}"
+
+
+def score(text):
+    number = int(re.search(r"draft (\d+)", text).group(1))
+    return number / VERSIONS, f"This is draft {number}; go on."
+
+
+clerk = Agent(
+    ScriptedModel(answer),
+    pattern=ReflectionPattern(
+        max_iterations=VERSIONS - 1,
+        quality_threshold=0.99,
+        revision_strategy="full_rewrite",
+        plateau_iterations=50,
+        improvement_threshold=0.0,
+        quality_criteria=[QualityCriterion("n", evaluator="function", evaluator_config={"function": score})],
+    ),
+    name="clerk",
+)
+fleet = Fleet([clerk], version="load", pick_up_after=float(os.environ.get("FLEET_PICK_UP", "4")))

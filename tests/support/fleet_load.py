@@ -1,0 +1,186 @@
+"""Workers of a fleet in real processes, under load: start, kill, stop and wake them, and read their log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from redraft._codec import from_record
+from redraft.fleet.postgres_queue import ProcrastinateQueue
+from redraft.fleet.queue import ENDED, FleetJob
+from redraft.loop.record import RUN, RunRecord
+from redraft.stores.postgres import PostgresStore
+
+TESTS = Path(__file__).parent.parent
+PROJECT = "load"
+
+
+class Call(NamedTuple):
+    """One model call in the log: when it began, in which process, for which run, and which it is."""
+
+    at: float
+    pid: int
+    item: str
+    number: int
+
+
+class Report(NamedTuple):
+    """What became of the runs.
+
+    `repeated` counts calls that were made again after a later one of their run, so after their result was in
+    the journal; `interrupted` those that were made again because they were under way at a death.
+    """
+
+    finished: int
+    calls: int
+    repeated: int
+    interrupted: int
+    longest_wait: float
+    pids: int
+
+
+class FleetLoad:
+    """Run workers on the database of a URL; `folder` gets their log."""
+
+    def __init__(self, url: str, folder: Path, **environment: object) -> None:
+        self.url = url
+        self.log = folder / "calls.log"
+        self.log.touch()
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "REDRAFT_DATABASE_URL": url,
+            "REDRAFT_PROJECT": PROJECT,
+            "REDRAFT_HOME": str(folder / "home"),
+            "FLEET_LOG": str(self.log),
+            **{name: str(value) for name, value in environment.items()},
+        }
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start one more worker."""
+        command = [sys.executable, "-m", "redraft", "worker", "support.fleet_app:fleet", *options]
+        with (self._folder / "workers.log").open("ab") as output:
+            worker = subprocess.Popen(
+                command, env=self._environment, cwd=self._folder, stdout=output, stderr=output
+            )
+        self.workers.append(worker)
+        return worker
+
+    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+        """Kill a worker as a machine dies."""
+        worker.kill()
+        worker.wait()
+        self.workers.remove(worker)
+
+    def stop(self) -> None:
+        """Stop all workers, gracefully where they can."""
+        for worker in self.workers:
+            worker.send_signal(signal.SIGCONT)
+            worker.terminate()
+        for worker in self.workers:
+            try:
+                worker.wait(20)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+        self.workers.clear()
+
+    def errors(self) -> str:
+        """Return what the workers printed."""
+        with suppress(FileNotFoundError):
+            return (self._folder / "workers.log").read_text("utf-8", "replace")
+        return ""
+
+    def submit(self, ids: list[str]) -> None:
+        """Submit a run for each id."""
+
+        async def main() -> None:
+            queue = ProcrastinateQueue(self.url, PROJECT)
+            for one in ids:
+                await queue.submit(FleetJob(one, "clerk", f"Write {one}."))
+            await queue.leave()
+
+        asyncio.run(main())
+
+    def wait(self, seconds: float) -> dict[str, int]:
+        """Wait until all jobs have ended; return how many are in each state."""
+        deadline = time.monotonic() + seconds
+
+        async def main() -> dict[str, int]:
+            queue = ProcrastinateQueue(self.url, PROJECT)
+            try:
+                while True:
+                    jobs = dict((await queue.depth()).jobs)
+                    if time.monotonic() > deadline or not jobs["queued"] + jobs["running"]:
+                        return jobs
+                    await asyncio.sleep(0.1)
+            finally:
+                await queue.leave()
+
+        return asyncio.run(main())
+
+    def jobs(self) -> list[FleetJob]:
+        """Return all jobs."""
+
+        async def main() -> list[FleetJob]:
+            queue = ProcrastinateQueue(self.url, PROJECT)
+            try:
+                return await queue.find(("queued", "running", *ENDED), limit=100_000)
+            finally:
+                await queue.leave()
+
+        return asyncio.run(main())
+
+    def calls(self) -> list[Call]:
+        """Return the calls that were made, in order."""
+        lines = [line.split() for line in self.log.read_text("utf-8").splitlines()]
+        return [Call(float(at), int(pid), item, int(number)) for at, pid, _, item, number in lines]
+
+    def wait_for_calls(self, number: int, seconds: float = 60) -> None:
+        """Wait until so many calls were made."""
+        deadline = time.monotonic() + seconds
+        while len(self.calls()) < number:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only {len(self.calls())} calls: {self.errors()}")
+            time.sleep(0.02)
+
+    def report(self) -> Report:
+        """Say what became of the runs, from the store and the log."""
+        calls = self.calls()
+        by_item: dict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            by_item[call.item].append(call)
+        repeated = interrupted = 0
+        longest = 0.0
+        for found in by_item.values():
+            furthest = 0
+            for before, call in zip([None, *found], found, strict=False):
+                repeated += call.number < furthest
+                interrupted += call.number == furthest
+                furthest = max(furthest, call.number)
+                if before is not None and before.pid != call.pid:
+                    longest = max(longest, call.at - before.at)
+        finished = [run for run in self._runs() if run.status == "finished" and len(run.versions) == 6]
+        return Report(
+            len(finished), len(calls), repeated, interrupted, longest, len({call.pid for call in calls})
+        )
+
+    def _runs(self) -> list[RunRecord]:
+        async def main() -> list[RunRecord]:
+            store = PostgresStore(self.url, PROJECT)
+            try:
+                return [from_record(RunRecord, record.data) for record in await store.find(RUN)]
+            finally:
+                await store.aclose()
+
+        return asyncio.run(main())
