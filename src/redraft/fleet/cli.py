@@ -129,7 +129,10 @@ def submit(
 
 
 def cancel(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Cancel a job: a waiting one at once, a running one within seconds. What was made stays stored."""
+    """Cancel a job of a fleet: a waiting one at once, a running one within seconds.
+
+    What was made until then stays stored.
+    """
     with surface(debug=debug):
         _print_job(run_id, _change("cancel", run_id), as_json=as_json)
 
