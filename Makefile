@@ -6,13 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?=
 
-.PHONY: demo test lint format bench bench-model clean
+.PHONY: demo test soak lint format bench bench-model clean
 
 demo: $(VENV)/.demo
 	$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL))
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+# Long runs under kills and load, for minutes; `make test` runs a short version of each.
+soak: $(VENV)/.dev
+	$(BIN)/pytest -n0 tests/soak
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

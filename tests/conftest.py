@@ -28,6 +28,12 @@ def pytest_xdist_auto_num_workers():
     return (yield) + 1
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave out the long runs, unless they are asked for: `make soak`."""
+    is_asked_for = any("soak" in argument for argument in config.args)
+    return True if collection_path.name == "soak" and not is_asked_for else None
+
+
 def pytest_collection_modifyitems(items):
     """Start long tests first: one that starts last keeps a single core busy."""
     items.sort(key=lambda item: item.path.name not in LONG)

@@ -120,12 +120,16 @@ class Retry:
         """
         if self.attempts == 1 or not is_passing(error) or self.beyond_limit(error, waited):
             return None
-        wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
-        wait = max(wait * random.uniform(0.5, 1.0), _retry_after(error))  # noqa: S311 (spreads load, guards no secret)
+        wait = self.backoff(attempt, error)
         if wait and self.waits_out(error):
             left = self.patience - waited
             return min(wait, left) if left > LEAST_WAIT and attempt < MOST_TRIES else None
         return wait if attempt < self.attempts else None
+
+    def backoff(self, attempt: int, error: BaseException) -> float:
+        """Return the seconds to wait after the 1-based failure `attempt`, and no less than a Retry-After."""
+        wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
+        return max(wait * random.uniform(0.5, 1.0), _retry_after(error))  # noqa: S311 (spreads load, guards no secret)
 
     def waits_out(self, error: BaseException) -> bool:
         """Return whether an error is a rate limit to wait out, which does not count as an attempt."""

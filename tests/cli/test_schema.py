@@ -69,6 +69,14 @@ nodes:
       evaluator: {type: custom, language: lua, run: return true}
       corrector: {run: "return {}", apply: feedback}
 """,
+    "bounds": """\
+name: w
+budget: {tokens: 1000, usd: 0.5, seconds: 60}
+nodes:
+  - {name: a, run: pass, timeout: 5, retries: 2}
+  - {name: b, map: state.x, at_once: 4, run: pass, retries: {times: 2, wait: 0.5, longest_wait: 9}}
+  - {name: c, map: [1, two, "{{ state.x }}"], uses: llm.call, with: {prompt: "{{ item }}"}}
+""",
     "everything around nodes": """\
 name: w
 model: gpt-4
@@ -98,6 +106,14 @@ WRONG = {
     "a variable": "{name: w, env: [A B], nodes: [{name: a, run: pass}]}",
     "visits": "{name: w, nodes: [{name: a, run: pass, max_visits: 0}]}",
     "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: pass}]}",
+    "no time": "{name: w, nodes: [{name: a, run: pass, timeout: 0}]}",
+    "time in words": "{name: w, nodes: [{name: a, run: pass, timeout: 5s}]}",
+    "fewer than no retries": "{name: w, nodes: [{name: a, run: pass, retries: -1}]}",
+    "retries without a number": "{name: w, nodes: [{name: a, run: pass, retries: {wait: 1}}]}",
+    "an empty budget": "{name: w, budget: {tokens: 0}, nodes: [{name: a, run: pass}]}",
+    "an unknown budget": "{name: w, budget: {euros: 1}, nodes: [{name: a, run: pass}]}",
+    "a map of a number": "{name: w, nodes: [{name: a, run: pass, map: 5}]}",
+    "no items at once": "{name: w, nodes: [{name: a, run: pass, map: [1], at_once: 0}]}",
     "a loop without parameters": "{name: w, nodes: [{name: a, uses: reflection.loop}]}",
     "a loop without an evaluator": LOOP("reflection.loop", "{generator: {run: pass}}"),
     "an underscored one likewise": LOOP("reflection_loop", "{generator: {run: pass}}"),

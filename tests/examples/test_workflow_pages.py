@@ -62,13 +62,17 @@ STATES = {
     "templates.yaml": {"answer": TEA},
     "once.yaml": {"mended": {"corrected_output": {**GOOD, "phone": "unknown"}, "success": True}},
     "mapped.yaml": {"ask": TEA},
+    "bounds.yaml": {"answer": TEA},
+    "translations.yaml": {"words": [TEA] * 3, "count": 3},
+    "reviews.yaml": {"summaries": [TEA, TEA]},
     "bounded.yaml": {"tell": "The Python script ran longer than its limit of 0.5 s."},
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_file_runs_to_its_end(model, name):
-    state = Workflow.from_file(name, keep=False).run_sync({"person": "Ada", "message": "What is tea?"}).state
+    given = {"person": "Ada", "message": "What is tea?", "reviews": ["Good.", "Bad."]}
+    state = Workflow.from_file(name, keep=False).run_sync(given).state
     assert {key: state[key] for key in STATES[name]} == STATES[name]
 
 

@@ -12,6 +12,7 @@ import pytest
 from redraft import ChangedRunError, ConfigError, MemoryStore, ScriptedModel, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Workflow
+from support.killing import report_of
 
 DRIVER = Path(__file__).with_name("killing.py")
 
@@ -162,3 +163,9 @@ def test_a_failed_workflow_stores_its_error():
     record = asyncio.run(store.get("workflow", "w"))
     assert record.data["status"] == "failed"
     assert record.data["error"] == "RuntimeError: one failed"
+
+
+def test_no_finished_item_of_a_map_is_repeated_after_a_kill(tmp_path):
+    report = report_of("workflow/killing_items.py", tmp_path, 12, 5)  # tests/soak has a hundred items
+    assert (report["killed"], report["repeated"]) == (5, [])
+    assert report["result"] == [12, 12, 180]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import wraps
@@ -18,7 +18,7 @@ from redraft.loop.journal import journal_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
@@ -37,6 +37,13 @@ FREE_CHECKS = 1.0
 """Seconds that judging may always take, so that free checks run even after the time is spent."""
 GRACE = 1.0
 """Seconds for a step to return what it has, after a call inside it was cancelled."""
+OPTIONS: Mapping[str, str] = {
+    "tokens": "budget_tokens",
+    "usd": "budget_usd",
+    "seconds": "budget_seconds",
+    "revision_tokens": "max_revision_tokens",
+}
+"""The options of a run that set its limits, by the fields of `Budget`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +59,8 @@ class Budget:
     revision_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        bounds = {
-            "budget_tokens": self.tokens,
-            "budget_usd": self.usd,
-            "budget_seconds": self.seconds,
-            "max_revision_tokens": self.revision_tokens,
-        }
-        for name, bound in bounds.items():
-            check_bound(name, bound)
+        for field_name, option in OPTIONS.items():
+            check_bound(option, getattr(self, field_name))
 
 
 NO_BUDGET = Budget()
@@ -74,6 +75,9 @@ class Tally:
     `longest` and `dearest` are the output tokens and the cost of the largest reply of each role. `exhausted`
     is the budget that kept a call from starting or from ending; `refused` and `cancelled` count these calls.
     `estimated_tokens` are those of streams that broke off before the provider said what they used.
+
+    `outer` is the budget of a workflow inside which the run is a step: it bounds the run's calls as well.
+    `options` are the names under which the limits were set, for messages.
     """
 
     budget: Budget
@@ -87,6 +91,8 @@ class Tally:
     refused: int = 0
     cancelled: int = 0
     estimated_tokens: int = 0
+    outer: StepBudget | None = None
+    options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -120,11 +126,13 @@ class Tally:
 
     def spent(self, under_way: TokenUsage = NOTHING_USED) -> ConvergenceReason | None:
         """Return the budget that is spent, or None; `under_way` is usage that is not counted yet."""
+        if self.exhausted is not None:
+            return self.exhausted
+        if self.outer is not None and (reason := self.outer.tally.spent(self.outer.used)) is not None:
+            return reason
         budget = self.budget
         if budget is NO_BUDGET:
             return None
-        if self.exhausted is not None:
-            return self.exhausted
         used = self.total() + under_way
         if budget.tokens is not None and used.total_tokens >= budget.tokens:
             return ConvergenceReason.TOKEN_BUDGET
@@ -137,7 +145,9 @@ class Tally:
 
     def allows_waiting(self, seconds: float, under_way: TokenUsage = NOTHING_USED) -> bool:
         """Return whether the run may wait this long and still start a step afterwards."""
-        bound = self.budget.seconds
+        bound, outer = self.budget.seconds, self.outer
+        if outer is not None and not outer.tally.allows_waiting(seconds, outer.used):
+            return False
         return self.spent(under_way) is None and (bound is None or self.seconds() + seconds < bound)
 
     def reply_tokens(self, role: ModelRole) -> int:
@@ -179,37 +189,47 @@ class Tally:
 
     def option(self, reason: ConvergenceReason) -> str:
         """Return the option behind a budget's reason to stop, with its value."""
-        budget = self.budget
+        if (outer := self._spent_outer(reason)) is not None:
+            return outer.tally.option(reason)
+        budget, options = self.budget, self.options
         if reason is ConvergenceReason.TIME_BUDGET:
-            return f"budget_seconds={budget.seconds:g}"
+            return f"{options['seconds']}={budget.seconds:g}"
         if reason is ConvergenceReason.COST_BUDGET:
-            return f"budget_usd={budget.usd:g}"
-        return f"budget_tokens={budget.tokens}"
+            return f"{options['usd']}={budget.usd:g}"
+        return f"{options['tokens']}={budget.tokens}"
 
-    def stop(self, reason: ConvergenceReason) -> Stop:
-        """Return the stop for a budget's reason, with what was used of it."""
-        budget, used = self.budget, self.total()
+    def _spent_outer(self, reason: ConvergenceReason) -> StepBudget | None:
+        """Return the budget of the workflow around the run, if that is the one which is spent."""
+        outer = self.outer
+        return outer if outer is not None and outer.tally.spent(outer.used) is reason else None
+
+    def stop(self, reason: ConvergenceReason, under_way: TokenUsage = NOTHING_USED) -> Stop:
+        """Return the stop for a budget's reason, with what was used of it; `under_way` as in `spent`."""
+        if (outer := self._spent_outer(reason)) is not None:
+            outer.tally.exhausted = reason  # it keeps this run from going on
+            return outer.tally.stop(reason, outer.used)
+        budget, used, options = self.budget, self.total() + under_way, self.options
         if reason is ConvergenceReason.TIME_BUDGET:
-            seconds, bound = self.seconds(), budget.seconds or 0.0
-            detail = f"{seconds:.1f} of {bound:.1f} seconds passed (budget_seconds)."
-            return Stop(reason, detail, {"used": seconds, "budget_seconds": bound})
+            option, seconds, bound = options["seconds"], self.seconds(), budget.seconds or 0.0
+            detail = f"{seconds:.1f} of {bound:.1f} seconds passed ({option})."
+            return Stop(reason, detail, {"used": seconds, option: bound})
         if reason is ConvergenceReason.COST_BUDGET:
-            usd = render_usd(budget.usd or 0.0)
+            option, usd = options["usd"], render_usd(budget.usd or 0.0)
             if used.cost_usd is None:
-                detail = f"Part of the cost is not known; the rest reached {usd} (budget_usd)."
+                detail = f"Part of the cost is not known; the rest reached {usd} ({option})."
             else:
-                detail = f"{render_usd(used.cost_usd)} of {usd} were spent (budget_usd)."
-            return Stop(reason, detail, {"used": used.cost_usd, "budget_usd": budget.usd})
-        tokens, bound = used.total_tokens, budget.tokens
+                detail = f"{render_usd(used.cost_usd)} of {usd} were spent ({option})."
+            return Stop(reason, detail, {"used": used.cost_usd, option: budget.usd})
+        option, tokens, bound = options["tokens"], used.total_tokens, budget.tokens
         if bound is not None and (tokens >= bound or self.exhausted is ConvergenceReason.TOKEN_BUDGET):
-            detail = f"{tokens:,} of {bound:,} tokens were used (budget_tokens)."
+            detail = f"{tokens:,} of {bound:,} tokens were used ({option})."
             if tokens < bound:
                 detail += " What was left was too little for the next call."
-            return Stop(reason, detail, {"used": tokens, "budget_tokens": bound})
-        bound = budget.revision_tokens or 0
+            return Stop(reason, detail, {"used": tokens, option: bound})
+        option, bound = options["revision_tokens"], budget.revision_tokens or 0
         tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
-        detail = f"Revisions used {tokens:,} of {bound:,} tokens (max_revision_tokens)."
-        return Stop(reason, detail, {"used": tokens, "max_revision_tokens": bound})
+        detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
+        return Stop(reason, detail, {"used": tokens, option: bound})
 
     def diagnostics(self) -> dict[str, str]:
         """Return what a reader should know: calls that the budget prevented or cancelled, an unknown cost."""
@@ -225,7 +245,8 @@ class Tally:
                 "the provider said what it used."
             )
         if self.budget.usd is not None and self.total().cost_usd is None:
-            found["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
+            option = self.options["usd"]
+            found["cost_unknown"] = f"Some cost is not known; {option} could bound only the rest."
         return found
 
     def revision_tokens_left(self) -> int | None:
@@ -310,16 +331,19 @@ class StepBudget:
     them to end. A call that runs alone starts as long as its input fits, so a run exceeds its budget by at
     most one reply.
 
-    `used` is the usage of the step's finished calls, which are not in the tally yet.
+    `used` is the usage of the step's finished calls, which are not in the tally yet. A call has to fit into
+    the budget of the workflow around the run as well, and ends when the earlier of both deadlines is reached.
     """
 
     def __init__(self, tally: Tally, name: str) -> None:
         self.tally = tally
+        self.outer = tally.outer
         self.used = NOTHING_USED
         self.known_usd = 0.0
         self.under_way: set[BudgetedCall] = set()
         self.bound = asyncio.timeout(None)
         self.deadline: float | None = None
+        self._ends_with_outer = False
         self._name = name
         self._checks_until: float | None = None
         self._waiting: deque[tuple[BudgetedCall, asyncio.Future[None]]] = deque()
@@ -331,14 +355,18 @@ class StepBudget:
 
     def begin(self) -> None:
         """Start the clock of the step, if the budget limits time."""
-        seconds = self.tally.budget.seconds
-        if seconds is None:
-            return
+        seconds, outer = self.tally.budget.seconds, self.outer
         now = asyncio.get_running_loop().time()
-        self.deadline = now + seconds - self.tally.seconds()
+        own = None if seconds is None else now + seconds - self.tally.seconds()
+        if outer is not None and outer.deadline is not None and (own is None or outer.deadline <= own):
+            own, self._ends_with_outer = outer.deadline, True
+        if own is None:
+            return
+        self.deadline = own
         free = self._name == "evaluate"
-        self._checks_until = max(self.deadline, now + FREE_CHECKS) if free else self.deadline
+        self._checks_until = max(own, now + FREE_CHECKS) if free else own
         self.bound.reschedule(self._checks_until)
+        self._leave_time_outside()
 
     def end(self) -> None:
         """Stop the clock, so that what follows the effect is not cancelled."""
@@ -367,6 +395,11 @@ class StepBudget:
         """Give the step time to return after something inside it is cancelled at `moment`."""
         if not self.bound.expired() and (self.bound.when() or moment) < moment + GRACE:
             self.bound.reschedule(moment + GRACE)
+            self._leave_time_outside()
+
+    def _leave_time_outside(self) -> None:
+        if self.outer is not None and self.outer.deadline is not None and self.bound.when() is not None:
+            self.outer.leave_time_after(self.bound.when() or 0.0)
 
     def out_of_time(self, what: str) -> UnfinishedError:
         """Return the error for something that was cancelled, and count it."""
@@ -376,6 +409,8 @@ class StepBudget:
     def over(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
         """Return the error for something that the budget does not allow; the run ends for this reason."""
         self.tally.exhausted = self.tally.exhausted or reason
+        if self.outer is not None and reason is ConvergenceReason.TIME_BUDGET and self._ends_with_outer:
+            return self.outer.over(reason, what)
         return UnfinishedError(f"{self.tally.option(reason)} {what}", reason=reason)
 
     async def admit(self, call: BudgetedCall) -> None:
@@ -448,6 +483,8 @@ class BudgetedCall:
         self.usd = 0.0
         self._step = step
         self._used = NOTHING_USED
+        outer = step.outer
+        self._outer = None if outer is None else BudgetedCall(outer, role, input_tokens, max_tokens)
 
     def __enter__(self) -> Self:
         return self
@@ -457,9 +494,14 @@ class BudgetedCall:
     ) -> None:
         if isinstance(error, RedraftError) and error.usage is not None:
             self._used = error.usage
-        self._step.release(self, self._used)
+        self._release(self._used)
         if (calls := calls_of_part.get()) is not None:
             calls.append(self._used)
+
+    def _release(self, usage: TokenUsage) -> None:
+        self._step.release(self, usage)
+        if self._outer is not None:
+            self._outer._release(usage)  # noqa: SLF001 (the same class)
 
     def used(self, usage: TokenUsage, /) -> None:
         """Report what the call used, also if its reply comes from a recording."""
@@ -470,13 +512,13 @@ class BudgetedCall:
         step = self._step
         if step.deadline is None:
             await step.admit(self)
-            return await fn(*args, **kwargs)
+            return await self._start(fn, *args, **kwargs)
         step.leave_time_after(step.deadline)
         bound = asyncio.timeout_at(step.deadline)
         try:
             async with bound:
                 await step.admit(self)
-                return await fn(*args, **kwargs)
+                return await self._start(fn, *args, **kwargs)
         except TimeoutError as error:
             if not bound.expired():  # a timeout of the model itself
                 raise
@@ -488,3 +530,22 @@ class BudgetedCall:
             cancelled = step.out_of_time("a model was answering")
             cancelled.usage = self._used + TokenUsage(failed_requests=1)
             raise cancelled from error
+
+    async def _start(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start the call, within the budget of the workflow around the run if there is one."""
+        if self._outer is None:
+            return await fn(*args, **kwargs)
+        try:
+            return await self._outer.carry_out(fn, *args, **kwargs)
+        except UnfinishedError as error:
+            if error.reason is not None:
+                tally = self._step.tally
+                tally.exhausted = tally.exhausted or error.reason
+                tally.refused += 1
+            raise
+
+
+def enclosing_budget() -> StepBudget | None:
+    """Return the budget of the step under way here, if it has one."""
+    within = allowance.get()
+    return within if isinstance(within, StepBudget) else None

@@ -169,8 +169,8 @@ class Journalled:
     async def reopen(self) -> None:
         """Allow another attempt after a run that ended in an error: its last, failed step is not replayed.
 
-        What had finished inside that step stays, if the failure came from a step within it or from a budget;
-        otherwise the same replies would lead to the same failure again.
+        What had finished inside a failed step stays, if the failure came from a step within it or from a
+        budget; otherwise the same replies would lead to the same failure again.
         """
         recorded = await self._load()
         last = max((place for place in recorded if "/" not in place), default="")
@@ -178,8 +178,14 @@ class Journalled:
             return
         reason = recorded[last]["error"].get("reason")
         inside = [] if reason else [place for place in recorded if place.startswith(f"{last}/")]
-        failed = [place for place in inside if "error" in recorded[place]]
-        for place in (last, *(failed or inside)):
+        failed = {last, *(place for place in inside if "error" in recorded[place])}
+        explained = {around for place in failed for around in _around(place)}
+        again = [
+            place
+            for place in inside
+            if place in failed or not explained.issuperset(failed & {*_around(place)})
+        ]
+        for place in (last, *again):
             del recorded[place]
             key = f"{self.run_id}/{place}"
             if (record := await self.store.get(STEP, key)) is not None:
@@ -425,6 +431,12 @@ def reject_hidden_journal(step: Step) -> Step:
             _hides_journal.reset(outside)
 
     return call
+
+
+def _around(place: str) -> list[str]:
+    """Return the places of the steps within which a step is."""
+    parts = place.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _time_worked(recorded: dict[str, StepData]) -> float:

@@ -22,7 +22,7 @@ from redraft.errors import (
     UnfinishedError,
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
-from redraft.loop.budget import NO_BUDGET, ROLES, Budget, Tally, bounded
+from redraft.loop.budget import NO_BUDGET, ROLES, Budget, StepBudget, Tally, bounded
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter
@@ -108,13 +108,14 @@ class RunOptions:
     `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
     Models stream only if there is an `on_token`. `advice` is there from the start, before any advisor is
     asked. `candidates` asks for several first drafts. `choices` are the caller's options by their public
-    names, for the record of the run. `output_type` is that of an agent with one. The runs of a pattern share
-    `last_run` and `first_drafts`.
+    names, for the record of the run. `output_type` is that of an agent with one. `within` is the budget of a
+    workflow in which the run is a step. The runs of a pattern share `last_run` and `first_drafts`.
     """
 
     until: Rule
     limit: Rule
     budget: Budget = NO_BUDGET
+    within: StepBudget | None = None
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
     revision_strategy: RevisionStrategy = "hybrid"
     diversify: bool = True
@@ -150,7 +151,8 @@ class Run:
         self.shown = self.versions
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
-        self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic)
+        within = options.within
+        self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic, outer=within)
         self.notes: dict[str, str] = {}
         self.context = RunContext(task, self.run_id, advice=options.advice, rubric=verbs.judges.rubric)
         self.doing = "recall"
@@ -164,7 +166,8 @@ class Run:
         if verbs.live is not None:
             verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
-        effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
+        has_budget = options.budget is not NO_BUDGET or within is not None
+        effect = bounded(step, self.tally) if has_budget else step
         on_failure = _failure_handler(self.run_id, self.tally, self.emit)
         self.step = retried(effect, options.retry, on_failure)
         self.step_once = step

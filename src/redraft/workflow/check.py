@@ -21,7 +21,7 @@ from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
-from redraft.workflow.runtime import MODEL, SCHEMA, SCOPES, Scope, templates_in
+from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.spec import (
     CONTINUE,
     CORRECT,
@@ -108,6 +108,7 @@ class _FileCheck:
         self.resources = resources
         self.problems = list(read.problems)
         self.uses = Requirements(notes=[source.error(path, what) for path, what in read.notes])
+        self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
@@ -117,6 +118,8 @@ class _FileCheck:
         for at, name in enumerate(self.spec.env):
             if not VARIABLE.fullmatch(name):
                 self.fail(("env", at), f"{name!r} is not a valid name of an environment variable")
+        if self.spec.timeout is not None and self.spec.budget.seconds is not None:
+            self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give one of them")
         for at, node in enumerate(self.spec.nodes):
             self.node(node, ("nodes", at))
         self.cycles()
@@ -149,10 +152,25 @@ class _FileCheck:
             self.fail((*path, "with"), "'with' holds the parameters of 'uses'; code sees the state")
         if isinstance(node.when, str):
             self.template(braced(node.when), (*path, "when"))
-        self.code(node, path)
         self.jumps(node, path)
+        self.map(node, path)
+        if node.map is not None:
+            self.scopes = (*SCOPES, ITEM, INDEX)
+        self.code(node, path)
         if node.uses is not None:
             self.action(node.uses, node.with_, path)
+        self.scopes = SCOPES
+
+    def map(self, node: Node, path: KeyPath) -> None:
+        """Check the list of a node."""
+        if node.map is None:
+            if "at_once" in node.model_fields_set:
+                self.fail((*path, "at_once"), "'at_once' is for a node with a 'map'")
+        elif isinstance(node.map, str):
+            self.template(braced(node.map), (*path, "map"))
+        else:
+            for text, place in templates_in(node.map, (*path, "map")):
+                self.template(text, place)
 
     def code(self, code: Code, path: KeyPath, names: Iterable[str] = ()) -> bool:
         """Check that the sandbox for the language works here, that Python parses, and its names.
@@ -181,7 +199,7 @@ class _FileCheck:
             self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
             return False
         self.uses.code.append((code, place))
-        known = (*SCOPES, *names, *PRELOADED)
+        known = (*self.scopes, *names, *PRELOADED)
         for name, line, hint in undefined_names(tree, known):
             self.fail(place, f"the name {name!r} is not defined; {hint}", within=line)
         if line := ported.reads_content(code.run, self.texts):
@@ -382,8 +400,12 @@ class _FileCheck:
         for name in sorted({str(read[0]) for read in found.required}):
             if name == "secrets":
                 self.fail(path, f"there is no 'secrets'; {ported.FILE_ADVICE['secrets']}")
-            elif name not in SCOPES:
-                known = nearest(name, SCOPES)
+            elif name in (ITEM, INDEX) and name not in self.scopes:
+                self.fail(
+                    path, f"{name!r} is there only in the parameters and the code of a node with a 'map'"
+                )
+            elif name not in self.scopes:
+                known = nearest(name, self.scopes)
                 self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
         if ported.shows_content(text, self.texts):
             self.note(path, ported.CONTENT)
@@ -464,7 +486,7 @@ def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, i
 
 def _returns_text(node: Node) -> bool:
     """Return whether a node's result is the text of a model."""
-    return node.action == LLM_CALL and SCHEMA not in node.with_
+    return node.action == LLM_CALL and SCHEMA not in node.with_ and node.map is None
 
 
 def _check_signature(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
@@ -519,6 +541,10 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         if isinstance(node.when, str):
             yield braced(node.when), (*path, "when")
         return
+    if node.map is not None:  # the list may be empty, and then nothing else is read
+        source = braced(node.map) if isinstance(node.map, str) else node.map
+        yield from templates_in(source, (*path, "map"))
+        return
     params, inside = node.with_, (*path, "with")
     if node.action == LOOP:
         params, inside = params["generator"], (*inside, "generator")
@@ -526,6 +552,8 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
 
 
 def _has_unknown_keys(node: Node) -> bool:
+    if node.map is not None:
+        return False
     return node.action == LOOP or (node.output is None and not _returns_text(node))
 
 
@@ -568,6 +596,8 @@ def _may_set_model(node: Node) -> bool:
     """Return whether a node may put the name of a model into the state; built-in actions never do."""
     if node.output is not None:
         return node.output == MODEL
+    if node.map is not None:
+        return False
     if node.run is None:
         return node.action not in BUILT_IN
     return node.language != "python" or _may_return_model(node.run)

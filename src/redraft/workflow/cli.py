@@ -61,7 +61,7 @@ from redraft.workflow.history import (
     WorkflowRow,
     Workflows,
 )
-from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
+from redraft.workflow.run import ItemFinished, NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.runtime import SCHEMA
 from redraft.workflow.spec import (
     WorkflowFile,
@@ -124,7 +124,7 @@ def run(
     """Run a workflow. Prints the result of its last node, or with --json the final state.
 
     The result of a loop is its output; an object with a single text prints that text. Exit code 1 means that
-    a loop with `on_failure: raise` failed.
+    a loop with `on_failure: raise` failed, 3 that the workflow's budget was spent, or the time of a node.
     """
     with surface(debug=debug):
         kept = resumed_workflow.get()
@@ -151,8 +151,12 @@ def run(
             result = run_async(_run(workflow, inputs, listener, keep=keep))
         console.say(ending_text(result))
         if result.run_id:
-            console.say(f"Stored as {result.run_id}; redraft show last")
+            console.say(
+                f"Stored as {result.run_id}; redraft {'show' if result.stop is None else 'resume'} last"
+            )
         print_result(result, progress.last, as_json=as_json)
+        if result.stop is not None:
+            raise typer.Exit(ExitCode.BUDGET)
 
 
 @contextmanager
@@ -346,6 +350,8 @@ def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
         emit_json(
             {
                 "run_id": result.run_id,
+                "status": result.status,
+                "stop": result.stop,
                 "state": result.state,
                 "nodes": result.nodes,
                 "token_usage": result.usage,
@@ -368,9 +374,10 @@ def readable(value: Any) -> str:
 
 
 def ending_text(result: WorkflowResult) -> str:
-    """Return a sentence on how many nodes ran and what they used."""
+    """Return how many nodes ran and what they used, and why the workflow stopped early if it did."""
     nodes = "1 node" if len(result.nodes) == 1 else f"{len(result.nodes)} nodes"
-    return f"Finished: {nodes}. Used: {render_usage(result.usage)}, {result.execution_time:.1f} s."
+    ended = f"Finished: {nodes}." if result.stop is None else f"Stopped after {nodes}: {result.stop.detail}"
+    return f"{ended} Used: {render_usage(result.usage)}, {result.execution_time:.1f} s."
 
 
 LONGEST_LABEL = 24
@@ -410,6 +417,9 @@ class WorkflowProgress:
                 self._inside.switch_to(self._label(event.node))
             case NodeFinished():
                 self._show_end(event)
+            case ItemFinished():
+                if event.error:
+                    self._show_item(event)
             case WorkflowFinished():
                 pass
             case _:
@@ -424,6 +434,10 @@ class WorkflowProgress:
             outcome = outcome_text(event.result)
             self.last = event.result
         self._console.show(Text.assemble(self._label(event.node), "  ", outcome))
+
+    def _show_item(self, event: ItemFinished) -> None:
+        place = f"item {event.index} of {event.count}: "
+        self._console.show(Text.assemble(self._label(event.node), "  ", place, (event.error, BAD)))
 
     def _label(self, node: str) -> str:
         shown = shortened(visible(node), self._width)

@@ -16,7 +16,8 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
-from redraft.workflow.run import NODE, WorkflowResult
+from redraft.workflow.node import NODE
+from redraft.workflow.run import WorkflowResult
 from redraft.workflow.runtime import ActionResult
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class WorkflowRecord:
     def end(self, result: WorkflowResult) -> None:
         """Record the result of the workflow."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
+        if result.stop is not None:  # resumable, with a larger budget
+            self.status, self.error = "failed", result.stop.detail
         self.usage, self.execution_time = result.usage, result.execution_time
 
     def result(self) -> WorkflowResult:

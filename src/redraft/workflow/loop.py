@@ -21,8 +21,10 @@ from redraft.errors import (
     ReflectionFailedError,
     SandboxError,
     WorkflowError,
+    over_budget,
 )
 from redraft.evaluate.compare import preference
+from redraft.loop.budget import enclosing_budget
 from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
@@ -113,7 +115,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),
-        replace(pattern.run_options, on_token=resources.on_token),
+        replace(pattern.run_options, on_token=resources.on_token, within=enclosing_budget()),
         journalled_step(resources.keep, None, task),
         None,
         Origin("workflow", resources.name),
@@ -125,6 +127,8 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
             raise failure
         reason = f"The evaluator failed: {describe_error(failure)}"
         logger.warning("%s returns the attempts made so far. %s", LOOP, reason)
+    elif result.stop is not None and result.convergence_reason in BUDGETS:
+        reason = result.stop.detail
     value = loop_value(result, pattern.best_version_selection, reason)
     if not value["success"] and loop.on_failure == "raise":
         history = value["reflection_history"]
@@ -189,7 +193,9 @@ class LoopVerbs:
                 result = await run_call(corrector, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever the file's code or action raises, the attempt failed)
+        except Exception as error:  # (whatever the file's code or action raises, the attempt failed)
+            if over_budget(error):
+                raise
             return _failed_draft("corrector", error, "corrected")
         if not is_feedback(corrector, result.value):
             return self._draft("corrector", unwrap(result.value), result.usage, "corrected")
@@ -226,7 +232,9 @@ class LoopVerbs:
             result = await run_call(generator, scope, self.resources)
         except FATAL:
             raise
-        except Exception as error:  # noqa: BLE001 (as above)
+        except Exception as error:  # (as above)
+            if over_budget(error):
+                raise
             draft = _failed_draft("generator", error, strategy)
         else:
             draft = self._draft("generator", result.value, result.usage, strategy)
@@ -256,6 +264,8 @@ class LoopVerbs:
 
 FATAL = (ConfigError, WorkflowError, ChangedRunError)
 """Errors that end the loop at once: another attempt would raise them again."""
+BUDGETS = (ConvergenceReason.TOKEN_BUDGET, ConvergenceReason.COST_BUDGET, ConvergenceReason.TIME_BUDGET)
+"""Why a loop ends early if the workflow's budget is spent, or the time of its node."""
 
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:

@@ -5,27 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from redraft._codec import describe_error, to_json
+from redraft._codec import describe_error
 from redraft._steps import find_in_step
-from redraft.errors import ChangedRunError, ConfigError, RedraftError, SandboxError, StoreError
+from redraft.errors import (
+    ChangedRunError,
+    ConfigError,
+    SandboxError,
+    StoreError,
+    UnfinishedError,
+)
 from redraft.events import Event
+from redraft.loop.budget import NO_BUDGET, Budget, Tally, bounded, enclosing_budget
 from redraft.protocols import Step, TimedStep
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, Stop, TokenUsage
 from redraft.workflow.loop import RESULT_KEYS
-from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, run_code, templates_in
+from redraft.workflow.node import NODE, NodeRunner, usage_of
+from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, templates_in
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, WorkflowFile, WorkflowSpec
 
 if TYPE_CHECKING:
     from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Node
 
-NODE = "node "
-"""The prefix of a node's name in the journal."""
+BUDGET = {"tokens": "budget.tokens", "usd": "budget.usd", "seconds": "budget.seconds"}
+"""The keys of a file that bound all model calls of a run."""
 
 
 @dataclass(slots=True)
@@ -38,6 +47,8 @@ class WorkflowRun:
 
     Only results and handled errors change the state. A resumed run takes the results of its finished steps
     from the journal, and so reaches the node at which it stopped.
+
+    The run ends early, with the state that it has reached, if its budget is spent.
     """
 
     spec: WorkflowSpec
@@ -47,19 +58,35 @@ class WorkflowRun:
     step: Step
     emit: Callable[[WorkflowEvent], None]
     run_id: str = ""
+    _tally: Tally = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
     _nodes: list[str] = field(init=False, default_factory=list[str])
-    _usage: TokenUsage = field(init=False, default=NOTHING_USED)
+
+    def __post_init__(self) -> None:
+        clock = find_in_step(self.step, TimedStep)
+        seconds = monotonic if clock is None else clock.elapsed
+        self._tally = Tally(budget_of(self.spec), clock=seconds, outer=enclosing_budget(), options=BUDGET)
+        if self._tally.budget is not NO_BUDGET or self._tally.outer is not None:
+            self.step = bounded(self.step, self._tally)
 
     async def run(self) -> WorkflowResult:
         """Run the nodes and return the result; raises the error of a node, with its place in the file."""
-        started = monotonic()
-        at = 0
-        while at < len(self.spec.nodes):
-            at = await self._visit(at)
-        clock = find_in_step(self.step, TimedStep)
-        seconds = monotonic() - started if clock is None else clock.elapsed()
-        return WorkflowResult(self.scope.state, self.run_id, tuple(self._nodes), self._usage, seconds)
+        tally, at = self._tally, 0
+        try:
+            while at < len(self.spec.nodes):
+                at = await self._visit(at)
+        except UnfinishedError as error:
+            if tally.exhausted is None:
+                raise
+            tally.add("nodes", usage_of(error))
+        return WorkflowResult(
+            self.scope.state,
+            self.run_id,
+            tuple(self._nodes),
+            tally.total(),
+            tally.seconds(),
+            stop=None if tally.exhausted is None else tally.stop(tally.exhausted),
+        )
 
     async def _visit(self, at: int) -> int:
         """Run or skip the node at an index; return the index of the next one."""
@@ -70,34 +97,32 @@ class WorkflowRun:
                 self.emit(NodeFinished(self.run_id, node.name, skipped=True))
                 return at + 1
             self.emit(NodeStarted(self.run_id, node.name, self._visits[node.name]))
-            result = await self.step(f"{NODE}{node.name}", ActionResult, self._execute, node)
+            run = NodeRunner(node, self.resources, partial(self._tell_item, node))
+            result = await self.step(f"{NODE}{node.name}", ActionResult, run, self.scope)
         except (ChangedRunError, StoreError):  # the journal's errors are not the node's
             raise
         except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever a node raises)
             return self._after_failure(at, error)
         self._nodes.append(node.name)
-        self._usage += result.usage
-        self._merge(node, result.value)
+        self._tally.add("nodes", result.usage)
+        self._merge(node, result)
         self.emit(NodeFinished(self.run_id, node.name, result.value))
         try:
             return self._next(at)
         except ConfigError as error:
             raise self._located(error, at) from error
 
-    async def _execute(self, node: Node) -> ActionResult:
-        if node.run is not None:
-            return await run_code(node, self.scope, self.resources)
-        result = await self.resources.run_action(str(node.uses), node.with_, self.scope)
-        return ActionResult(to_json(result.value), result.usage)
+    def _tell_item(self, node: Node, index: int, count: int, error: str) -> None:
+        self.emit(ItemFinished(self.run_id, node.name, index, count, error))
 
-    def _merge(self, node: Node, value: Any) -> None:
+    def _merge(self, node: Node, result: ActionResult) -> None:
         """Put a node's result into the state.
 
         It goes under the node's `output`. The keys of a loop's result, and of an object without `output`,
         become keys of the state; any other value without `output` goes under the node's name. A built-in
         action never sets `model`: a model would choose its successor.
         """
-        state = self.scope.state
+        state, value = self.scope.state, result.value
         if isinstance(value, Mapping) and (node.action == LOOP or node.output is None):
             self._forget_last_loop(node)
             is_built_in = node.uses is not None and self.resources.own_action(node.uses) is None
@@ -105,6 +130,10 @@ class WorkflowRun:
             state.update({key: item for key, item in keys if not (is_built_in and key == MODEL)})
         elif node.output is None and value is not None:
             state[node.name] = value
+        if result.failures:
+            first = result.failures[0]
+            place = {"node": node.name, "type": first["type"], "message": first["message"]}
+            state["error"] = {**place, "items": list(result.failures)}
         if node.output is not None:  # last, because it wins over a key of the same name
             state[node.output] = value
 
@@ -128,6 +157,8 @@ class WorkflowRun:
     def _after_failure(self, at: int, error: Exception) -> int:
         """Handle a node's error as its `on_error` says: return the index of the next node, or raise."""
         node = self.spec.nodes[at]
+        if self._tally.exhausted is not None and isinstance(error, UnfinishedError):
+            raise error
         if node.on_error == RAISE:
             target = None
         elif node.on_error == CONTINUE:
@@ -138,7 +169,7 @@ class WorkflowRun:
             raise self._located(error, at)
         logger.warning("The node %r failed, and the workflow goes on: %s", node.name, describe_error(error))
         self._nodes.append(node.name)
-        self._usage += (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
+        self._tally.add("nodes", usage_of(error))
         self._forget_last_loop(node)
         self.scope.state["error"] = {"node": node.name, "type": type(error).__name__, "message": str(error)}
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
@@ -172,6 +203,8 @@ class WorkflowResult:
 
     `usage` is that of all models; actions of your own don't report theirs, which makes the cost unknown.
     `execution_time` is in seconds of work, over all processes that worked on it.
+
+    If its budget kept the run from finishing all its work, `stop` says which one and what was used of it.
     """
 
     state: dict[str, Any]
@@ -179,6 +212,12 @@ class WorkflowResult:
     nodes: tuple[str, ...] = ()
     usage: TokenUsage = NOTHING_USED
     execution_time: float = 0.0
+    stop: Stop | None = None
+
+    @property
+    def status(self) -> Literal["finished", "stopped"]:
+        """How the run ended: at its end, or with a spent budget."""
+        return "finished" if self.stop is None else "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +243,18 @@ class NodeFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemFinished:
+    """An item of a node's `map` has ended; `index` counts from 0 among `count`, `error` says if it failed."""
+
+    run_id: str
+    node: str
+    index: int
+    count: int
+    error: str = ""
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class WorkflowFinished:
     """A workflow has finished."""
 
@@ -212,7 +263,16 @@ class WorkflowFinished:
     schema_version: int = 1
 
 
-WorkflowEvent: TypeAlias = NodeStarted | NodeFinished | WorkflowFinished | Event
+WorkflowEvent: TypeAlias = NodeStarted | NodeFinished | ItemFinished | WorkflowFinished | Event
+
+
+def budget_of(spec: WorkflowSpec) -> Budget:
+    """Return the budget of a run; `timeout` is a short form of the seconds."""
+    limits = spec.budget
+    seconds = limits.seconds or spec.timeout
+    if limits.tokens is None and limits.usd is None and seconds is None:
+        return NO_BUDGET
+    return Budget(limits.tokens, limits.usd, seconds)
 
 
 def _path_of_template(text: str, node: Node, path: KeyPath) -> KeyPath:
@@ -223,9 +283,13 @@ def _path_of_template(text: str, node: Node, path: KeyPath) -> KeyPath:
     for condition, place in conditions:
         if isinstance(condition, str) and braced(condition) == text:
             return place
+    listed = [braced(node.map)] if isinstance(node.map, str) else node.map or []
     begins = [
         (len(template), place)
-        for template, place in templates_in(node.with_, (*path, "with"))
+        for template, place in (
+            *templates_in(node.with_, (*path, "with")),
+            *((template, (*path, "map")) for template, _ in templates_in(listed, ())),
+        )
         if text.startswith(template) and "{" in template
     ]
     return max(begins)[1] if begins else path

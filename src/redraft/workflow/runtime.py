@@ -37,19 +37,23 @@ if TYPE_CHECKING:
 
 SCOPES = ("state", "variables", "env")
 """What templates read from."""
+ITEM, INDEX = "item", "index"
+"""What the templates and the code of a node with a `map` read as well; the first item has the index 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The state, the variables and the environment that a node reads, all of them plain JSON data.
 
-    Inside a loop, code also sees `names`: `output`, `reflection_errors` and the like.
+    Inside a loop, code also sees `names`: `output`, `reflection_errors` and the like. A node with a `map`
+    also reads `each`: the `item` at hand, and its `index`.
     """
 
     state: dict[str, Any]
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    each: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def inside_loop(self, additions: Mapping[str, Any]) -> Scope:
         """Return a scope with additions to the state, whose output and errors are variables for code, too."""
@@ -61,7 +65,12 @@ class Scope:
             "reflection_errors": state.get("reflection_errors", []),
             "reflection_iteration": state.get("reflection_iteration", 1),
         }
-        return Scope(state, self.variables, self.env, names)
+        return Scope(state, self.variables, self.env, names, self.each)
+
+    def for_item(self, item: Any, index: int) -> Scope:
+        """Return the scope of an item of a `map`."""
+        each = {ITEM: item, INDEX: index}
+        return Scope(self.state, self.variables, self.env, self.names, each)
 
     def render(self, value: Any) -> Any:
         """Render all texts in a value; raises `TemplateError`."""
@@ -87,7 +96,7 @@ class Scope:
         return {**self._scopes(), **self.names}
 
     def _scopes(self) -> dict[str, Any]:
-        return {"state": self.state, "variables": self.variables, "env": self.env}
+        return {"state": self.state, "variables": self.variables, "env": self.env, **self.each}
 
 
 def as_template_text(value: Any) -> str:
@@ -118,10 +127,14 @@ def copy_of(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The value of an action or of code, as plain JSON data, and the usage of its models."""
+    """The value of an action or of code, as plain JSON data, and the usage of its models.
+
+    `failures` are the items of a `map` that failed, with their `index`, `type` and `message`.
+    """
 
     value: Any = None
     usage: TokenUsage = NOTHING_USED
+    failures: tuple[dict[str, Any], ...] = ()
 
 
 MODEL = "model"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from redraft._steps import Retry
 from redraft.errors import ConfigError, WorkflowError
 from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
@@ -199,6 +200,32 @@ class Jump(Strict):
     to: str
 
 
+class Retries(Strict):
+    """How often to run a node again after a failure, and how long to wait before."""
+
+    times: int = Field(ge=1, le=100, description="How often to run it again.")
+    wait: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds before the first retry; each further wait is twice as long.",
+    )
+    longest_wait: float = Field(60.0, ge=0, allow_inf_nan=False, description="The longest wait, in seconds.")
+
+
+class WorkflowBudget(Strict):
+    """What all model calls of a run may use together; None: no limit."""
+
+    tokens: int | None = Field(None, ge=1, description="Tokens of all model calls.")
+    usd: float | None = Field(None, gt=0, allow_inf_nan=False, description="US dollars of all model calls.")
+    seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds of work, without the time that the run was interrupted or waited for a person.",
+    )
+
+
 class Node(Code):
     """One step of the workflow: an action (`uses`, `with`), or code (`run`)."""
 
@@ -215,6 +242,21 @@ class Node(Code):
         le=10_000,
         description="How often the node may be visited; no goto leads to it after that. Bounds a cycle.",
     )
+    map: list[Any] | Template | None = Field(
+        None,
+        description="A list: the node runs for each `item` of it, and its result is the list of the results.",
+    )
+    at_once: int = Field(8, ge=1, le=1_000, description="How many items of `map` run at the same time.")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that a try of the node, or of an item, may take. "
+        "Default: an hour for built-in actions, no limit for your own.",
+    )
+    retries: Annotated[int, Field(ge=0, le=100)] | Retries = Field(
+        0, description="How often to run the node, or an item, again after a failure."
+    )
     on_error: str = Field(
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
     )
@@ -223,6 +265,14 @@ class Node(Code):
     def action(self) -> str | None:
         """The name of its action, a built-in one spelt with a dot; None for code."""
         return None if self.uses is None else plain_name(self.uses)
+
+    @property
+    def retry(self) -> Retry:
+        """Its retries, as the policy of a step."""
+        retries = self.retries
+        if isinstance(retries, int):
+            return Retry(retries + 1, first_wait=1.0)
+        return Retry(retries.times + 1, retries.wait, retries.longest_wait)
 
     @property
     def jumps(self) -> list[Jump]:
@@ -244,6 +294,10 @@ class WorkflowSpec(Strict):
     env: list[str] = Field(
         default_factory=list[str], description="The environment variables that templates and code may read."
     )
+    timeout: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="The same as `seconds` under `budget`."
+    )
+    budget: WorkflowBudget = WorkflowBudget()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     limits: Limits = Limits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     nodes: list[Node] = Field(min_length=1)
 
@@ -412,6 +466,7 @@ KEY_DESCRIPTIONS = {
     "input": "What was judged.",
     "judge_margin": "The standard errors by which a gain must exceed zero, if there are several samples.",
     "judge_samples": "How often to ask the model for a judgement; the mean score counts.",
+    "budget": "What all model calls of a run may use together.",
     "language": "The language of `run`.",
     "limits": "Bounds on the code of this file.",
     "max_iterations": "The most attempts to make.",
