@@ -317,7 +317,20 @@ REPETITIONS = {
     "the check": ("do_differently", '"customer" is a required property.', "what was found"),
     "the check as a reason": ("why", "'2 packs' is not of type integer.", "what was found"),
     "another field": ("rule", TEXTS["why"].upper(), "why"),
+    "the question": (
+        "why",
+        "A wrong strategy, bad input, missing knowledge, a failure outside.",
+        "the question",
+    ),
 }
+
+
+def test_a_correction_that_speaks_to_the_author_of_the_task_is_replaced_by_the_facts():
+    made, _ = written(
+        CHECKED, TEXTS | NOT_SYSTEMIC | {"do_differently": "The task should name its customer."}
+    )
+    assert made.problem == "do_differently: it speaks to the author of the task."
+    assert made.content.do_differently == "\n".join(REQUIRED)
 
 
 @pytest.mark.parametrize(("name", "text", "source"), REPETITIONS.values(), ids=REPETITIONS)

@@ -87,9 +87,12 @@ def _always(_issue: Issue) -> bool:
     return True
 
 
+_ENDS = ("!", "?", ";", ":")
+
+
 def _sentence(text: str) -> str:
     text = " ".join(text.split()).rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(_ENDS) else '.'}"
 
 
 def _described(criterion: QualityCriterion, form: str = "") -> str:

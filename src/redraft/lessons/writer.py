@@ -28,7 +28,7 @@ from redraft.lessons.rules import one_off, refusal, rule_text
 from redraft.lessons.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
-from redraft.text.replies import fenced, json_of
+from redraft.text.replies import fenced, json_of, speaks_to_author
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -283,6 +283,7 @@ class _Form:
         """Return the fields that say nothing of their own, and why.
 
         What happened and went wrong are facts, and the rule may be told in the words of the correction.
+        Advice on how the task should have been written helps nobody who carries it out.
         """
         outcome = self.outcome
         known: dict[str, tuple[str, ...]] = {
@@ -291,9 +292,12 @@ class _Form:
         }
         repeated: dict[str, str] = {}
         for name, text in texts.items():
-            found = [what for what, said in known.items() if any(_repeats(text, one) for one in said)]
+            sources = known | {"the question": (self.questions[name],)}
+            found = [what for what, said in sources.items() if any(_repeats(text, one) for one in said)]
             if found and name not in _FACTUAL:
                 repeated[name] = f"it repeats {found[0]}"
+            elif name in _ADVICE and speaks_to_author(text):
+                repeated[name] = "it speaks to the author of the task"
             if name != "do_differently":
                 known |= {name: (text,)}
         return repeated
@@ -365,6 +369,7 @@ _SCHEMAS: dict[str, Mapping[str, Any]] = {
 # --- facts --------------------------------------------------------------------------------------------------
 
 _FACTUAL = ("what_happened", "what_went_wrong")
+_ADVICE = ("do_differently", "rule", "strategy")
 _FAILED_WITH = "It failed with: "
 _LONGEST_FACT = 600
 _MOST_FACTS = 1_200

@@ -16,7 +16,7 @@ from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.characters import without_middle
-from redraft.text.replies import fenced
+from redraft.text.replies import fenced, speaks_to_author
 
 if TYPE_CHECKING:
     from redraft.notes.task import ReflectionInput
@@ -409,18 +409,13 @@ def _says_nothing(text: str) -> bool:
 WORD = re.compile(r"\w+(?:[-@.,:/'\u2019]\w+)*")
 REPEATED = 0.8
 """The share of the words of an item from which it repeats a text."""
-_FOR_AUTHOR = re.compile(
-    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition|should|must|could)\b"
-    r"|\b(?:instructions|prompts?|descriptions?) (?:should|must|could|needs? to)\b",
-    re.IGNORECASE,
-)
 
 
 def is_advice(item: str, said: str) -> bool:
     """Return whether an item adds to what is said already, and speaks to whoever carries out the task."""
     words = words_of(item)
     is_new = len(words & words_of(said)) < REPEATED * len(words)
-    return is_new and not _FOR_AUTHOR.search(item)
+    return is_new and not speaks_to_author(item)
 
 
 def words_of(text: str) -> set[str]:
