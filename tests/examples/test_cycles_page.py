@@ -3,13 +3,17 @@
 import asyncio
 import os
 import shlex
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pytest
 
 from redraft import CycleAgent, ScriptedModel
 from redraft.cycles import LongTermStorage
+from redraft.cycles.mqtt import Broker, publish
 from redraft.cycles.webhook import distrust, secret_key
 from support.commands import redraft
 from support.pages import Page
@@ -22,6 +26,7 @@ COMMANDS = PAGE.commands()
 
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.storage._in_process", WeakValueDictionary())
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
@@ -67,6 +72,21 @@ def test_an_agent_listens_for_signed_requests(monkeypatch):
     names, _ = PAGE.run(PYTHON[1])
     key = secret_key(os.environ["ORDERS_SECRET"], "ORDERS_SECRET")
     assert distrust(key, names["headers"], names["body"], datetime.now(UTC)) == ""
+
+
+def test_an_agent_with_a_database_and_a_broker(mqtt_broker, monkeypatch):
+    monkeypatch.setenv("SHOP_URL", "sqlite:///shop.db")
+    monkeypatch.setenv("BROKER_URL", mqtt_broker.url)
+    with closing(sqlite3.connect("shop.db")) as database, database:
+        database.execute("CREATE TABLE stock (item TEXT, count INTEGER)")
+        database.execute("CREATE TABLE orders (item TEXT, key TEXT UNIQUE)")
+        database.execute("INSERT INTO stock VALUES ('tea', 3), ('cups', 9)")
+    asyncio.run(publish(Broker(mqtt_broker.url), "shelves/3/weight", 20, "k", retain=True))
+    result = CycleAgent.from_file("stock.yaml").run_cycle_sync()
+    done = [one["status"] for one in result.state["derivedData"]["execution"]["actions"]]
+    assert done == ["succeeded", "succeeded"], result.metrics.failures
+    with closing(sqlite3.connect("shop.db")) as database:
+        assert database.execute("SELECT item FROM orders").fetchall() == [("tea",)]
 
 
 def test_feedback_reaches_an_agent_of_another_process():

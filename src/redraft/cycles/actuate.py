@@ -11,10 +11,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr, shortened
-from redraft.cycles.cycle import error_line, render_text
+from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.effects import ask_model, call_configured, call_function
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.memory import moment_of, stamp_of
+from redraft.cycles.mqtt import publish
 from redraft.cycles.reason import (
     action_scope,
     admit_due_actions,
@@ -24,8 +25,17 @@ from redraft.cycles.reason import (
     refusal_reason,
     unplanned_actions,
 )
-from redraft.cycles.sense import http_request
-from redraft.cycles.spec import AlertAction, AnyAction, ApiCallAction, Execute, FunctionAction
+from redraft.cycles.sense import http_request, mqtt_broker, sql_statement
+from redraft.cycles.spec import (
+    AlertAction,
+    AnyAction,
+    ApiCallAction,
+    Execute,
+    FunctionAction,
+    MqttAction,
+    SqlAction,
+)
+from redraft.cycles.sql import run_statement
 from redraft.errors import LeaseError, OutputError
 from redraft.http import fetch
 from redraft.redact.log import logger
@@ -145,6 +155,15 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
     if isinstance(action, ApiCallAction):
         call = http_request(action, cycle.outward_scopes(seen))
         return await fetch(replace(call, headers={**call.headers, KEY_HEADER: key}))
+    if isinstance(action, SqlAction):
+        scopes = cycle.outward_scopes(seen)
+        rows, affected = await run_statement(sql_statement(action, scopes, cycle, idempotency_key=key))
+        return {"rows": rows, "count": affected}
+    if isinstance(action, MqttAction):
+        scopes = cycle.outward_scopes(seen)
+        broker, topic = mqtt_broker(action, scopes), render_text(action.topic, scopes)
+        await publish(broker, topic, render(action.body, scopes), key, qos=action.qos, retain=action.retain)
+        return {"topic": topic}
     if isinstance(action, FunctionAction):
         return await call_function(
             cycle, action.function, action.with_, seen, key, timeout_ms=action.timeout_ms

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
+from redraft.cycles.mqtt import Broker
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
@@ -25,7 +26,11 @@ from redraft.cycles.spec import (
     Learn,
     MessagesSense,
     MessageTrigger,
+    MqttBroker,
+    MqttSense,
     Plan,
+    SqlSense,
+    SqlStatement,
     UpdateState,
     WebhookTrigger,
     error_location,
@@ -33,6 +38,7 @@ from redraft.cycles.spec import (
     substages,
     texts,
 )
+from redraft.cycles.sql import parameters, parsed_url
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
 from redraft.text.schema import Schema
@@ -119,6 +125,7 @@ class _Checker:
                 self.check_text(text, stage)
             self.check_prompt(substage, way)
             self.check_functions(substage, way)
+            self.check_connections(substage, way)
             if isinstance(substage, Plan):
                 self.check_plan(substage, way)
             elif isinstance(substage, UpdateState):
@@ -266,6 +273,40 @@ class _Checker:
             signature.bind(**dict.fromkeys([*arguments, *filled]))
         except TypeError as error:
             self.fail(way, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
+
+    def check_connections(self, substage: Any, way: KeyPath) -> None:
+        """Check statements and URLs of databases and brokers, as far as they are known."""
+        parts: list[tuple[Any, KeyPath]] = []
+        if isinstance(substage, SqlSense | MqttSense):
+            parts = [(substage.config, (*way, "config"))]
+        elif isinstance(substage, Execute):
+            actions = enumerate(substage.config.actions)
+            parts = [(action, (*way, "config", "actions", at)) for at, action in actions]
+        for part, place in parts:
+            if isinstance(part, SqlStatement):
+                self.check_statement(part, place, is_action=isinstance(substage, Execute))
+            if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
+                try:
+                    _ = parsed_url(part.url) if isinstance(part, SqlStatement) else Broker(part.url)
+                except MissingExtraError:
+                    raise
+                except ConfigError as error:
+                    self.fail((*place, "url"), str(error))
+
+    def check_statement(self, statement: SqlStatement, way: KeyPath, *, is_action: bool) -> None:
+        if "{{" in statement.query:
+            self.fail(
+                (*way, "query"),
+                "a query is no template, so that no value can become SQL; write :name, and give the value of "
+                "'name' under 'with'",
+            )
+        named, given = set(parameters(statement.query)), set(statement.with_)
+        filled = {"idempotency_key"} if is_action else set[str]()
+        if missing := sorted(named - given - filled):
+            self.fail((*way, "query"), f"the parameter {missing[0]!r} has no value; give one under 'with'")
+        if unused := sorted(given - named):
+            hint = nearest(unused[0], sorted(named)) if named else "the query has no parameters"
+            self.fail((*way, "with", unused[0]), f"the query has no parameter :{unused[0]}; {hint}")
 
     def check_plan(self, substage: Plan, way: KeyPath) -> None:
         for at, rule in enumerate(substage.config.rules):

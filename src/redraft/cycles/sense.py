@@ -8,8 +8,9 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
@@ -17,7 +18,17 @@ from redraft.cycles.cycle import error_line, plain_data, render, render_text
 from redraft.cycles.effects import call_function
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
+from redraft.cycles.mqtt import Broker, collect
+from redraft.cycles.spec import (
+    ApiSense,
+    CsvSense,
+    FunctionSense,
+    MqttSense,
+    Sense,
+    SenseSubstage,
+    SqlSense,
+)
+from redraft.cycles.sql import Statement, parameters, run_statement
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
 
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import Request
+    from redraft.cycles.spec import MqttBroker, Request, SqlStatement
 
 MAX_ROWS = 100_000
 MAX_CSV_BYTES = 200_000_000
@@ -116,6 +127,11 @@ async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
     if isinstance(substage, FunctionSense):
         call = substage.config
         return Reading(await call_function(cycle, call.function, call.with_, timeout_ms=call.timeout_ms))
+    if isinstance(substage, SqlSense):
+        rows, _ = await run_statement(sql_statement(substage.config, cycle.outward_scopes(), cycle))
+        return Reading(rows)
+    if isinstance(substage, MqttSense):
+        return Reading(await _collected(substage, cycle))
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
     value = plain_data([to_json(message) for message in messages], "The bus")
     return Reading(value, messages=tuple(messages))
@@ -129,6 +145,42 @@ def http_request(request: Request, scopes: Mapping[str, Any]) -> HttpRequest:
         headers=render(request.headers, scopes),
         body=render(request.body, scopes),
         seconds=request.timeout_ms / 1000,
+    )
+
+
+def sql_statement(
+    statement: SqlStatement, scopes: Mapping[str, Any], cycle: Cycle, **filled: str
+) -> Statement:
+    """Render a statement of the agent file, of which `filled` are parameters that it need not name."""
+    given: dict[str, Any] = render(statement.with_, scopes)
+    return Statement(
+        render_text(statement.url, scopes),
+        statement.query,
+        {name: value for name, value in {**filled, **given}.items() if name in parameters(statement.query)},
+        is_read_only=statement.read_only,
+        seconds=statement.timeout_ms / 1000,
+        max_rows=statement.max_rows,
+        folder=cycle.runtime.folder,
+    )
+
+
+def mqtt_broker(broker: MqttBroker, scopes: Mapping[str, Any]) -> Broker:
+    """Render a broker of the agent file."""
+    return Broker(render_text(broker.url, scopes), broker.timeout_ms / 1000)
+
+
+async def _collected(substage: MqttSense, cycle: Cycle) -> list[dict[str, Any]]:
+    source, scopes = substage.config, cycle.outward_scopes()
+    broker, topic = mqtt_broker(source, scopes), render_text(source.topic, scopes)
+    own = sha256(f"{cycle.agent_id}/{substage.name}".encode()).hexdigest()[:16]
+    return await collect(
+        broker,
+        topic,
+        wait_seconds=source.wait_ms / 1000,
+        limit=source.most,
+        qos=source.qos,
+        identifier=None if source.session_ms is None else f"redraft-{own}",
+        session_seconds=0 if source.session_ms is None else ceil(source.session_ms / 1000),
     )
 
 

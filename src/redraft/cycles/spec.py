@@ -119,6 +119,60 @@ class CsvSource(Source):
     last: int | None = Field(default=None, ge=1, description="Read only this many rows, from the end.")
 
 
+class SqlStatement(CamelCase):
+    """One SQL statement in a transaction of its own."""
+
+    url: Template = Field(
+        description="The database: `postgresql://USER:PASSWORD@HOST/DATABASE`, or `sqlite:///FILE`, relative "
+        "to this file. Take a password from `env`."
+    )
+    query: str = Field(
+        min_length=1,
+        description="The statement, with its parameters as `:name`. It is no template, so that no value can "
+        "become SQL.",
+    )
+    with_: dict[str, Any] = Field(
+        default_factory=dict[str, Any],
+        alias="with",
+        description="The values of the parameters; strings in them may be templates.",
+    )
+    read_only: bool = Field(default=True, description="Whether the statement may only read.")
+    timeout_ms: Milliseconds = 10_000
+    max_rows: int = Field(default=1_000, ge=1, le=100_000, description="More rows than this are an error.")
+
+
+class SqlSource(Source, SqlStatement):
+    """A source that reads a database."""
+
+
+class MqttBroker(CamelCase):
+    """An MQTT broker, and a topic there."""
+
+    url: Template = Field(
+        description="The broker: `mqtt://HOST:1883`, or `mqtts://USER:PASSWORD@HOST:8883`. Take a password "
+        "from `env`."
+    )
+    topic: Template = Field(description="The topic; for a source a filter, such as `plant/+/temperature`.")
+    qos: Literal[0, 1, 2] = Field(
+        default=1, description="The quality of service: at most once, at least once, exactly once."
+    )
+    timeout_ms: Milliseconds = 10_000
+
+
+class MqttSource(Source, MqttBroker):
+    """A source that collects the messages of an MQTT broker."""
+
+    wait_ms: Milliseconds = Field(
+        default=1_000, description="How long to listen; retained and kept messages arrive first."
+    )
+    session_ms: Milliseconds | None = Field(
+        default=None,
+        description="How long the broker keeps messages for the agent between its cycles. Default: it keeps "
+        "none.",
+    )
+    most: int = Field(default=100, ge=1, le=10_000, description="Take only this many, the newest.")
+
+
 class MessagesSource(Source):
     """The messages that other agents and programs have sent since the last cycle."""
 
@@ -154,6 +208,20 @@ class MessagesSense(Named):
     config: MessagesSource = MessagesSource()
 
 
+class SqlSense(Named):
+    """Query a database."""
+
+    type: Literal["sql"]
+    config: SqlSource
+
+
+class MqttSense(Named):
+    """Collect messages of an MQTT broker."""
+
+    type: Literal["mqtt"]
+    config: MqttSource
+
+
 class FunctionSense(Named):
     """Call a function of the program."""
 
@@ -162,7 +230,7 @@ class FunctionSense(Named):
 
 
 SenseSubstage: TypeAlias = Annotated[
-    ApiSense | CsvSense | MessagesSense | FunctionSense, Field(discriminator="type")
+    ApiSense | CsvSense | SqlSense | MqttSense | MessagesSense | FunctionSense, Field(discriminator="type")
 ]
 
 
@@ -290,6 +358,20 @@ class ApiCallAction(Action, Request):
     method: Method = "POST"
 
 
+class SqlAction(Action, SqlStatement):
+    """Run a SQL statement; a parameter `:idempotency_key` gets the key of the action."""
+
+    type: Literal["sql"]
+
+
+class MqttAction(Action, MqttBroker):
+    """Publish a message to an MQTT broker, with the user property `idempotency-key`."""
+
+    type: Literal["mqtt"]
+    body: Any = Field(default=None, description="The payload: text as it is, anything else as JSON.")
+    retain: bool = Field(default=False, description="Whether the broker keeps it for later subscribers.")
+
+
 class FunctionAction(Action, FunctionTimeout):
     """Call a function of the program."""
 
@@ -315,7 +397,8 @@ class AlertAction(Action):
 
 
 AnyAction: TypeAlias = Annotated[
-    ApiCallAction | FunctionAction | LogAction | AlertAction, Field(discriminator="type")
+    ApiCallAction | SqlAction | MqttAction | FunctionAction | LogAction | AlertAction,
+    Field(discriminator="type"),
 ]
 
 
@@ -608,7 +691,9 @@ STAGES = ("sense", "reason", "actuate", "reflect")
 MEMORY = "memory."
 
 CONDITIONS = frozenset({"when", "require"})
-TEMPLATES = frozenset({"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path"})
+TEMPLATES = frozenset(
+    {"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path", "topic"}
+)
 """The keys whose strings are templates, at any depth."""
 
 
