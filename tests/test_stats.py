@@ -3,10 +3,22 @@
 from random import Random
 from time import process_time
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from redraft.errors import ConfigError
-from redraft.stats import Effect, Payoff, effect_of, last_look, payoff_of
+from redraft.stats import (
+    Effect,
+    Payoff,
+    compared_means,
+    compared_rates,
+    effect_of,
+    last_look,
+    mean_of_cases,
+    payoff_of,
+    rate_of,
+)
 
 
 def test_effect_and_interval():
@@ -119,3 +131,102 @@ def test_a_payoff_says_what_is_known_or_missing(payoff, sentence):
     said = payoff.sentence("notes")
     assert said.startswith("Do notes pay? ")
     assert sentence in said
+
+
+# What is compared on the same cases.
+
+
+def test_intervals_are_those_of_scipy():
+    chance = Random(11)  # noqa: S311 (no secret)
+    pairs = [(chance.random(), chance.random()) for _ in range(40)]
+    comparison = compared_means(pairs)
+    known = stats.ttest_rel(*zip(*pairs, strict=True)).confidence_interval(0.95)
+    assert (comparison.effect.low, comparison.effect.high) == pytest.approx(tuple(known), abs=1e-4)
+    rates = [float(chance.random() < 0.2) for _ in range(40)]
+    effect = rate_of(rates)
+    wilson = stats.binomtest(round(sum(rates)), 40).proportion_ci(0.95, "wilson")
+    # Student's t for the number of cases in place of the normal quantile, so a little wider.
+    assert effect.low <= wilson.low <= effect.mean <= wilson.high <= effect.high
+    assert (effect.low, effect.high) == pytest.approx(tuple(wilson), abs=0.01)
+
+
+SIZES = [(20, 1), (20, 3), (50, 1), (50, 3), (200, 1)]
+"""The number of cases, and of tries of each."""
+DRAWS = 1000
+
+
+def shares(chance, count, tries, rate, alike):
+    """Shares of tries that pass, of cases that are all of one difficulty, or of all difficulties."""
+    levels = np.full((DRAWS, count), rate) if alike else chance.beta(rate, 1 - rate, (DRAWS, count))
+    return chance.binomial(tries, levels) / tries
+
+
+@pytest.mark.parametrize(("count", "tries"), SIZES)
+def test_coverage_of_scores(count, tries):
+    """Cases differ, and so do the tries of one: the interval holds the true difference in 93 to 97 %."""
+    chance = np.random.default_rng(13)
+    of_cases = chance.normal(0.05, 0.1, (DRAWS, count, 1))
+    of_tries = chance.normal(0, 0.2, (DRAWS, count, tries))
+    hits = 0
+    for means in (of_cases + of_tries).mean(2).tolist():
+        effect = compared_means([(mean, 0.0) for mean in means]).effect
+        hits += effect.low <= 0.05 <= effect.high
+    assert 0.93 <= hits / DRAWS <= 0.97
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "mixed"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("count", "tries"), SIZES)
+def test_coverage_of_pass_rates(count, tries, rate, alike):
+    chance = np.random.default_rng(17)
+    hits = 0
+    for rates in shares(chance, count, tries, rate, alike).tolist():
+        effect = rate_of(rates, tries)
+        hits += effect.low <= rate <= effect.high
+    assert hits / DRAWS >= 0.93
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "mixed"])
+@pytest.mark.parametrize("rates", [(0.1, 0.1), (0.5, 0.5), (0.9, 0.9), (0.2, 0.1), (0.7, 0.5), (0.9, 0.7)])
+@pytest.mark.parametrize(("count", "tries"), SIZES)
+def test_coverage_and_false_alarms_of_differences(count, tries, rates, alike):
+    chance = np.random.default_rng(19)
+    ours, theirs = (shares(chance, count, tries, rate, alike).tolist() for rate in rates)
+    hits = alarms = 0
+    for pairs in zip(ours, theirs, strict=True):
+        comparison = compared_rates(list(zip(*pairs, strict=True)), tries)
+        hits += comparison.effect.low <= rates[0] - rates[1] <= comparison.effect.high
+        alarms += comparison.verdict == "worse"
+    assert hits / DRAWS >= 0.93
+    if rates[0] == rates[1]:
+        # 3 % in truth; so many draws are off by half a point now and then.
+        assert alarms / DRAWS <= 0.035
+
+
+def test_what_is_detectable_is_found_four_times_in_five():
+    chance = np.random.default_rng(23)
+    least = compared_rates([(0.0, 1.0), (1.0, 0.0)] * 6 + [(1.0, 1.0)] * 28).detectable
+    assert 0.2 < least < 0.35
+    found = 0
+    for _ in range(400):
+        # A share of .3 of the cases differs, as above, and those by which `least` is reached favour ours.
+        draws = chance.random(40)
+        better = (0.3 + least) / 2
+        pairs = [(1.0, 0.0) if one < better else (0.0, 1.0) if one < 0.3 else (1.0, 1.0) for one in draws]
+        found += compared_rates(pairs).verdict == "better"
+    assert 0.7 <= found / 400 <= 0.95
+
+
+def test_how_many_cases_it_takes():
+    pairs = [(1.0, 0.0)] * 6 + [(0.0, 1.0)] * 3 + [(1.0, 1.0)] * 21
+    comparison = compared_rates(pairs)
+    assert (comparison.cases, comparison.verdict) == (30, "not distinguishable")
+    assert comparison.effect.mean == pytest.approx(0.1)
+    assert 200 <= comparison.needed <= 400
+    assert compared_rates([(1.0, 1.0)] * 30).needed is None
+    assert compared_rates([(1.0, 0.0)] * 30).verdict == "better"
+    few = compared_rates([(1.0, 0.0)] * 4)
+    assert (few.cases, few.verdict, few.effect, few.needed) == (4, "unknown", None, None)
+    assert rate_of([1.0] * 4) is None
+    assert mean_of_cases([1.0] * 4) is None
+    assert mean_of_cases([0.5] * 5) == Effect(0.5, 0.5, 0.5)

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from redraft.errors import StoreError as StoreError
     from redraft.errors import UnfinishedError as UnfinishedError
     from redraft.errors import WorkflowError as WorkflowError
+    from redraft.evals.cases import EvalCase as EvalCase
+    from redraft.evals.cases import read_cases as read_cases
+    from redraft.evals.datasets import cases_of_rows as cases_of_rows
+    from redraft.evals.evaluation import Evaluation as Evaluation
+    from redraft.evals.pytest_case import eval_case as eval_case
+    from redraft.evals.report import EvaluationReport as EvaluationReport
+    from redraft.evals.report import Evaluations as Evaluations
     from redraft.events import Event as Event
     from redraft.events import Reflected as Reflected
     from redraft.events import RunFinished as RunFinished
@@ -153,6 +160,11 @@ _PLACES = {
         "UnfinishedError",
         "WorkflowError",
     ),
+    "evals.cases": ("EvalCase", "read_cases"),
+    "evals.datasets": ("cases_of_rows",),
+    "evals.evaluation": ("Evaluation",),
+    "evals.pytest_case": ("eval_case",),
+    "evals.report": ("EvaluationReport", "Evaluations"),
     "events": (
         "Event",
         "Reflected",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import sys
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_args
@@ -268,3 +270,28 @@ async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
     Thread(target=work, daemon=True, name="redraft-call").start()
     return await done
+
+
+def importable_name(thing: object, module: str | None = None) -> str:
+    """Return the name by which another process can import `thing`, `package.module:name`; else "".
+
+    A function knows its module and name; of anything else, `module` is the one to look through. The script
+    that a process runs goes by the name of its file.
+    """
+    if module is None:
+        module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+        if not isinstance(module, str) or module not in sys.modules or "<" in name:
+            return ""
+        found: object = sys.modules[module]
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not thing:
+            return ""
+    else:
+        known = vars(sys.modules[module]) if module in sys.modules else {}
+        name = next((name for name, value in known.items() if value is thing), "")
+    if module == "__main__":
+        main = sys.modules[module]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else ""
+    return f"{module}:{name}" if module and name else ""

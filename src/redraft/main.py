@@ -30,6 +30,7 @@ COMMANDS = {
     "diff": ("redraft.history.cli", "Compare two versions of a run."),
     "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
     "export": ("redraft.history.cli", "Export a run."),
+    "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     "doctor": ("redraft.doctor", "Show what is installed and works here."),

@@ -1,4 +1,4 @@
-"""The effect of something on scores, with a confidence interval."""
+"""The effect of something on scores, with a confidence interval, and comparisons on the same cases."""
 
 from __future__ import annotations
 
@@ -145,17 +145,23 @@ class Payoff:
         if effect is None:
             return f"{begin} {runs}, none to be compared with another."
         found = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
-        needed = self._needed(effect) if self.answer == "Not clear" else 0
+        if self.answer != "Not clear":
+            return f"{found}."
+        runs_now = self.with_runs + self.without_runs
+        needed = _more_needed(runs_now, effect.mean, (effect.high - effect.low) / 2)
         return f"{found}; {needed:,} more might tell." if needed else f"{found}."
 
-    def _needed(self, effect: Effect) -> int:
-        """Return about how many runs more would tell if the difference stays as it is; 0 if too many."""
-        runs, half = self.with_runs + self.without_runs, (effect.high - effect.low) / 2
-        if abs(effect.mean) * MOST_NEEDED**0.5 <= half:
-            return 0
-        more = runs * ((half / effect.mean) ** 2 - 1)
-        size = 10 ** max(0, len(str(round(more))) - 1)
-        return ceil(more / size) * size
+
+def _more_needed(count: int, mean: float, wanted: float) -> int | None:
+    """Return about how many more it takes until a `mean` as large as it is now would be told from zero.
+
+    `wanted` is how large it would have to be now. None if it takes more than `MOST_NEEDED` times as many.
+    """
+    if abs(mean) * MOST_NEEDED**0.5 <= wanted:
+        return None
+    more = max(0.0, count * ((wanted / mean) ** 2 - 1))
+    size = 10 ** max(0, len(str(round(more))) - 1)
+    return ceil(more / size) * size
 
 
 def payoff_of(groups: Iterable[tuple[Sequence[float], Sequence[float]]]) -> Payoff:
@@ -183,9 +189,117 @@ def payoff_of(groups: Iterable[tuple[Sequence[float], Sequence[float]]]) -> Payo
     return Payoff(with_runs, without_runs, Effect(mean, max(-1.0, mean - half), min(1.0, mean + half)))
 
 
+# Cases that were tried by two sides, each perhaps several times.
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """How much better one side did than the other on the same cases.
+
+    `effect` is the mean over the cases of the difference, with its 95 % interval; None for fewer than
+    `FEWEST_CASES`. `needed` is about how many cases it would take to find such a difference four times in
+    five, None if that is not known or not to be had. `detectable` is the difference that these cases would
+    find four times in five.
+    """
+
+    cases: int
+    effect: Effect | None = None
+    needed: int | None = None
+    detectable: float | None = None
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "not distinguishable", "unknown"]:
+        """What the interval says: it lies above zero, below it, or holds it."""
+        if self.effect is None:
+            return "unknown"
+        if self.effect.low > 0:
+            return "better"
+        return "worse" if self.effect.high < 0 else "not distinguishable"
+
+
+def rate_of(rates: Sequence[float], tries: float = 1.0) -> Effect | None:
+    """Return the mean of the shares (0..1) of tries that passed, one share a case, with its 95 % interval.
+
+    Every case was tried `tries` times. Wilson's interval on the number of independent tries, which repeated
+    tries of one case are not. Returns None for fewer than `FEWEST_CASES` cases.
+    """
+    if len(rates) < FEWEST_CASES:
+        return None
+    mean = fmean(rates)
+    count = _independent(mean * (1 - mean), rates, tries)
+    t = _student(len(rates) - 1)
+    centre = (mean + t * t / (2 * count)) / (1 + t * t / count)
+    half = t / (1 + t * t / count) * (mean * (1 - mean) / count + (t / (2 * count)) ** 2) ** 0.5
+    return Effect(mean, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def mean_of_cases(means: Sequence[float]) -> Effect | None:
+    """Return the mean over cases with Student's 95 % interval; None for fewer than `FEWEST_CASES`."""
+    if len(means) < FEWEST_CASES:
+        return None
+    mean, half = fmean(means), _student(len(means) - 1) * standard_error(means)
+    return Effect(mean, mean - half, mean + half)
+
+
+def compared_rates(pairs: Sequence[tuple[float, float]], tries: float = 1.0) -> PairedComparison:
+    """Compare the shares of tries that passed, ours and theirs, case by case.
+
+    The interval is that of Agresti and Min (2005), on the number of independent tries: the pairs get three
+    more tries, half of them passed by one side alone. So it is never of width 0, and few cases are not taken
+    for many.
+    """
+    if len(pairs) < FEWEST_CASES:
+        return PairedComparison(len(pairs))
+    ours = fmean(one * (1 - other) for one, other in pairs)
+    theirs = fmean(other * (1 - one) for one, other in pairs)
+    differences = [one - other for one, other in pairs]
+    count = _independent(ours + theirs - (ours - theirs) ** 2, differences, tries)
+    total = count + 4 * ADDED
+    ours, theirs = ((share * count + ADDED) / total for share in (ours, theirs))
+    error = ((ours + theirs - (ours - theirs) ** 2) / total) ** 0.5
+    centre, half = ours - theirs, _student(len(pairs) - 1) * error
+    effect = Effect(fmean(differences), max(-1.0, centre - half), min(1.0, centre + half))
+    return _comparison(len(pairs), effect, error)
+
+
+def compared_means(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
+    """Compare means, ours and theirs, case by case, with Student's interval of the differences."""
+    differences = [one - other for one, other in pairs]
+    effect = mean_of_cases(differences)
+    if effect is None:
+        return PairedComparison(len(pairs))
+    return _comparison(len(pairs), effect, standard_error(differences))
+
+
+def _comparison(cases: int, effect: Effect, error: float) -> PairedComparison:
+    detectable = (_student(cases - 1) + NormalDist().inv_cdf(POWER)) * error
+    more = _more_needed(cases, effect.mean, detectable)
+    return PairedComparison(cases, effect, None if more is None else cases + more, detectable)
+
+
+def _independent(spread: float, of_cases: Sequence[float], tries: float) -> float:
+    """Return how many independent tries the tries of all cases are worth.
+
+    `spread` is the variance of one try. The repeated tries of a case count for half of what the variance
+    between the cases says that they add, since that variance is itself only estimated.
+    """
+    cases = len(of_cases)
+    between = standard_error(of_cases) ** 2
+    if not spread:  # no try differed from another, which says nothing about the cases that were not drawn
+        return cases
+    estimate = spread / between if between else cases * tries
+    return cases + (min(max(estimate, cases), cases * tries) - cases) / 2
+
+
 MOST_NEEDED = 100
 """Times as many runs as there are that may be asked for; beyond that, the difference is as good as none."""
 FEWEST = 10
 """The scores needed on each side before anything is withdrawn for its effect."""
 LATER = 4
 """The factor by which the scores must have grown before the effect is looked at again."""
+FEWEST_CASES = 5
+"""The cases that an interval takes; fewer say next to nothing about others."""
+ADDED = 0.75
+"""The tries that each side is given that it alone passed; with 0.5, intervals of 20 cases miss too often."""
+POWER = 0.8
+"""How often a difference that is there should be found."""

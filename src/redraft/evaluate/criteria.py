@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from redraft._calls import importable_name
+from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.text.replies import unfenced
@@ -69,6 +71,24 @@ def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
             f"Criterion {counting[0].name!r}: compare with 'against' judges a version by an earlier one, and "
             "nothing judges the first: add another criterion, or compare with a 'reference'."
         )
+
+
+def recorded(criteria: Sequence[QualityCriterion]) -> list[dict[str, Any]]:
+    """Return criteria as JSON data, with functions by the names under which they can be imported."""
+    return [
+        to_json(
+            replace(
+                criterion,
+                evaluator_config={
+                    key: importable_name(value) or value if callable(value) else value
+                    for key, value in criterion.evaluator_config.items()
+                },
+            )
+            if any(map(callable, criterion.evaluator_config.values()))
+            else criterion
+        )
+        for criterion in criteria
+    ]
 
 
 def rubric_of(criteria: Sequence[QualityCriterion]) -> str:

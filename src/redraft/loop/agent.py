@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+import inspect
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from redraft._calls import importable_name
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
@@ -26,7 +29,7 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
 from redraft.models.names import model_of
-from redraft.protocols import LearningAdvisor
+from redraft.protocols import Advisor, LearningAdvisor
 from redraft.settings import load_settings
 from redraft.types import OutputT
 
@@ -46,9 +49,9 @@ if TYPE_CHECKING:
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
     from redraft.models.content import Query
-    from redraft.protocols import Advisor, ChatModel, RunContext, Step
+    from redraft.protocols import ChatModel, RunContext, Step
     from redraft.stores.base import Store
-    from redraft.types import Draft, Output, ReflectionResult
+    from redraft.types import Advice, Draft, Output, PlainTask, ReflectionResult
 
 
 T = TypeVar("T")
@@ -104,7 +107,8 @@ class Agent(Generic[OutputT]):
         model_name = settings.model if model is None else model
         if not isinstance(model_name, str | None):
             model_name = type(model).__name__
-        self._origin = Origin("agent", name, model_name or "")
+        self._origin = Origin("agent", name, model_name or "", system_prompt=system_prompt)
+        self._module = _calling_module()
         self._system_prompt = system_prompt
         self._tool_agent = (
             tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
@@ -154,6 +158,16 @@ class Agent(Generic[OutputT]):
     def model(self) -> ChatModel | None:
         """The model that drafts and revises; None if a wrapped agent has none of its own."""
         return self._model
+
+    @property
+    def name(self) -> str:
+        """The name under which its runs are stored."""
+        return self._origin.name
+
+    @property
+    def advisors(self) -> tuple[Advisor, ...]:
+        """What advises its runs: the pattern's advisors and the agent's lessons."""
+        return (*self._pattern.advisors, *(() if self._lessons is None else (self._lessons,)))
 
     @property
     def pattern(self) -> ReflectionPattern:
@@ -285,7 +299,15 @@ class Agent(Generic[OutputT]):
         if on_event is not None:
             options = replace(options, on_event=on_event, on_token=on_event)
         start = starting_draft(draft, self._output_type)
-        return await run_and_store(task, verbs, options, step, start, self._origin)
+        origin = replace(self._origin, importable=importable_name(self, self._module))
+        return await run_and_store(task, verbs, options, step, start, origin)
+
+    def for_evaluation(self, *, advised: bool = True) -> Self:
+        """Return this agent with advisors that give advice, unless `advised` is False, and learn nothing."""
+        advisors = [RecallOnly(one) for one in self.advisors if advised]
+        agent = copy(self)
+        agent._set_pattern(replace(self._pattern, advisors=advisors), None)  # noqa: SLF001 (a copy of itself)
+        return agent
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:
@@ -302,6 +324,28 @@ class Agent(Generic[OutputT]):
             return live_run(pattern, self._model, "a text agent")
         self._tool_agent.check_triggers(pattern.triggers)
         return live_run(pattern, self._model)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallOnly:
+    """An advisor that gives the advice of another one, and learns nothing."""
+
+    advisor: Advisor
+
+    async def recall(self, task: PlainTask, /) -> list[Advice]:
+        """Return the other's advice."""
+        return await self.advisor.recall(task)
+
+    async def observe(self, result: ReflectionResult, /) -> None:
+        """Ignore the result."""
+
+
+def _calling_module() -> str:
+    """Return the name of the module in which an agent is made: the first in the stack that is not ours."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("redraft."):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 class WrappedAgent(Agent[OutputT]):
@@ -331,6 +375,7 @@ class WrappedAgent(Agent[OutputT]):
         self._keep = keep
         self._output_type = None  # the wrapped agent has its own
         self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
+        self._module = _calling_module()
         self._system_prompt = ""
         self._set_pattern(pattern, lessons)
 

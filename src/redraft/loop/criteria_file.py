@@ -78,7 +78,7 @@ def read_criteria(path: Path) -> CriteriaFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
     with modules_in(path.parent):
-        return _Reader(path, text).read()
+        return CriteriaReader(path, text).read()
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror)
 
 
-class _Reader:
+class CriteriaReader:
     """Read one file; errors give the line."""
 
     def __init__(self, path: Path, text: str) -> None:
@@ -105,12 +105,13 @@ class _Reader:
         self.text = text
 
     def read(self) -> CriteriaFile:
+        """Read it; raises `ConfigError` with the line of a mistake."""
         value = load_yaml(self.text, self.name)
         if not isinstance(value, list | dict):
             self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
         base: KeyPath = () if isinstance(value, list) else ("criteria",)
         entries = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
-        fields = self._checked(entries, KEYS, ())
+        fields = self.checked(entries, KEYS, ())
         items = fields.get("criteria")
         if items is None and not fields.get("task_type"):
             self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
@@ -118,14 +119,7 @@ class _Reader:
         threshold: float = fields.get("threshold", DEFAULT_THRESHOLD)
         if not 0 <= threshold <= 1:
             self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
-        chosen = [self._criterion(item, (*base, at)) for at, item in enumerate(items)] if items else items
-        try:
-            if chosen is None:
-                check_task_type(task_type)
-            criteria = criteria_of(chosen, task_type)
-            check_comparable(criteria)
-        except ConfigError as error:
-            self.fail(base, str(error))
+        criteria = self.criteria(items, base, task_type)
         output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
         judging = {name: fields[name] for name in JUDGING if name in fields}
         for name, value in judging.items():
@@ -136,6 +130,20 @@ class _Reader:
         return CriteriaFile(
             criteria, fields.get("task", ""), task_type, float(threshold), output_type, judging
         )
+
+    def criteria(
+        self, items: list[Any] | None, way: KeyPath, task_type: str = ""
+    ) -> tuple[QualityCriterion, ...]:
+        """Return the criteria in the list at `way`, or (None) the default set of the task type."""
+        chosen = [self._criterion(item, (*way, at)) for at, item in enumerate(items)] if items else items
+        try:
+            if chosen is None:
+                check_task_type(task_type)
+            criteria = criteria_of(chosen, task_type)
+            check_comparable(criteria)
+        except ConfigError as error:
+            self.fail(way, str(error))
+        return criteria
 
     def _output_type(self, file: str) -> OutputType[Any] | None:
         path = self.folder / file
@@ -154,7 +162,7 @@ class _Reader:
             return item
         if not isinstance(item, dict):
             self.fail(way, f"a criterion must be a sentence, a name or a mapping, got {item!r}")
-        fields = self._checked(cast("dict[Any, Any]", item), CRITERION_KEYS, way)
+        fields = self.checked(cast("dict[Any, Any]", item), CRITERION_KEYS, way)
         if "name" not in fields:
             self.fail(way, "the criterion has no 'name'")
         if "config" in fields and "evaluator_config" in fields:
@@ -178,7 +186,7 @@ class _Reader:
             return [self._located(test) for test in cast("list[Any]", tests)]
         return self.folder / tests if is_test_file(tests) else tests
 
-    def _checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
+    def checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
         """Check keys and types, and return the entries; empty ones are left out."""
         fields: dict[str, Any] = {}
         for key, value in entries.items():

@@ -12,10 +12,11 @@ from pathlib import PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from redraft._codec import from_record, to_json
+from redraft._codec import from_record
 from redraft._steps import direct
 from redraft._texts import as_text
 from redraft.errors import ConfigError, StoreError
+from redraft.evaluate.criteria import recorded
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
@@ -60,7 +61,7 @@ async def run_and_store(
         journal.run_id,
         task,
         origin,
-        {**options.choices, "criteria": to_json(judges.criteria), "judge": judges.signals.judge},
+        {**options.choices, "criteria": recorded(judges.criteria), "judge": judges.signals.judge},
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,

@@ -42,13 +42,19 @@ Surface = Literal["agent", "function", "reflected", "command", "workflow", "task
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What began a run, so that it can be resumed: an agent, a function, a command, a task."""
+    """What began a run, so that it can be resumed, or run again: an agent, a function, a command, a task.
+
+    `importable` is the name of an agent that another process can import, such as `app.agents:writer`; empty
+    if it has none.
+    """
 
     surface: Surface = "function"
     name: str = ""
     model: str = ""
     arguments: tuple[str, ...] = ()
     folder: str = ""
+    system_prompt: str = ""
+    importable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

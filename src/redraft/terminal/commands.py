@@ -25,12 +25,17 @@ T = TypeVar("T")
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-def command_group(*, default: str, help: str) -> typer.Typer:  # noqa: A002 (as Typer calls it)
-    """Return a group of commands that runs `default` if it is called without a command."""
+def command_group(*, default: str, help: str, takes_files: bool = False) -> typer.Typer:  # noqa: A002 (as Typer calls it)
+    """Return a group of commands that runs `default` if it is called without a command.
+
+    With `takes_files`, so does a first argument that names no command and has a dot or a colon in it.
+    """
 
     class Group(TyperGroup):
         def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
-            if not args or (args[0].startswith("-") and args[0] not in _HELP["help_option_names"]):
+            first = args[0] if args else "-"
+            is_file = takes_files and first not in self.commands and not {".", ":"}.isdisjoint(first)
+            if is_file or (first.startswith("-") and first not in _HELP["help_option_names"]):
                 args = [default, *args]
             return super().parse_args(ctx, args)
 

@@ -1,0 +1,1 @@
+"""Proof: whether reflecting pays, on cases of one's own."""

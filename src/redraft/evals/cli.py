@@ -1,0 +1,350 @@
+"""`redraft eval`: whether reflecting pays, on cases of one's own."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.console import Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from redraft._texts import counted
+from redraft.errors import ConfigError
+from redraft.evals.cases import add_cases, case_of, has_failed, has_regressed, read_cases, was_right_at_first
+from redraft.evals.report import LAST, Evaluations, row
+from redraft.loop.criteria_file import modules_in
+from redraft.loop.runs import ENDED_RUNS, Runs
+from redraft.stores.location import project_place, required_project_store
+from redraft.terminal import options
+from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, withheld
+from redraft.terminal.exits import ExitCode
+from redraft.terminal.tables import plain_table
+from redraft.text.characters import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from redraft.evals.cases import EvalCase
+    from redraft.evals.evaluation import Target
+    from redraft.evals.report import EvaluationReport, Try
+    from redraft.loop.record import RunRecord
+
+NEWEST = 200
+"""How many of the newest runs are searched for cases."""
+
+eval = command_group(  # noqa: A001 (the name of the command)
+    default="run",
+    help="Evaluate agents on cases: does reflecting pay, and did a change help?",
+    takes_files=True,
+)
+
+
+@eval.command("run")
+@handles_errors
+async def run(
+    cases: Annotated[
+        str,
+        typer.Argument(
+            metavar="CASES", help="A file of cases: YAML, CSV, JSON lines or promptfoo; or hf:NAME[:SPLIT]."
+        ),
+    ],
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            "-a",
+            metavar="MODULE:NAME",
+            help="The agent, or a function of a prompt. Default: the cases' own.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BASE", help="Compare with another MODULE:NAME, or with a file that --json printed."
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="PARTS", help="Compare parts of the agent: loop,first,best-of-3,no-lessons."),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Try each case N times.")] = 1,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
+    ] = 8,
+    model: options.Model = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model that grades. Default: REDRAFT_REFLECTION_MODEL."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Go on with an evaluation that was interrupted; 'last' or its id."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to FILE.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown to FILE.")
+    ] = None,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
+    as_json: options.Json = False,
+) -> None:
+    """Run an agent on cases (the default). Exits with 1 if it does worse than what it is compared with.
+
+    Without --against and --compare, what the agent returns is compared with its own first draft.
+    """
+    from redraft.evals.evaluation import Evaluation
+
+    if against is not None and compare is not None:
+        raise ConfigError("Give either --against or --compare, not both.")
+    found = _cases_in(cases)
+    baseline = None
+    with modules_in(Path.cwd()), modules_in(Path(cases).parent):
+        main = _target(agent, found, model)
+        targets: dict[str, Target] = {_name(agent or found[0].agent or "agent"): main}
+        if against is not None and against.endswith(".json"):
+            baseline = _document(Path(against))
+        elif against is not None:
+            other = _name(against)
+            targets[other if other not in targets else against] = _imported(against)
+    console = CalmConsole(stderr=True)
+    run_id = None
+    if resume is not None:
+        run_id = (await Evaluations(required_project_store("evaluations")).report(resume)).run_id
+    total = (
+        len(found) * n * (len(targets) if compare is None else len({"loop", *compare.split(",")} - {"first"}))
+    )
+    with _progress(console, total) as advance:
+        evaluation = Evaluation(
+            found,
+            targets,
+            n=n,
+            compare=[] if compare is None else [part.strip() for part in compare.split(",")],
+            at_once=at_once,
+            model=judge or model,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            run_id=run_id,
+            on_try=advance,
+        )
+        report = await evaluation.run()
+    if baseline is not None:
+        report = report.against(baseline)
+    for path, text in ((junit, report.junit), (markdown, report.markdown)):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(withheld(text()), "utf-8")
+    if as_json:
+        emit_json(withheld(report.document()))
+    else:
+        CalmConsole().show(report_view(report))
+    if project_place() is not None:
+        console.say(f"Stored as {report.run_id}; redraft eval show last")
+    raise typer.Exit(_code(report, is_comparison=compare is not None))
+
+
+def _code(report: EvaluationReport, *, is_comparison: bool) -> ExitCode:
+    if report.evaluated.note:
+        return ExitCode.BUDGET
+    if all(attempt.error and attempt.unknown for attempt in report.tries):
+        return ExitCode.PROVIDER
+    return ExitCode.NOT_MET if report.has_regressed and not is_comparison else ExitCode.MET
+
+
+@eval.command("show")
+@handles_errors
+async def show(
+    evaluation: Annotated[
+        str, typer.Argument(metavar="ID", help="An evaluation's id, its beginning, or 'last'.")
+    ] = LAST,
+    as_json: options.Json = False,
+) -> None:
+    """Show a stored evaluation again."""
+    report = await Evaluations(required_project_store("evaluations")).report(evaluation)
+    if as_json:
+        emit_json(withheld(report.document()))
+    else:
+        CalmConsole().show(report_view(report))
+
+
+@eval.command("list")
+@handles_errors
+async def list_evaluations(as_json: options.Json = False) -> None:
+    """List stored evaluations, newest first."""
+    found = await Evaluations(required_project_store("evaluations")).list()
+    if as_json:
+        emit_json({"evaluations": withheld(found)})
+        return
+    if not found:
+        CalmConsole().say(
+            "No evaluations are stored here yet: redraft eval add last, then redraft eval cases.yaml"
+        )
+        return
+    columns = {
+        "evaluation": [one.run_id for one in found],
+        "began": [f"{one.started_at.astimezone():%Y-%m-%d %H:%M}" for one in found],
+        "cases": [str(len(one.cases)) for one in found],
+        "state": ["finished" if one.finished_at else one.process.state_of_run for one in found],
+        "compared": [visible(", ".join(side.name for side in one.sides)) for one in found],
+    }
+    CalmConsole().show(plain_table(columns, right=("cases",), wrap=("compared",)))
+
+
+@eval.command("add")
+@handles_errors
+async def add(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs: an id, its beginning, or 'last'.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Add runs whose answer did not pass.")] = False,
+    regressed: Annotated[
+        bool, typer.Option("--regressed", help="Add runs whose last version is worse than the first.")
+    ] = False,
+    control: Annotated[
+        bool,
+        typer.Option(
+            "--control", help="Add runs that were right at first, or mark the given ones as control cases."
+        ),
+    ] = False,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most N runs of each kind.")] = 20,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file of cases.")] = Path(
+        "cases.yaml"
+    ),
+    as_json: options.Json = False,
+) -> None:
+    """Make cases of stored runs, and append them to a file. Secrets and personal data are withheld."""
+    stored = Runs()
+    chosen: list[tuple[RunRecord, bool]] = [(await stored.get(one), control) for one in runs or ()]
+    wanted = {has_failed: failed, has_regressed: regressed, was_right_at_first: control and not runs}
+    if not chosen and not any(wanted.values()):
+        raise ConfigError("Say which runs: 'last', an id, --failed, --regressed or --control.")
+    if any(wanted.values()):
+        newest = await stored.read_rows(await stored.rows(name=name, limit=NEWEST))
+        for is_wanted, asked in wanted.items():
+            if asked:
+                matching = [one for one in newest if one.status in ENDED_RUNS and is_wanted(one)]
+                chosen += [(one, is_wanted is was_right_at_first) for one in matching[:limit]]
+    cases: list[EvalCase] = []
+    problems: list[str] = []
+    for record, is_control in chosen:
+        try:
+            cases.append(case_of(record, control=is_control))
+        except ConfigError as error:
+            problems.append(str(error))
+    added = add_cases(output, cases)
+    if as_json:
+        emit_json({"file": str(output), "added": [one.id for one in added], "left_out": withheld(problems)})
+    else:
+        stderr = CalmConsole(stderr=True)
+        for problem in problems:
+            stderr.say(f"Left out: {visible(withheld(problem))}")
+        known = len(cases) - len(added)
+        more = f"; {counted(known, 'run')} already there" if known else ""
+        CalmConsole().say(f"{output}: {counted(len(added), 'case')} added{more}.")
+        if any(not one.grading for one in added):
+            stderr.say("Some have no criteria: give the file `criteria`, or the agent its own.")
+    if problems and not added:
+        raise typer.Exit(ExitCode.NOT_MET)
+
+
+# --- what is evaluated -------------------------------------------------------------------------------------
+
+
+def _cases_in(place: str) -> list[EvalCase]:
+    if place.startswith("hf:"):
+        from redraft.evals.datasets import hugging_face_cases
+
+        return hugging_face_cases(place.removeprefix("hf:"))
+    return read_cases(Path(place))
+
+
+def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> Target:
+    """Return the agent that is named, else the one of all cases, else a model with their system prompt."""
+    from redraft.loop.agent import Agent
+
+    if agent is not None:
+        return _imported(agent)
+    named, prompts = {case.agent for case in cases}, {case.system_prompt for case in cases}
+    if len(named) > 1 or len(prompts) > 1:
+        raise ConfigError(
+            "The cases are of several agents: name the one to evaluate with --agent MODULE:NAME."
+        )
+    if (own := named.pop()) and model is None:
+        return _imported(own)
+    return Agent(model, system_prompt=prompts.pop())
+
+
+def _imported(name: str) -> Target:
+    if ":" not in name:
+        raise ConfigError(f"An agent is named MODULE:NAME, such as app.agents:writer; got {name!r}.")
+    try:
+        return cast("Target", pkgutil.resolve_name(name))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"The agent {name!r} can't be imported: {error}.") from error
+
+
+def _name(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    try:
+        return cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise ConfigError(f"The baseline {str(path)!r} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"The baseline {str(path)!r} is not JSON: {error}.") from error
+
+
+# --- what is shown -----------------------------------------------------------------------------------------
+
+
+class _progress:  # noqa: N801 (used like a function)
+    """Show how many tries have ended, on a terminal."""
+
+    def __init__(self, console: CalmConsole, total: int) -> None:
+        columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self._total = total
+
+    def __enter__(self) -> Callable[[Try], None]:
+        if self._bar is None:
+            return lambda _: None
+        bar = self._bar
+        bar.start()
+        task = bar.add_task("", total=self._total)
+        return lambda _: bar.advance(task)
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def report_view(report: EvaluationReport) -> RenderableType:
+    """Render a report: a table of the arms, and what the differences are."""
+    shown = withheld([row(one) for one in report.figures])
+    heads = list(shown[0])
+    table = plain_table(
+        {name: [visible(one[name]) for one in shown] for name in heads}, right=heads[1:], wrap=("arm",)
+    )
+    styles = {"better": GOOD, "worse": BAD}
+    lines = [
+        Text(visible(withheld(one.sentence())), styles.get(one.passed.verdict, ""))
+        for one in report.differences
+    ]
+    for one in report.differences:
+        for what, cases in (("lost", one.lost), ("gained", one.gained)):
+            if cases:
+                names = visible(withheld(", ".join(cases)))
+                lines.append(Text(f"  {what} against {one.theirs}: {names}", QUIET))
+    lines += [Text(visible(withheld(one)), QUIET) for one in report.remarks()]
+    return Group(table, "", *lines)

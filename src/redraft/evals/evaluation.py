@@ -1,0 +1,516 @@
+"""Evaluation: run agents on cases, grade what they return, and go on where a killed evaluation ended."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from redraft._codec import describe_error, to_record
+from redraft._steps import direct
+from redraft._sync import run_sync
+from redraft._texts import as_text, json_data, key_of
+from redraft._validation import check_bound, check_count, check_model, nearest
+from redraft._verdicts import DEFAULT_THRESHOLD
+from redraft.errors import ChangedRunError, ConfigError, ModelError, StoreError
+from redraft.evals.report import (
+    TRY,
+    Evaluated,
+    EvaluationReport,
+    GradedAnswer,
+    Side,
+    Try,
+    evaluated_in,
+    report_of,
+    tries_in,
+)
+from redraft.loop.agent import Agent
+from redraft.loop.journal import Journalled
+from redraft.loop.keeper import new_run_id, run_and_store
+from redraft.loop.pattern import ReflectionPattern, judges_of, run_functions, starting_draft
+from redraft.loop.record import Origin, Process
+from redraft.loop.run import Verbs
+from redraft.loop.select import select
+from redraft.models.names import model_of
+from redraft.protocols import FRESH_TEMPERATURE, ChatModel
+from redraft.settings import load_settings
+from redraft.stores.base import Record
+from redraft.stores.location import project_store
+from redraft.stores.memory import MemoryStore
+from redraft.types import NOTHING_USED, Output, QualityCriterion, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.evals.cases import EvalCase
+    from redraft.protocols import Step
+    from redraft.stores.base import Store
+    from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
+
+Target = Agent[Any] | Callable[..., Any]
+LOOP, FIRST = "loop", "first"
+HORIZONS = (LOOP, FIRST, "best-of-N", "no-lessons")
+"""What `compare` may name: the agent, its first draft, the best of N drafts, the agent without lessons."""
+_BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
+AT_ONCE = 8
+
+
+class Evaluation:
+    """Run agents on cases, `n` times each, and compare their answers.
+
+    `agents` is one agent, or several by name, of which the first is compared with each of the others. An
+    agent is a Redraft `Agent`, or a function, sync or async, that answers a prompt. Without others, what an
+    agent returns is compared with its own first draft. `compare` names parts of one agent to compare instead,
+    the first with each of the others: `loop` (the agent as it is), `first` (its first draft), `best-of-N`
+    (the best of up to N drafts, without feedback), `no-lessons` (the agent without its advisors).
+
+    A case's criteria grade each answer anew, whatever its own run thought of it; `model` judges where a model
+    has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
+    reflects by the case's criteria. Agents recall lessons, and learn nothing.
+
+    At most `at_once` cases run at the same time. The budgets bound all runs together, grading included: no
+    more cases are begun once one is spent. Everything is stored in `store`, by default the project's. With a
+    `run_id`, repeating an evaluation that was interrupted goes on with it, and pays for nothing twice.
+    `on_try` is called with each `Try` as it ends.
+
+    Raises `ConfigError` for a case, agent, criterion or model that can't work, before anything is spent.
+    """
+
+    def __init__(
+        self,
+        cases: Sequence[EvalCase],
+        agents: Target | Mapping[str, Target],
+        *,
+        n: int = 1,
+        compare: Sequence[str] = (),
+        at_once: int = AT_ONCE,
+        model: str | ChatModel | None = None,
+        budget_tokens: int | None = None,
+        budget_usd: float | None = None,
+        budget_seconds: float | None = None,
+        run_id: str | None = None,
+        store: Store | None = None,
+        on_try: Callable[[Try], None] | None = None,
+    ) -> None:
+        check_count("n", n, 1)
+        check_count("at_once", at_once, 1)
+        check_model("model", model)
+        budgets = {"tokens": budget_tokens, "usd": budget_usd, "seconds": budget_seconds}
+        for name, bound in budgets.items():
+            check_bound(f"budget_{name}", bound)
+        if not cases:
+            raise ConfigError("There are no cases to evaluate.")
+        self._cases = tuple(cases)
+        self._n, self._at_once, self._on_trial = n, at_once, on_try
+        self._budgets = budgets
+        self._resumes = run_id is not None
+        self._run_id = run_id or f"eval-{new_run_id()}"
+        if store is None:
+            store = project_store() or MemoryStore()
+        self._store = store
+        several = cast("Mapping[str, Target]", agents) if isinstance(agents, Mapping) else None
+        targets = several or {_name_of(cast("Target", agents)): cast("Target", agents)}
+        self._arms, self._views = _compared(targets, compare) if compare else _arms_of(targets)
+        self._graders = {case.id: grader_of(case, self._arms[0].agent, model) for case in self._cases}
+        for arm in self._arms:
+            for case in self._cases:
+                arm.check(case)
+
+    async def run(self) -> EvaluationReport:
+        """Run what has not been run yet, and return the report on everything.
+
+        A run that fails is a attempt with an `error`; repeating the evaluation under its `run_id` tries it
+        again. Raises `ConfigError` for a `run_id` under which other cases or agents were evaluated, and
+        `StoreError` if the store fails.
+        """
+        evaluated = await self._begin()
+        done = {
+            attempt.key: attempt for attempt in await tries_in(self._store, self._run_id) if not attempt.error
+        }
+        spending = _Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
+        grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]] = {}
+        gate = asyncio.Semaphore(self._at_once)
+
+        async def answer_case(case: EvalCase, number: int) -> None:
+            async with gate:
+                for arm in self._arms:
+                    if (case.id, arm.name, number) in done or spending.is_over:
+                        continue
+                    attempt = await self._try(case, arm, number, grades)
+                    spending.add(attempt.spent)
+                    done[attempt.key] = attempt
+                    await self._store.put(Record(TRY, self._key_of(attempt), to_record(attempt)))
+                    if self._on_trial is not None:
+                        self._on_trial(attempt)
+
+        async with _Group() as group:
+            for number in range(1, self._n + 1):
+                for case in self._cases:
+                    group.start(answer_case(case, number))
+        wanted = len(self._cases) * self._n * len(self._arms)
+        if len(done) < wanted:
+            evaluated.note = f"The budget was spent after {len(done)} of {wanted} tries."
+        evaluated.finished_at = datetime.now(UTC)
+        await self._store.put(evaluated.stored())
+        return report_of(evaluated, done.values())
+
+    def run_sync(self) -> EvaluationReport:
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
+        return run_sync(self.run())
+
+    async def _begin(self) -> Evaluated:
+        """Store what is evaluated, or check that it is the same as before."""
+        evaluated = Evaluated(
+            self._run_id,
+            datetime.now(UTC),
+            Process.this(),
+            tuple(case.id for case in self._cases),
+            tuple(case.id for case in self._cases if case.control),
+            _digest(*(f"{case.id} {case.task.description}" for case in self._cases)),
+            self._views,
+            self._n,
+        )
+        before = await evaluated_in(self._store, self._run_id) if self._resumes else None
+        if before is not None:
+            if (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
+                raise ConfigError(
+                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat the call that "
+                    "began it."
+                )
+            evaluated.started_at = before.started_at
+        await self._store.put(evaluated.stored())
+        return evaluated
+
+    def _key_of(self, attempt: Try) -> str:
+        return f"{self._run_id}/{_digest(attempt.case, attempt.arm)}-{attempt.number}"
+
+    async def _try(
+        self,
+        case: EvalCase,
+        arm: Arm,
+        number: int,
+        grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]],
+    ) -> Try:
+        """Let an arm answer a case, and grade what it would return after each of its versions."""
+        run_id, began = self._place(case, arm, number), monotonic()
+        shared = None if arm.shares is None else self._place(case, arm.shares, number)
+        attempt = Try(case.id, arm.name, number, (), run_id=run_id)
+        made: MadeAnswers | None = None
+        try:
+            made = await arm.answer(case, self._journal, run_id, shared)
+            answers: list[GradedAnswer] = []
+            grading = NOTHING_USED
+            for draft in made.drafts:
+                key = case.id, key_of(draft.output)
+                if key not in grades:
+                    grades[key] = asyncio.ensure_future(self._grade(case, draft.output))
+                    grading += (await grades[key]).usage
+                evaluation = await asyncio.shield(grades[key])
+                answers.append(GradedAnswer.of(draft.output, draft.usage, evaluation))
+        except (ConfigError, ChangedRunError, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001 (an agent that fails is a result)
+            return replace(
+                attempt,
+                usage=(getattr(error, "usage", None) or NOTHING_USED) if made is None else made.usage,
+                seconds=monotonic() - began,
+                error=describe_error(error),
+                unknown=made is not None or isinstance(error, ModelError),
+            )
+        return replace(
+            attempt, answers=tuple(answers), usage=made.usage, seconds=made.seconds, grading=grading
+        )
+
+    def _place(self, case: EvalCase, arm: Arm, number: int) -> str:
+        return f"{self._run_id}.{_digest(case.id, arm.name, str(number))}"
+
+    def _journal(self, run_id: str) -> Journalled:
+        """Return the journal of a run inside this evaluation."""
+        journal = Journalled(self._store, run_id, resumes=self._resumes)
+        journal.parent = self._run_id
+        return journal
+
+    async def _grade(self, case: EvalCase, output: Output) -> ReflectionEvaluation:
+        """Judge an output by the criteria of its case; a judgement by a model is stored, and made once."""
+        grader = self._graders[case.id]
+        place = f"{self._run_id}.{_digest(case.id, as_text(output))}-grade"
+        step: Step | None = self._journal(place) if grader.is_paid else None
+        return await grader(case, output, step)
+
+
+def _name_of(target: Target) -> str:
+    if isinstance(target, Agent):
+        return target.name
+    return getattr(target, "__name__", type(target).__name__)
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+class _Group:
+    """Tasks of which the first to fail cancels the others; its error is raised as it is."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, work: Any) -> None:
+        """Start a task."""
+        self._tasks.append(asyncio.ensure_future(work))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class _Spending:
+    """What an evaluation has used, and whether one of its budgets is spent."""
+
+    budgets: Mapping[str, float | None]
+    usage: TokenUsage = NOTHING_USED
+    began: float = field(default_factory=monotonic)
+
+    def add(self, usage: TokenUsage) -> None:
+        """Add what a attempt used."""
+        self.usage += usage
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a budget is spent."""
+        used = {
+            "tokens": self.usage.total_tokens,
+            "usd": self.usage.cost_usd or 0.0,
+            "seconds": monotonic() - self.began,
+        }
+        return any(bound is not None and used[name] >= bound for name, bound in self.budgets.items())
+
+
+# --- arms -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WouldReturn:
+    """An output that would be returned if the run ended there, and what it cost up to there."""
+
+    output: Output
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAnswers:
+    """What an arm made of a case: what it would return after each version, and what all of it cost."""
+
+    drafts: tuple[WouldReturn, ...]
+    usage: TokenUsage
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One of the ways to answer that are compared: an agent, or a function of a prompt.
+
+    `drafts` is the number of drafts of a best-of-N, 0 for a run of the agent as it is; its first draft is
+    that of the arm that it `shares` with, if there is one.
+    """
+
+    name: str
+    agent: Agent[Any] | None
+    function: Callable[..., Any] | None = None
+    drafts: int = 0
+    shares: Arm | None = None
+
+    def check(self, case: EvalCase) -> None:
+        """Raise `ConfigError` if this arm can't answer a case."""
+        if self.agent is not None and self.agent.pattern.quality_criteria is None and case.criteria:
+            judges_of(self._pattern(self.agent, case), self.agent.model, case.task.task_type)
+
+    async def answer(
+        self, case: EvalCase, journal: Callable[[str], Journalled], run_id: str, shared: str | None
+    ) -> MadeAnswers:
+        """Answer a case; `journal` returns the journal of a run, and `shared` is the one that it shares."""
+        if (agent := self.agent) is None:
+            pattern = ReflectionPattern(0)
+            result = await run_functions(
+                case.task, self.function, _accept, pattern=pattern, step=journal(run_id)
+            )
+            return _made(result, "highest_score")
+        pattern = self._pattern(agent, case)
+        if not self.drafts:
+            result = await agent.run(case.task, pattern=pattern, step=journal(run_id))
+            return _made(result, pattern.best_version_selection)
+        versions: list[ReflectionVersion] = []
+        seconds = 0.0
+        single = replace(pattern, max_iterations=0, candidates=1, choose="checks", accept="score")
+        if shared is not None and pattern.candidates == 1:
+            # That run has ended, so this is its result again, and no call.
+            result = await agent.run(case.task, pattern=pattern, step=journal(shared))
+            versions.append(result.history.versions[0])
+            seconds = result.execution_time / (result.iterations_used + 1)
+        while len(versions) < self.drafts and not (versions and versions[-1].evaluation.satisfactory):
+            number = len(versions)
+            result = await agent.run(
+                case.task,
+                pattern=single,
+                step=journal(f"{run_id}-{number}"),
+                temperature=FRESH_TEMPERATURE if number else None,
+            )
+            versions.append(replace(result.history.versions[0], iteration=number + 1))
+            seconds += result.execution_time
+        drafts = _returned(versions, "highest_score")
+        return MadeAnswers(drafts, drafts[-1].usage, seconds)
+
+    @staticmethod
+    def _pattern(agent: Agent[Any], case: EvalCase) -> ReflectionPattern:
+        """Return the agent's pattern, with the case's criteria unless it has its own."""
+        pattern = agent.pattern
+        if pattern.quality_criteria is not None or not case.criteria:
+            return pattern
+        threshold = pattern.quality_threshold if case.threshold is None else case.threshold
+        return replace(pattern, quality_criteria=case.criteria, quality_threshold=threshold)
+
+
+def _accept(_output: object) -> bool:
+    return True
+
+
+def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
+    """Return what a run made; its last entry is what it returned, at what it cost in all."""
+    drafts = _returned(result.history.versions, selection)
+    whole = WouldReturn(json_data(result.best_output), result.token_usage)
+    return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time)
+
+
+def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[WouldReturn, ...]:
+    found: list[WouldReturn] = []
+    used = NOTHING_USED
+    for end, version in enumerate(versions, 1):
+        used += version.token_usage
+        if version.choice is not None:  # the candidates that were not chosen cost as much
+            used = sum(version.choice.usage.values(), start=used)
+        found.append(WouldReturn(json_data(select(versions[:end], selection).output), used))
+    return tuple(found)
+
+
+def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side, ...]]:
+    """Return the arms and sides of agents: what each returns, and what the first one drafts first."""
+    if not targets:
+        raise ConfigError("There is no agent to evaluate.")
+    arms = tuple(_arm(name, target) for name, target in targets.items())
+    main = arms[0]
+    sides = [Side(arm.name, arm.name) for arm in arms]
+    if main.agent is not None:
+        sides.insert(1, Side(f"{main.name}, first draft", main.name, first=True))
+    return arms, tuple(sides)
+
+
+def _arm(name: str, target: Target) -> Arm:
+    if isinstance(target, Agent):
+        return Arm(name, cast("Agent[Any]", target).for_evaluation())
+    if not callable(target):
+        raise ConfigError(f"The agent {name!r} must be an Agent, or a function of a prompt; got {target!r}.")
+    return Arm(name, None, target)
+
+
+def _compared(
+    targets: Mapping[str, Target], names: Sequence[str]
+) -> tuple[tuple[Arm, ...], tuple[Side, ...]]:
+    """Return the arms and sides of the parts of one agent."""
+    if len(targets) != 1:
+        raise ConfigError("compare takes one agent apart; leave the others out.")
+    ((_, target),) = targets.items()
+    if not isinstance(target, Agent):
+        raise ConfigError(f"compare needs an Agent of Redraft, which can be taken apart; got {target!r}.")
+    agent = cast("Agent[Any]", target)
+    if len(set(names)) < max(2, len(names)):
+        raise ConfigError("compare needs at least two different names, such as loop,first,best-of-3.")
+    loop = Arm(LOOP, agent.for_evaluation())
+    arms: dict[str, Arm] = {}
+    sides: list[Side] = []
+    for name in names:
+        if name in (LOOP, FIRST):
+            arms.setdefault(LOOP, loop)
+            sides.append(Side(name, LOOP, first=name == FIRST))
+        elif (found := _BEST_OF.fullmatch(name)) and int(found[1]) > 1:
+            shares = loop if {LOOP, FIRST} & set(names) else None
+            arms[name] = Arm(name, loop.agent, drafts=int(found[1]), shares=shares)
+            sides.append(Side(name, name))
+        elif name == "no-lessons":
+            if not agent.advisors:
+                raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
+            arms[name] = Arm(name, agent.for_evaluation(advised=False))
+            sides.append(Side(name, name))
+        else:
+            raise ConfigError(f"Unknown part {name!r} to compare; {nearest(name, HORIZONS)}")
+    # The loop comes first: others begin with its first draft.
+    order = sorted(arms.values(), key=lambda arm: arm.name != LOOP)
+    return tuple(order), tuple(sides)
+
+
+# --- grading --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """Judge outputs by the criteria of a case, apart from any run; `is_paid` says that a model is asked."""
+
+    pattern: ReflectionPattern
+    verbs: Verbs
+    is_paid: bool
+
+    async def __call__(
+        self, case: EvalCase, output: Output, step: Step | None = None
+    ) -> ReflectionEvaluation:
+        """Return the judgement of an output."""
+        options = self.pattern.options_for(self.verbs.judges)
+        draft = starting_draft(output)
+        result = await run_and_store(
+            case.task, self.verbs, options, step or direct, draft, Origin("function", "grade")
+        )
+        return result.final_evaluation
+
+
+def grader_of(
+    case: EvalCase, agent: Agent[Any] | None = None, model: str | ChatModel | None = None
+) -> Grader:
+    """Return the grader of a case: by its own criteria, else by those of the agent.
+
+    `model` judges, else the one of the settings or the agent's. Raises `ConfigError` for a case that nothing
+    can grade.
+    """
+    settings, pattern = load_settings(), None if agent is None else agent.pattern
+    named = model or settings.reflection_model or (pattern and pattern.reflection_model)
+    if named is None:
+        named = settings.model if agent is None or agent.model is None else agent.model
+    judge = None if named is None else model_of(named, settings)
+    own = None if case.grading or pattern is None else pattern
+    criteria: Sequence[QualityCriterion | str] | None = case.grading or (own and own.quality_criteria)
+    if not criteria:
+        what = "give it criteria, or a reference and a match"
+        raise ConfigError(f"Nothing grades the case {case.id!r}: {what}.")
+    threshold = case.threshold
+    if threshold is None:
+        threshold = DEFAULT_THRESHOLD if own is None else own.quality_threshold
+    task_type = case.task.task_type
+    try:
+        pattern = ReflectionPattern(
+            0, criteria, threshold, reflection_model=judge, task_type=task_type, on_failure="raise"
+        )
+        judges = judges_of(pattern, judge, task_type)
+    except ConfigError as error:
+        raise ConfigError(f"The case {case.id!r}: {error}") from error
+    return Grader(pattern, Verbs(None, judges, _unchanged), bool(judges.signals.judged))
+
+
+async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Any:
+    raise AssertionError(f"nothing is revised, but {output!r} was")

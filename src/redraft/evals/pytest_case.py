@@ -1,0 +1,61 @@
+"""Cases as tests of pytest: one test for each case, which fails if the answer does not pass."""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._sync import run_sync
+from redraft._texts import json_data
+from redraft.errors import ConfigError
+from redraft.evals.cases import EvalCase, read_cases
+from redraft.evals.evaluation import grader_of
+from redraft.types import ReflectionResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redraft.protocols import ChatModel
+
+
+def eval_case(
+    cases: str | Path | Sequence[EvalCase], *, model: str | ChatModel | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a test of each case; decorates a function, sync or async, that answers its argument `case`.
+
+    `cases` are `EvalCase`s, or a file that `read_cases` reads, relative to the test file. The function
+    returns an output or the result of a run, and may take fixtures. The test fails, with the issues, unless
+    the case's criteria pass the answer; `model` judges where one is needed. Raises `ConfigError` as pytest
+    collects the tests if the function has no parameter `case`, or a case can't be graded.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        pytest: Any = import_module("pytest")
+        if "case" not in inspect.signature(function).parameters:
+            raise ConfigError(f"{function.__name__} needs a parameter `case`, which is the case to answer.")
+        found = cases
+        if isinstance(found, str | Path):
+            found = read_cases(Path(inspect.getfile(function)).parent / found)
+        graders = {case.id: grader_of(case, None, model) for case in found}
+
+        @wraps(function)
+        def test(*args: Any, case: EvalCase, **fixtures: Any) -> None:
+            answer = function(*args, case=case, **fixtures)
+            if inspect.isawaitable(answer):
+                answer = run_sync(_awaited(answer))
+            output: Any = cast("Any", answer).best_output if isinstance(answer, ReflectionResult) else answer
+            evaluation = run_sync(graders[case.id](case, json_data(output)))
+            if not evaluation.satisfactory:
+                issues = "".join(f"\n- {issue}" for issue in evaluation.issues)
+                pytest.fail(f"The answer to the case {case.id!r} does not pass:{issues}", pytrace=False)
+
+        return pytest.mark.parametrize("case", found, ids=[case.id for case in found])(test)
+
+    return decorate
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer

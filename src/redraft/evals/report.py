@@ -1,0 +1,568 @@
+"""What an evaluation found: every try, the figures of each arm, and the differences between arms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
+from xml.etree import ElementTree as ET
+
+from redraft._codec import from_json, from_record, to_json, to_record
+from redraft._texts import counted
+from redraft._validation import only
+from redraft.errors import ConfigError
+from redraft.loop.record import Process
+from redraft.stats import (
+    FEWEST_CASES,
+    Effect,
+    PairedComparison,
+    compared_means,
+    compared_rates,
+    mean_of_cases,
+    rate_of,
+)
+from redraft.stores.base import Record
+from redraft.types import NOTHING_USED, Output, TokenUsage, render_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from redraft.stores.base import Store
+    from redraft.types import ReflectionEvaluation
+
+EVALUATION, TRY = "evaluation", "try"
+"""The kinds of the records of an evaluation and of its tries, whose keys begin with the evaluation's id."""
+BASELINE = "baseline"
+LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class GradedAnswer:
+    """What would be returned after a version, graded by the case.
+
+    `passed` and `score` (0..1) are None if it could not be judged. `usage` is of all calls up to there.
+    """
+
+    output: Output
+    usage: TokenUsage
+    score: float | None
+    passed: bool | None
+    issues: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, output: Output, usage: TokenUsage, evaluation: ReflectionEvaluation) -> GradedAnswer:
+        """Return the answer with its grade."""
+        known = evaluation.satisfactory or evaluation.is_conclusive
+        return cls(
+            output,
+            usage,
+            evaluation.overall_score if evaluation.is_conclusive else None,
+            evaluation.satisfactory if known else None,
+            tuple(map(str, evaluation.issues)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try of an arm at a case, the `number`th from 1.
+
+    `answers` has an entry for each version: what the run would have returned had it ended there. So the first
+    is the first draft, and the last is what was returned. A run that failed has none, and an `error`; if a
+    provider or a judge failed, whether it would have passed is `unknown`. `grading` is what the judgements
+    used, which is not part of `usage`.
+    """
+
+    case: str
+    arm: str
+    number: int
+    answers: tuple[GradedAnswer, ...]
+    usage: TokenUsage = NOTHING_USED
+    seconds: float = 0.0
+    grading: TokenUsage = NOTHING_USED
+    error: str = ""
+    unknown: bool = False
+    run_id: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes a try the same, so that it is not made again."""
+        return self.case, self.arm, self.number
+
+    @property
+    def spent(self) -> TokenUsage:
+        """What it used, its grading included."""
+        return self.usage + self.grading
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is compared, by a name: what an arm returned, or its first draft."""
+
+    name: str
+    arm: str
+    first: bool = False
+
+    def answer(self, attempt: Try, calls: int | None = None) -> GradedAnswer | None:
+        """Return its answer in a try, with at most so many calls; None if the run failed."""
+        if not attempt.answers:
+            return None
+        if self.first:
+            return attempt.answers[0]
+        if calls is None:
+            return attempt.answers[-1]
+        within = [one for one in attempt.answers if one.usage.requests <= calls]
+        return within[-1] if within else attempt.answers[0]
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """The record of an evaluation: what was compared, on which cases, and when.
+
+    `digest` identifies the cases, `controls` are the ids of those that were right without reflection, and
+    `note` says why not all tries were made.
+    """
+
+    run_id: str
+    started_at: datetime
+    process: Process
+    cases: tuple[str, ...]
+    controls: tuple[str, ...]
+    digest: str
+    sides: tuple[Side, ...]
+    n: int = 1
+    finished_at: datetime | None = None
+    note: str = ""
+
+    noun: ClassVar[str] = "evaluation"
+
+    def stored(self) -> Record:
+        """Return the record for a store."""
+        return Record(EVALUATION, self.run_id, to_record(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one side did: means over the cases, None where nothing is known.
+
+    `passed` is the share of tries that passed and `score` the mean score, both with 95 % intervals. `calls`,
+    `tokens`, `cost_usd` and `seconds` are means of a try. `tokens_per_passed` divides all tokens by the tries
+    that passed. `unknown` counts the tries that could not be judged, and `failed` those in which the agent
+    failed.
+    """
+
+    side: str
+    cases: int
+    tries: int
+    passed_tries: int
+    passed: Effect | None
+    score: Effect | None
+    mean_passed: float | None
+    mean_score: float | None
+    calls: float | None
+    tokens: float | None
+    cost_usd: float | None
+    seconds: float | None
+    tokens_per_passed: float | None
+    unknown: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One side against another on the cases that both have: ours less theirs.
+
+    `passed` compares the shares that passed, the others means. With `calls`, only what either would have
+    returned within so many calls counts. `gained` and `lost` are the cases that ours passes more often, or
+    less often.
+    """
+
+    ours: str
+    theirs: str
+    calls: int | None
+    passed: PairedComparison
+    score: PairedComparison
+    tokens: PairedComparison
+    cost_usd: PairedComparison
+    seconds: PairedComparison
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """Return what is known of the difference in what passed."""
+        passed = self.passed
+        within = f", with at most {counted(self.calls, 'call')} each" if self.calls else ""
+        what = f"{self.ours} against {self.theirs}{within}"
+        if passed.effect is None:
+            return f"{what}: unknown, {counted(passed.cases, 'case')} to compare; it takes {FEWEST_CASES}."
+        found = f"{points(passed.effect)}, {passed.cases} cases"
+        if passed.verdict == "not distinguishable":
+            needed = f"; about {passed.needed:,} cases would tell" if passed.needed else ""
+            return f"{what}: not distinguishable, {found}{needed}."
+        return f"{what}: {passed.verdict}, {found}."
+
+    def power(self) -> str:
+        """Return how large a difference these cases would have shown; empty if it is not known."""
+        if self.passed.detectable is None:
+            return ""
+        least = min(1.0, self.passed.detectable)
+        return f"{self.passed.cases} cases show a difference of {100 * least:.0f} points four times in five."
+
+
+def points(effect: Effect) -> str:
+    """Render a difference of shares in points, with its interval."""
+    mean, low, high = (f"{100 * one:+.1f}" for one in (effect.mean, effect.low, effect.high))
+    return f"{mean} points (95 %: {low} to {high})"
+
+
+METRICS: Mapping[str, Callable[[Try, GradedAnswer | None], float | None]] = {
+    "passed": lambda attempt, answer: (
+        (None if attempt.unknown else 0.0) if answer is None
+        else None if answer.passed is None else float(answer.passed)
+    ),
+    "score": lambda _, answer: None if answer is None else answer.score,
+    "calls": lambda _, answer: None if answer is None else float(answer.usage.requests),
+    "tokens": lambda _, answer: None if answer is None else float(answer.usage.total_tokens),
+    "cost_usd": lambda _, answer: None if answer is None else answer.usage.cost_usd,
+    "seconds": lambda attempt, answer: (
+        attempt.seconds if attempt.answers and answer is attempt.answers[-1] else None
+    ),
+}  # fmt: skip
+"""What is measured on a try, None if it is not known; only a whole run was timed."""
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The tries of an evaluation, and what follows from them.
+
+    `evaluated` says what was compared. The first side is compared with each of the others.
+    """
+
+    evaluated: Evaluated
+    tries: tuple[Try, ...]
+
+    @property
+    def run_id(self) -> str:
+        """The id under which it can be continued."""
+        return self.evaluated.run_id
+
+    @cached_property
+    def sides(self) -> tuple[Side, ...]:
+        """What is compared."""
+        return self.evaluated.sides
+
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        """The figures of each side, in order."""
+        return tuple(map(self._figures, self.sides))
+
+    @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """The first side against each of the others."""
+        ours, *others = self.sides
+        return tuple(self._difference(ours, theirs) for theirs in others)
+
+    @property
+    def has_regressed(self) -> bool:
+        """Whether fewer tries of the first side pass than of another, beyond the 95 % interval."""
+        return any(one.passed.verdict == "worse" for one in self.differences)
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What all tries used, their grading included."""
+        return sum((attempt.spent for attempt in self.tries), NOTHING_USED)
+
+    @property
+    def spoiled(self) -> tuple[str, ...]:
+        """The control cases that the first side did not pass in every try that is known."""
+        passed = self._of_cases(self.sides[0], "passed")
+        return tuple(case for case in self.evaluated.controls if passed.get(case, 1.0) < 1.0)
+
+    def against(self, document: Mapping[str, Any], name: str = BASELINE) -> EvaluationReport:
+        """Return the report compared with the first side of an earlier one, given as its `document`.
+
+        Raises `ConfigError` if it is not the document of an evaluation, or has none of these cases.
+        """
+        try:
+            sides = [from_json(Side, one) for one in document["sides"]]
+            before = [from_json(Try, one) for one in document["tries"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"The {name} is not what redraft eval --json printed: {error}") from error
+        main = sides[0]
+        tries = tuple(replace(one, arm=name) for one in before if one.arm == main.arm)
+        if not {one.case for one in tries} & set(self.evaluated.cases):
+            raise ConfigError(f"The {name} has none of these cases.")
+        evaluated = replace(self.evaluated, sides=(*self.sides, Side(name, name, main.first)))
+        return EvaluationReport(evaluated, (*self.tries, *tries))
+
+    def _figures(self, side: Side) -> Figures:
+        tries = self._tries_of(side)
+        answers = [(attempt, side.answer(attempt)) for attempt in tries]
+        passed = [METRICS["passed"](*one) for one in answers]
+        of_cases = {name: list(self._of_cases(side, name).values()) for name in METRICS}
+        tokens = sum(answer.usage.total_tokens for _, answer in answers if answer is not None)
+
+        def mean(name: str) -> float | None:
+            known = of_cases[name]
+            # A sum of which a part is unknown is unknown.
+            whole = name != "cost_usd" or all(
+                METRICS[name](*one) is not None for one in answers if one[1] is not None
+            )
+            return fmean(known) if known and whole else None
+
+        return Figures(
+            side.name,
+            len({attempt.case for attempt in tries}),
+            len(tries),
+            passed.count(1.0),
+            rate_of(of_cases["passed"], self.evaluated.n),
+            mean_of_cases(of_cases["score"]),
+            mean("passed"),
+            mean("score"),
+            mean("calls"),
+            mean("tokens"),
+            mean("cost_usd"),
+            mean("seconds"),
+            tokens / passed.count(1.0) if passed.count(1.0) else None,
+            passed.count(None),
+            sum(bool(attempt.error) and not attempt.unknown for attempt in tries),
+        )
+
+    def _difference(self, ours: Side, theirs: Side) -> Difference:
+        calls = self._equal_calls(ours, theirs)
+
+        def pairs(name: str) -> dict[str, tuple[float, float]]:
+            mine, others = (self._of_cases(one, name, calls) for one in (ours, theirs))
+            return {case: (mine[case], others[case]) for case in mine if case in others}
+
+        passed = pairs("passed")
+        compared = {
+            name: compared_means(list(pairs(name).values()))
+            for name in ("score", "tokens", "cost_usd", "seconds")
+        }
+        return Difference(
+            ours.name,
+            theirs.name,
+            calls,
+            compared_rates(list(passed.values()), self.evaluated.n),
+            **compared,
+            gained=tuple(case for case, (mine, other) in passed.items() if mine > other),
+            lost=tuple(case for case, (mine, other) in passed.items() if mine < other),
+        )
+
+    def _equal_calls(self, ours: Side, theirs: Side) -> int | None:
+        """Return the calls that both sides may have used for a fair comparison; None for all they used.
+
+        Arms that made different numbers of calls are cut at the fewer, unless that is a first draft, which is
+        there to be compared as it is.
+        """
+        if ours.first or theirs.first or theirs.arm == ours.arm:
+            return None
+        most = [
+            max(
+                (attempt.answers[-1].usage.requests for attempt in self._tries_of(one) if attempt.answers),
+                default=0,
+            )
+            for one in (ours, theirs)
+        ]
+        return min(most) if most[0] != most[1] and min(most) > 1 else None
+
+    def _tries_of(self, side: Side) -> list[Try]:
+        return [attempt for attempt in self.tries if attempt.arm == side.arm]
+
+    def _of_cases(self, side: Side, name: str, calls: int | None = None) -> dict[str, float]:
+        """Return the mean of a metric for each case in which it is known."""
+        known: dict[str, list[float]] = {}
+        for attempt in self._tries_of(side):
+            value = METRICS[name](attempt, side.answer(attempt, calls))
+            if value is not None:
+                known.setdefault(attempt.case, []).append(value)
+        return {case: fmean(values) for case, values in known.items()}
+
+    def solved_within(self, side: Side) -> dict[int, float]:
+        """Return the share of tries that pass after 1, 2, 3 and so on calls, up to the most of any try."""
+        tries = self._tries_of(side)
+        most = max((attempt.answers[-1].usage.requests for attempt in tries if attempt.answers), default=0)
+        found: dict[int, float] = {}
+        for calls in range(1, most + 1):
+            passed = self._of_cases(side, "passed", calls)
+            if passed:
+                found[calls] = fmean(passed.values())
+        return found
+
+    # --- as data ----------------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain data, without outputs: a later one can be compared with it."""
+        evaluated = self.evaluated
+        return to_json(
+            {
+                "run_id": evaluated.run_id,
+                "started_at": evaluated.started_at,
+                "finished_at": evaluated.finished_at,
+                "note": evaluated.note,
+                "n": evaluated.n,
+                "cases": evaluated.cases,
+                "controls": evaluated.controls,
+                "spoiled_controls": self.spoiled,
+                "sides": evaluated.sides,
+                "figures": self.figures,
+                "after_calls": {side.name: self.solved_within(side) for side in self.sides},
+                "differences": [
+                    {**to_json(one), "verdict": one.passed.verdict, "sentence": one.sentence()}
+                    for one in self.differences
+                ],
+                "regressed": self.has_regressed,
+                "usage": self.usage,
+                "tries": [
+                    replace(one, answers=tuple(replace(each, output=None) for each in one.answers))
+                    for one in self.tries
+                ],
+            }
+        )
+
+    def markdown(self) -> str:
+        """Return the report as Markdown, such as for the summary of a build."""
+        cells = [row(one) for one in self.figures]
+        head = list(cells[0])
+        lines = [
+            f"### Evaluation: {counted(len(self.evaluated.cases), 'case')}",
+            "",
+            f"| {' | '.join(head)} |",
+            f"|{'|'.join(' --- ' if name == 'arm' else ' ---: ' for name in head)}|",
+            *(f"| {' | '.join(_cell(text) for text in one.values())} |" for one in cells),
+            "",
+            *(f"- {one.sentence()}" for one in self.differences),
+            *(f"- {text}" for text in self.remarks()),
+        ]
+        for one in self.differences:
+            for name, cases in (("Lost", one.lost), ("Gained", one.gained)):
+                if cases:
+                    lines += ["", f"{name} against {one.theirs}: {', '.join(f'`{case}`' for case in cases)}"]
+        return "\n".join([*lines, ""])
+
+    def remarks(self) -> list[str]:
+        """Return what a reader should know beside the figures."""
+        found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
+        if self.spoiled:
+            found.append(f"Control cases that did not pass: {', '.join(self.spoiled)}.")
+        main = self.figures[0]
+        if main.unknown:
+            found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out.")
+        if main.failed:
+            found.append(
+                f"{main.failed} of {main.tries} tries failed with an error, and count as not passed."
+            )
+        if self.evaluated.note:
+            found.append(self.evaluated.note)
+        return [one for one in found if one]
+
+    def junit(self) -> str:
+        """Return the tries of the first side as JUnit XML, each as a test case."""
+        side = self.sides[0]
+        tries = self._tries_of(side)
+        suite = ET.Element("testsuite", name=f"redraft eval {side.name}", tests=str(len(tries)))
+        counts = {"failures": 0, "skipped": 0}
+        for attempt in tries:
+            name = attempt.case if self.evaluated.n == 1 else f"{attempt.case} [{attempt.number}]"
+            element = ET.SubElement(
+                suite, "testcase", classname=side.name, name=_xml(name), time=f"{attempt.seconds:.3f}"
+            )
+            answer = side.answer(attempt)
+            passed = METRICS["passed"](attempt, answer)
+            if passed is None:
+                counts["skipped"] += 1
+                ET.SubElement(element, "skipped", message=_xml(attempt.error or "It could not be judged."))
+            elif not passed:
+                counts["failures"] += 1
+                issues = "\n".join(answer.issues) if answer is not None else attempt.error
+                message = issues.partition("\n")[0] or "It did not pass."
+                ET.SubElement(element, "failure", message=_xml(message)).text = _xml(issues)
+        for key, count in counts.items():
+            suite.set(key, str(count))
+        return ET.tostring(suite, "unicode", xml_declaration=True) + "\n"
+
+
+def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:
+    """Return the report on tries, which are put in the order of the cases."""
+    order = {case: at for at, case in enumerate(evaluated.cases)}
+    return EvaluationReport(
+        evaluated, tuple(sorted(tries, key=lambda one: (one.number, order[one.case], one.arm)))
+    )
+
+
+def row(figures: Figures) -> dict[str, str]:
+    """Return the figures of a side as the cells of a table, by the heads of the columns."""
+
+    def number(value: float | None, form: str) -> str:
+        return "?" if value is None else format(value, form)
+
+    def spread(effect: Effect | None, scale: float, form: str) -> str:
+        if effect is None:
+            return ""
+        return f" ({format(effect.low * scale, form)} to {format(effect.high * scale, form)})"
+
+    share = "?" if figures.mean_passed is None else f"{100 * figures.mean_passed:.0f} %"
+    return {
+        "arm": figures.side,
+        "cases": str(figures.cases),
+        "passed (95 %)": f"{share}{spread(figures.passed, 100, '.0f')}",
+        "score (95 %)": f"{number(figures.mean_score, '.2f')}{spread(figures.score, 1, '.2f')}",
+        "calls": number(figures.calls, ".1f"),
+        "tokens": number(figures.tokens, ",.0f"),
+        "cost": "?" if figures.cost_usd is None else render_usd(figures.cost_usd),
+        "s": number(figures.seconds, ".1f"),
+        "tokens per passed": number(figures.tokens_per_passed, ",.0f"),
+    }
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _xml(text: str) -> str:
+    """Leave out the control characters that no XML may have."""
+    return "".join(one for one in text if one in "\t\n\r" or ord(one) >= 32)  # noqa: PLR2004 (the space)
+
+
+# --- as stored ------------------------------------------------------------------------------------------
+
+
+class Evaluations:
+    """The evaluations that a store has: list them, and read their reports."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self, limit: int = 50) -> list[Evaluated]:
+        """Return the newest evaluations."""
+        found = await self._store.find(EVALUATION, newest_first=True, limit=limit)
+        return [from_record(Evaluated, record.data) for record in found]
+
+    async def report(self, run_id: str = LAST) -> EvaluationReport:
+        """Return the report of an evaluation by its id or a prefix of it, or of the `last` one.
+
+        Raises `ConfigError` if there is none, or if the prefix is ambiguous.
+        """
+        if run_id == LAST:
+            found = await self._store.find(EVALUATION, newest_first=True, limit=1)
+        else:
+            found = await self._store.find(EVALUATION, prefix=run_id, limit=3) if run_id else []
+            found = [one for one in found if one.key == run_id] or found
+        record = only(found, run_id, "evaluations", lambda one: one.key)
+        if record is None:
+            raise ConfigError(f"There is no evaluation {run_id!r} here.")
+        evaluated = from_record(Evaluated, record.data)
+        return report_of(evaluated, await tries_in(self._store, evaluated.run_id))
+
+
+async def evaluated_in(store: Store, run_id: str) -> Evaluated | None:
+    """Return the record of an evaluation, if there is one."""
+    record = await store.get(EVALUATION, run_id)
+    return None if record is None else from_record(Evaluated, record.data)
+
+
+async def tries_in(store: Store, run_id: str) -> list[Try]:
+    """Return the tries of an evaluation that have ended."""
+    return [from_record(Try, one.data) for one in await store.find(TRY, prefix=f"{run_id}/")]

@@ -1,0 +1,269 @@
+"""Cases: read from files and data sets, made of stored runs, and appended without touching what is there."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel
+from redraft.evals.cases import EvalCase, add_cases, case_of, read_cases
+from redraft.evals.datasets import cases_of_rows, hugging_face_cases
+from redraft.stores.memory import MemoryStore
+from redraft.types import PlainTask
+from support.kept_runs import record
+from support.versions import version
+
+FILE = """\
+# What every answer needs.
+threshold: 0.9
+criteria:
+  - {name: short, evaluator: words, config: {at_most: 50}}
+
+cases:
+  - id: greeting
+    task: Greet Ada.
+    reference: Hello, Ada!
+    match: includes
+
+  # Written by hand.
+  - task: |
+      Say it
+      in two lines.
+    criteria: [Names the price.]
+    hidden:
+      - {name: price, evaluator: regex, config: {pattern: '[0-9]+ EUR'}}
+    threshold: 0.5
+    control: true
+"""
+
+
+def written(tmp_path, text, name="cases.yaml"):
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_a_file_is_read(tmp_path):
+    greeting, price = read_cases(written(tmp_path, FILE))
+    assert (greeting.id, greeting.threshold, greeting.match) == ("greeting", 0.9, "includes")
+    assert [one.name for one in greeting.criteria] == ["short"]
+    assert [one.name for one in greeting.grading] == ["expected"]
+    assert (price.id, price.threshold, price.control) == ("say-it-in-two-lines", 0.5, True)
+    assert [one.name for one in price.criteria] == ["Names the price."]
+    assert [one.name for one in price.grading] == ["price"]
+
+
+MISTAKES = {
+    "no list": ("cases: 3", "line 1: expected a mapping with 'cases'"),
+    "empty": ("cases: []", "line 1: there is no case"),
+    "no task": ("cases:\n  - id: a", "line 2: the case has no 'task'"),
+    "unknown key": (
+        "cases:\n  - task: a\n    criterai: []",
+        "line 3: unknown key 'criterai'; did you mean 'criteria'",
+    ),
+    "twice": ("cases:\n  - {id: a, task: b}\n  - {id: a, task: c}", "line 3: the id 'a' is used twice"),
+    "criterion": (
+        "cases:\n  - task: a\n    criteria:\n      - {name: x, evaluator: regx}",
+        "line 4: .*'regx'",
+    ),
+    "shared": (
+        "criteria:\n  - {evaluator: regex}\ncases:\n  - task: a",
+        "line 2: the criterion has no 'name'",
+    ),
+    "threshold": ("cases:\n  - {task: a, threshold: 3}", "line 2: .*must be a number in 0..1"),
+    "match": ("cases:\n  - {task: a, match: exact}", "line 2: .*no reference to match"),
+    "kind": ("cases:\n  - {task: a, reference: b, match: like}", "line 2: .*there is no 'like'"),
+    "yaml": ("cases:\n\t- task", "line 2"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_named_with_its_line(text, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        read_cases(written(tmp_path, text))
+
+
+def test_cases_are_appended_and_read_again(tmp_path):
+    path = written(tmp_path, FILE)
+    check = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "a: b"}, weight=2)
+    cases = [
+        EvalCase(
+            "greeting",
+            PlainTask("Say:\n  it - # no comment"),
+            (check, QualityCriterion("clear", "Is it clear?")),
+            run="r1",
+        ),
+        EvalCase(
+            "json",
+            PlainTask("x", context="c"),
+            (check,),
+            reference={"a": [1]},
+            wrong=("no: price",),
+            run="r2",
+        ),
+    ]
+    added = add_cases(path, cases)
+    assert [one.id for one in added] == ["greeting-2", "json"]
+    assert path.read_text("utf-8").startswith(FILE.rstrip())
+    assert read_cases(path)[2:] == [
+        EvalCase(
+            one.id,
+            one.task,
+            one.criteria,
+            threshold=0.9,
+            reference=one.reference,
+            wrong=one.wrong,
+            run=one.run,
+        )
+        for one in added
+    ]
+    assert add_cases(path, cases) == []
+    fresh = tmp_path / "new" / "cases.yaml"
+    assert add_cases(fresh, cases)[0].id == "greeting"
+    assert read_cases(fresh) == cases
+
+
+@pytest.mark.parametrize("text", ["cases: [{task: a}]\n", "cases:\n  - task: a\nthreshold: 0.5\n"])
+def test_nothing_is_appended_to_a_file_of_another_form(text, tmp_path):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match="last thing"):
+        add_cases(path, [EvalCase("b", PlainTask("b"))])
+    assert path.read_text("utf-8") == text
+
+
+def is_fine(output):
+    return "fine" in output
+
+
+writer = Agent(
+    ScriptedModel(lambda _: "all fine"),
+    pattern=ReflectionPattern(
+        0, [QualityCriterion("fine", evaluator="function", evaluator_config={"function": is_fine})]
+    ),
+    system_prompt="You write.",
+)
+
+
+def test_a_run_of_an_agent_can_be_run_again(monkeypatch):
+    """Its record names the agent and the function that judged, so that another process can import them."""
+    module = SimpleNamespace(writer=writer)
+    monkeypatch.setitem(sys.modules, "an_app", module)
+    store = MemoryStore()
+    agent = Agent(writer.model, pattern=writer.pattern, system_prompt="You write.", keep=store, name="w")
+    module.writer = agent
+    monkeypatch.setattr(agent, "_module", "an_app")
+    result = agent.run_sync("Write to ada.byron@lovelace.io.")
+
+    async def stored():
+        return await Runs(store).get(result.run_id)
+
+    import asyncio
+
+    case = case_of(asyncio.run(stored()))
+    assert case.agent == "an_app:writer"
+    assert case.system_prompt == "You write."
+    assert "ada.byron@lovelace.io" not in case.task.description
+    assert case.task.description.startswith("Write to ")
+    assert case.reference == "all fine"
+    (criterion,) = case.criteria
+    assert criterion.evaluator_config == {"function": f"{__name__}:is_fine"}
+
+
+def test_what_was_wrong_is_in_the_case():
+    case = case_of(record([version(1, 0.2, issues=("no price",)), version(2, 0.4)], "max_iterations"))
+    assert case.wrong == ("no price",)
+    assert case.reference is None
+    assert case.run == "20261122-034500-ab12cd34"
+
+
+def test_a_function_that_cannot_be_imported_makes_no_case():
+    options = {
+        "criteria": [{"name": "f", "evaluator": "function", "evaluator_config": {"function": "<lambda>"}}]
+    }
+    with pytest.raises(ConfigError, match="'f' is a function that can't be imported"):
+        case_of(record([version(1, 1.0)], "quality_met", options=options))
+
+
+def test_rows_become_cases(tmp_path):
+    path = written(tmp_path, "id,question,answer\na,Capital of France?,Paris\nb,2+2?,4\n", "q.csv")
+    first, second = read_cases(path)
+    assert (first.id, first.task.description, first.reference, first.match) == (
+        "a", "Capital of France?", "Paris", "includes",
+    )  # fmt: skip
+    assert second.reference == "4"
+    lines = [
+        {
+            "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi?"}],
+            "target": "Hi",
+        },
+        {"input": "Say it.", "metadata": {"x": 1}},
+    ]
+    path = written(tmp_path, "\n".join(map(json.dumps, lines)), "inspect.jsonl")
+    chat, plain = read_cases(path)
+    assert (chat.id, chat.task.description, chat.task.messages[0].content) == ("1", "Hi?", "Be brief.")
+    assert (plain.match, plain.reference) == ("", None)
+    (own,) = cases_of_rows([{"q": "x", "a": "y"}], columns={"task": "q", "reference": "a"}, match="exact")
+    assert (own.task.description, own.reference, own.match) == ("x", "y", "exact")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "there is no row"),
+        ([{"a": 1}], "row 1: there is no task"),
+        ([3], "row 1: expected an object"),
+        ([{"task": "a", "id": 1}, {"task": "b", "id": 1}], "'1' is used twice"),
+        ([{"input": "a", "choices": ["b"]}], "multiple choice"),
+        ([{"input": [{"role": "assistant", "content": "b"}]}], "must end with what the user asks"),
+        ([{"input": [{"role": "tool", "content": "b"}]}], "only messages of text"),
+    ],
+)
+def test_rows_that_are_no_cases(rows, message):
+    with pytest.raises(ConfigError, match=message):
+        cases_of_rows(rows)
+
+
+def test_data_sets_of_hugging_face(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match="pip install datasets"):
+        hugging_face_cases("a/b")
+    asked = []
+
+    def load_dataset(path, split):
+        asked.append((path, split))
+        return [{"question": "Why?", "answer": "So."}]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert hugging_face_cases("a/b:train")[0].task.description == "Why?"
+    assert asked == [("a/b", "train")]
+
+
+PROMPTFOO = """\
+prompts: ['Translate to {{language}}: {{text}}']
+defaultTest:
+  vars: {language: French}
+tests:
+  - description: A greeting
+    vars: {text: Hello}
+    assert:
+      - {type: icontains, value: BONJOUR}
+      - {type: not-contains, value: Hello}
+      - {type: llm-rubric, value: It is polite.}
+  - vars: {text: a+b}
+    assert:
+      - {type: equals, value: a+b}
+      - {type: is-json, value: {type: object}}
+"""
+
+
+def test_tests_of_promptfoo_become_cases(tmp_path):
+    first, second = read_cases(written(tmp_path, PROMPTFOO))
+    assert (first.id, first.task.description) == ("a-greeting", "Translate to French: Hello")
+    assert [one.evaluator for one in first.grading] == ["regex", "regex", "llm"]
+    assert [one.evaluator for one in second.grading] == ["regex", "schema"]
+    assert second.id == "test-2"
+    with pytest.raises(ConfigError, match="line 5: the assertion 'javascript' has no plain mapping"):
+        read_cases(written(tmp_path, PROMPTFOO.replace("icontains", "javascript")))
+    with pytest.raises(ConfigError, match="line 1: expected a list of one prompt"):
+        read_cases(written(tmp_path, PROMPTFOO.replace("['Tr", "['x', 'Tr")))

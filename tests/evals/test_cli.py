@@ -1,0 +1,158 @@
+"""`redraft eval` on the command line: the files, the tables, the exit codes."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.evals.cases import read_cases
+from support.commands import document, put, redraft
+from support.kept_runs import record
+from support.versions import history, version
+
+CASES = """\
+criteria:
+  - {name: good, evaluator: regex, config: {pattern: good}}
+cases:
+""" + "".join(f"  - {{id: case-{n}, task: Task {n}.}}\n" for n in range(12))
+
+
+def agent(*, first="bad", revised="good"):
+    def answer(request):
+        return first if request.role == "generation" else revised
+
+    return Agent(ScriptedModel(answer), pattern=ReflectionPattern(2), name="writer")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / ".redraft"))
+    (tmp_path / "cases.yaml").write_text(CASES, "utf-8")
+    app = SimpleNamespace(
+        writer=agent(),
+        right=agent(first="good"),
+        wrong=agent(revised="bad"),
+        shout=lambda prompt: prompt.upper(),
+    )
+    monkeypatch.setitem(sys.modules, "an_app", app)
+    return tmp_path
+
+
+def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
+    result = redraft(
+        "eval", "cases.yaml", "--agent", "an_app:writer", "--junit", "out/j.xml", "--markdown", "s.md"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "writer against writer, first draft: better, +100.0 points (95 %: " in result.stdout
+    assert "12  100 % (" in result.stdout
+    assert "Stored as eval-" in result.stderr
+    assert (project / "out" / "j.xml").read_text("utf-8").startswith("<?xml")
+    assert (project / "s.md").read_text("utf-8").startswith("### Evaluation: 12 cases")
+    shown = redraft("eval", "show")
+    assert shown.stdout == result.stdout
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    nowhere = redraft("eval", "cases.yaml", "--agent", "an_app:writer")
+    assert (nowhere.exit_code, nowhere.stderr) == (0, "")
+    monkeypatch.setenv("REDRAFT_HOME", str(project / ".redraft"))
+    listed = redraft("eval", "list")
+    assert "writer, writer, first draft" in listed.stdout
+    assert document(redraft("eval", "list", "--json"))["evaluations"][0]["n"] == 1
+
+
+def test_a_regression_has_exit_code_1(project):
+    good = redraft("eval", "cases.yaml", "-a", "an_app:right", "--json")
+    assert good.exit_code == 0
+    assert document(good)["differences"][0]["verdict"] == "not distinguishable"
+    (project / "baseline.json").write_text(good.stdout, "utf-8")
+    for against in ("baseline.json", "an_app:right"):
+        worse = redraft("eval", "cases.yaml", "-a", "an_app:wrong", "--against", against)
+        assert worse.exit_code == 1
+        assert "worse, -100.0 points" in worse.stdout
+        assert f"lost against {'baseline' if 'json' in against else 'right'}: case-0, case-1" in worse.stdout
+    same = redraft("eval", "cases.yaml", "-a", "an_app:right", "--against", "baseline.json")
+    assert same.exit_code == 0
+
+
+def test_parts_are_compared(project):
+    result = redraft(
+        "eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,first,best-of-3", "-n", "2"
+    )
+    assert result.exit_code == 0
+    assert "loop against first: better" in result.stdout
+    assert "loop against best-of-3, with at most 2 calls each: better" in result.stdout
+
+
+def test_an_interrupted_evaluation_goes_on(project):
+    stopped = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--at-once", "1", "--budget-tokens", "1")
+    assert stopped.exit_code == 3
+    assert "The budget was spent after 1 of 12 tries." in stopped.stdout
+    whole = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "last")
+    assert whole.exit_code == 0
+    assert "12  100 % (" in whole.stdout
+    assert len(document(redraft("eval", "list", "--json"))["evaluations"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("eval", "missing.yaml"), "can't be read"),
+        (("eval", "cases.yaml", "-a", "writer"), "named MODULE:NAME"),
+        (("eval", "cases.yaml", "-a", "an_app:editor"), "can't be imported"),
+        (("eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,last"), "Unknown part 'last'"),
+        (
+            ("eval", "cases.yaml", "-a", "an_app:shout", "--compare", "loop,first"),
+            "needs an Agent of Redraft",
+        ),
+        (
+            ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "x.json"),
+            "baseline 'x.json' can't be read",
+        ),
+        (
+            ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "cases.json", "--compare", "x"),
+            "not both",
+        ),
+        (("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "eval-1"), "There is no evaluation"),
+        (("eval", "add"), "Say which runs"),
+        (("eval", "add", "last"), "No runs are stored here yet"),
+        (("eval", "hf:a/b"), "pip install datasets"),
+    ],
+)
+def test_mistakes_have_exit_code_2(words, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    result = redraft(*words)
+    assert result.exit_code == 2, result.stdout
+    assert message in result.stderr
+
+
+def test_runs_become_cases(project):
+    short = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "x"})
+    put(record(history(0.2, 0.4), "max_iterations", run_id="run-failed"))
+    put(record(history(0.9, 0.3), "max_iterations", run_id="run-worse"))
+    put(record([version(1, 1.0, satisfactory=True)], "quality_met", run_id="run-right"))
+    added = redraft("eval", "add", "--failed", "--regressed", "-o", "mine.yaml")
+    assert added.exit_code == 0, added.stderr
+    assert "mine.yaml: 2 cases added" in added.stdout
+    controls = redraft("eval", "add", "--control", "-o", "mine.yaml", "--json")
+    assert document(controls)["added"] == ["say-it-3"]
+    again = redraft("eval", "add", "run-right", "-o", "mine.yaml")
+    assert "0 cases added; 1 run already there" in again.stdout
+    cases = read_cases(project / "mine.yaml")
+    assert {one.run: one.control for one in cases} == {
+        "run-worse": False, "run-failed": False, "run-right": True,
+    }  # fmt: skip
+    assert cases[0].criteria == (short,)
+    evaluated = redraft("eval", "mine.yaml", "-a", "an_app:writer", "--json")
+    assert json.loads(evaluated.stdout)["controls"] == ["say-it-3"]
+
+
+def test_the_cases_name_their_agent(project):
+    text = CASES.replace("criteria:", "agent: an_app:writer\ncriteria:", 1)
+    (project / "own.yaml").write_text(text, "utf-8")
+    assert "writer against writer, first draft" in redraft("eval", "own.yaml").stdout
+    (project / "two.yaml").write_text(text + "  - {task: Other., agent: an_app:right}\n", "utf-8")
+    several = redraft("eval", "two.yaml")
+    assert several.exit_code == 2
+    assert "of several agents" in several.stderr

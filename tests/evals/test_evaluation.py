@@ -1,0 +1,336 @@
+"""Evaluations: what they find, that nothing is paid for twice, and that nothing is learned."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from redraft import (
+    Agent,
+    ChatReply,
+    ConfigError,
+    MemoryStore,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    Runs,
+    ScriptedModel,
+    TokenUsage,
+)
+from redraft.evals.cases import EvalCase
+from redraft.evals.evaluation import Evaluation
+from redraft.evals.report import Evaluations
+from redraft.types import Advice, PlainTask
+
+GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
+SECRET = QualityCriterion("secret", evaluator="regex", evaluator_config={"pattern": "really"})
+CALL = TokenUsage(100, 10, requests=1, cost_usd=0.01)
+
+
+def cases(count, **fields):
+    return [EvalCase(f"case-{n}", PlainTask(f"Task {n}."), (GOOD,), **fields) for n in range(count)]
+
+
+def model(answer, calls=None):
+    """A model whose reply `answer` gives for a prompt and how many messages came before it."""
+
+    async def reply(request):
+        await asyncio.sleep(0)
+        if calls is not None:
+            calls.append(request)
+        text = answer(request.messages[-1].content, request)
+        if isinstance(text, Exception):
+            raise text
+        return ChatReply(text, usage=CALL)
+
+    return reply
+
+
+def revising(calls=None):
+    """An agent whose first drafts are bad for odd tasks, and whose revisions are good."""
+
+    def answer(prompt, request):
+        number = (
+            int(prompt.partition("Task ")[2].partition(".")[0] or 0) if request.role == "generation" else 0
+        )
+        return "bad" if request.role == "generation" and number % 2 else f"good {request.role}"
+
+    return Agent(
+        model(answer, calls), pattern=ReflectionPattern(2, retry=Retry(attempts=1)), keep=False, name="writer"
+    )
+
+
+def test_what_is_returned_is_compared_with_the_first_draft():
+    report = Evaluation(cases(20), revising(), store=MemoryStore()).run_sync()
+    returned, first = report.figures
+    assert (returned.side, first.side) == ("writer", "writer, first draft")
+    assert (returned.mean_passed, first.mean_passed) == (1.0, 0.5)
+    assert (first.calls, returned.calls, returned.tokens, returned.cost_usd) == (1, 1.5, 165, 0.015)
+    (difference,) = report.differences
+    assert difference.passed.verdict == "better"
+    assert difference.gained == tuple(f"case-{n}" for n in range(1, 20, 2))
+    assert difference.lost == ()
+    assert not report.has_regressed
+    assert "better, +50.0 points (95 %: " in difference.sentence()
+
+
+def test_a_worse_agent_is_a_regression_and_the_same_one_is_not():
+    bad = Agent(model(lambda *_: "bad"), pattern=ReflectionPattern(0), keep=False, name="bad")
+    report = Evaluation(cases(20), {"bad": bad, "writer": revising()}, store=MemoryStore()).run_sync()
+    assert report.has_regressed
+    assert report.differences[-1].theirs == "writer"
+    assert len(report.differences[-1].lost) == 20
+    same = Evaluation(cases(20), {"one": revising(), "two": revising()}, store=MemoryStore()).run_sync()
+    assert same.differences[1].passed.verdict == "not distinguishable"
+    assert not same.has_regressed
+
+
+def test_hidden_criteria_grade_and_no_agent_sees_them():
+    calls = []
+    found = [replace(case, hidden=(SECRET,)) for case in cases(5)]
+    report = Evaluation(found, revising(calls), store=MemoryStore()).run_sync()
+    assert report.figures[0].mean_passed == 0.0
+    assert not any("secret" in message.content for call in calls for message in call.messages)
+
+
+def test_a_function_is_an_agent():
+    report = Evaluation(cases(6), lambda prompt: f"good {prompt}", store=MemoryStore()).run_sync()
+    assert [one.side for one in report.figures] == ["<lambda>"]
+    assert report.figures[0].mean_passed == 1.0
+    assert report.differences == ()
+
+
+def test_a_reference_is_matched():
+    task = PlainTask("The capital of France?")
+    rows = [
+        ("exact", "Paris", {"Paris": True, " Paris\n": True, "Paris.": False}),
+        ("includes", "Paris", {"It is paris.": True, "Lyon": False}),
+        ("json", {"a": 1}, {'```json\n{"a": 1}\n```': True, '{"a": 2}': False, "nothing": False}),
+    ]
+    for match, reference, answers in rows:
+        for text, passes in answers.items():
+            case = EvalCase("one", task, reference=reference, match=match)
+            report = Evaluation([case], lambda _, text=text: text, store=MemoryStore()).run_sync()
+            assert report.tries[0].answers[-1].passed is passes, (match, text)
+
+
+class Recalling:
+    """An advisor that counts what it is asked, and what it is told."""
+
+    def __init__(self):
+        self.recalled = self.observed = 0
+
+    async def recall(self, task):
+        self.recalled += 1
+        return [Advice("Write good.", "a test")]
+
+    async def observe(self, result):
+        self.observed += 1
+
+
+def test_parts_of_an_agent_are_compared_with_shared_first_drafts():
+    advisor, calls = Recalling(), []
+
+    def answer(prompt, request):
+        everything = " ".join(message.content for message in request.messages)
+        return "good" if "Write good." in everything and request.role == "revision" else "bad"
+
+    agent = Agent(model(answer, calls), pattern=ReflectionPattern(2), lessons=advisor, keep=False)
+    report = Evaluation(
+        cases(6), agent, compare=["loop", "first", "best-of-3", "no-lessons"], store=MemoryStore()
+    ).run_sync()
+    passed = {one.side: one.mean_passed for one in report.figures}
+    assert passed == {"loop": 1.0, "first": 0.0, "best-of-3": 0.0, "no-lessons": 0.0}
+    calls_of = {one.side: one.calls for one in report.figures}
+    assert calls_of == {"loop": 2, "first": 1, "best-of-3": 3, "no-lessons": 3}
+    # Best of three begins with the loop's draft, so it makes two calls of its own.
+    assert len(calls) == 6 * (2 + 2 + 3)
+    assert advisor.observed == 0
+    assert advisor.recalled == 6 * (1 + 2)
+    assert [one.calls for one in report.differences] == [None, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("compare", "message"),
+    [
+        (["loop"], "at least two different"),
+        (["loop", "loop"], "at least two different"),
+        (["loop", "best-of-1"], "Unknown part 'best-of-1'"),
+        (["loop", "frist"], "did you mean 'first'"),
+        (["loop", "no-lessons"], "has no lessons"),
+    ],
+)
+def test_parts_that_cannot_be_compared(compare, message):
+    with pytest.raises(ConfigError, match=message):
+        Evaluation(cases(2), revising(), compare=compare, store=MemoryStore())
+
+
+def test_what_cannot_work_is_said_before_anything_is_spent():
+    calls = []
+    nothing = [EvalCase("one", PlainTask("Do it."))]
+    with pytest.raises(ConfigError, match=r"Nothing grades the case 'one'"):
+        Evaluation(nothing, lambda _: "x", store=MemoryStore())
+    broken = replace(
+        cases(1)[0], criteria=(QualityCriterion("r", evaluator="regex", evaluator_config={"pattern": "("}),)
+    )
+    with pytest.raises(ConfigError, match="The case 'case-0': Criterion 'r'"):
+        Evaluation([broken], revising(calls), store=MemoryStore())
+    for wrong in ({"n": 0}, {"at_once": 0}, {"budget_usd": -1}, {"model": ""}):
+        with pytest.raises(ConfigError):
+            Evaluation(cases(1), revising(calls), store=MemoryStore(), **wrong)
+    with pytest.raises(ConfigError, match="There are no cases"):
+        Evaluation([], revising(calls), store=MemoryStore())
+    with pytest.raises(ConfigError, match="must be an Agent, or a function"):
+        Evaluation(cases(1), {"a": 3}, store=MemoryStore())
+    assert calls == []
+
+
+def test_a_killed_evaluation_goes_on_without_paying_twice():
+    """Cancelled after each of its calls in turn, the calls of all attempts together are those of one."""
+    store, calls = MemoryStore(), []
+    whole = Evaluation(cases(4), revising(calls), n=2, store=MemoryStore(), run_id="whole").run_sync()
+    wanted = len(calls)
+    paid = []
+
+    def limited():
+        left = [1]
+
+        async def reply(request):
+            await asyncio.sleep(0)
+            if not left[0]:
+                raise asyncio.CancelledError
+            left[0] -= 1
+            paid.append(request)
+            return await revising().model(request)
+
+        return Agent(reply, pattern=revising().pattern, keep=False, name="writer")
+
+    for _ in range(wanted - 1):
+        with pytest.raises(asyncio.CancelledError):
+            Evaluation(cases(4), limited(), n=2, at_once=1, store=store, run_id="killed").run_sync()
+    report = Evaluation(cases(4), limited(), n=2, at_once=1, store=store, run_id="killed").run_sync()
+    assert len(paid) == wanted
+    assert [one.mean_passed for one in report.figures] == [one.mean_passed for one in whole.figures]
+    again = Evaluation(cases(4), limited(), n=2, store=store, run_id="killed").run_sync()
+    assert len(paid) == wanted
+    assert again.tries == report.tries
+    with pytest.raises(ConfigError, match="of other cases, agents"):
+        Evaluation(cases(3), limited(), n=2, store=store, run_id="killed").run_sync()
+
+
+def test_its_runs_are_inside_it():
+    store = MemoryStore()
+
+    async def main():
+        report = await Evaluation(cases(2), revising(), store=store).run()
+        runs = Runs(store)
+        outer, inner = await runs.find(), await runs.find(inner=True)
+        stored = await Evaluations(store).report(report.run_id[:12])
+        return report, outer, inner, stored, await Evaluations(store).list()
+
+    report, outer, inner, stored, every = asyncio.run(main())
+    assert outer == []
+    assert {one.parent for one in inner} == {report.run_id}
+    assert sorted(one.run_id for one in inner) == sorted(one.run_id for one in report.tries)
+    assert sorted(stored.tries, key=str) == sorted(report.tries, key=str)
+    assert [one.run_id for one in every] == [report.run_id]
+
+
+def test_what_failed_counts_and_what_is_unknown_does_not():
+    def answer(prompt, _request):
+        if "Task 0." in prompt:
+            return ModelError("down")
+        return ValueError("oops") if "Task 1." in prompt else "good"
+
+    pattern = ReflectionPattern(0, retry=Retry(attempts=1))
+    agent = Agent(model(answer), pattern=pattern, keep=False)
+    store = MemoryStore()
+    report = Evaluation(cases(6), agent, store=store, run_id="e").run_sync()
+    figures = report.figures[0]
+    assert (figures.tries, figures.unknown, figures.failed) == (6, 1, 1)
+    assert figures.mean_passed == 4 / 5
+    assert any("1 of 6 tries could not be judged" in one for one in report.remarks())
+    better = Agent(model(lambda *_: "good"), pattern=pattern, keep=False)
+    report = Evaluation(cases(6), better, store=store, run_id="e").run_sync()
+    assert report.figures[0].mean_passed == 1.0
+
+
+def test_a_judge_grades_each_output_once_and_is_not_part_of_the_agents_cost():
+    judge = QualityCriterion("clear", "Is it clear?")
+    graded = []
+
+    def verdict(request):
+        graded.append(request)
+        return {
+            "criteria": {"clear": {"reason": "so", "score": 1.0}},
+            "issues": [],
+            "suggestions": [],
+            "confidence": 1,
+        }
+
+    found = [EvalCase(f"c{n}", PlainTask(f"Task {n}."), (GOOD,), (judge,)) for n in (1, 2)]
+    agent = revising()
+    store = MemoryStore()
+    report = Evaluation(found, agent, n=3, store=store, model=ScriptedModel(verdict), run_id="e").run_sync()
+    # Two outputs for the odd task, one for the other, however often they come up.
+    assert len(graded) == 3
+    assert report.figures[0].calls == 1.5
+    assert sum(one.grading.requests for one in report.tries) == 3
+    assert all("Task " in request.messages[-1].content for request in graded)
+    Evaluation(found, agent, n=3, store=store, model=ScriptedModel(verdict), run_id="e").run_sync()
+    assert len(graded) == 3
+
+
+def test_a_spent_budget_ends_it_and_a_larger_one_goes_on():
+    store = MemoryStore()
+    report = Evaluation(cases(10), revising(), at_once=1, budget_usd=0.05, store=store, run_id="e").run_sync()
+    assert 0.05 <= report.usage.cost_usd <= 0.07
+    assert report.evaluated.note.startswith("The budget was spent after ")
+    report = Evaluation(cases(10), revising(), budget_usd=1, store=store, run_id="e").run_sync()
+    assert report.evaluated.note == ""
+    assert len(report.tries) == 10
+
+
+def test_an_earlier_report_is_a_baseline():
+    before = Evaluation(cases(20), revising(), store=MemoryStore()).run_sync()
+    document = json.loads(json.dumps(before.document()))
+    assert all(answer["output"] is None for attempt in document["tries"] for answer in attempt["answers"])
+    bad = Agent(model(lambda *_: "bad"), pattern=ReflectionPattern(0), keep=False, name="writer")
+    report = Evaluation(cases(20), bad, store=MemoryStore()).run_sync().against(document)
+    assert report.has_regressed
+    assert report.differences[-1].theirs == "baseline"
+    with pytest.raises(ConfigError, match="not what redraft eval --json printed"):
+        report.against({"a": 1})
+    with pytest.raises(ConfigError, match="none of these cases"):
+        report.against({**document, "tries": []})
+
+
+def test_control_cases_show_that_reflecting_spoils():
+    def answer(_prompt, request):
+        return "good" if request.role == "generation" else "spoiled"
+
+    pattern = ReflectionPattern(
+        1,
+        [QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 9})],
+        best_version_selection="latest",
+    )
+    agent = Agent(model(answer), pattern=pattern, keep=False, name="w")
+    report = Evaluation(cases(20, control=True), agent, store=MemoryStore()).run_sync()
+    assert report.has_regressed
+    assert len(report.spoiled) == 20
+    assert any(one.startswith("Control cases that did not pass: case-0,") for one in report.remarks())
+
+
+def test_reports_for_a_build():
+    from xml.etree import ElementTree as ET
+
+    found = [*cases(5), EvalCase("a|b <c>\x00", PlainTask("Task 5."), (SECRET,))]
+    report = Evaluation(found, revising(), store=MemoryStore()).run_sync()
+    suite = ET.fromstring(report.junit())  # noqa: S314 (our own)
+    assert suite.attrib | {} == {"name": "redraft eval writer", "tests": "6", "failures": "1", "skipped": "0"}
+    assert [one.find("failure") is not None for one in suite] == [False] * 5 + [True]
+    text = report.markdown()
+    assert "| writer | 6 | 83 % (" in text
+    assert "Gained against writer, first draft: `case-1`, `case-3`" in text
