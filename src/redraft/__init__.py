@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from redraft.errors import StoreError as StoreError
     from redraft.errors import UnfinishedError as UnfinishedError
     from redraft.errors import WorkflowError as WorkflowError
+    from redraft.evals.case_file import read_cases as read_cases
     from redraft.evals.cases import EvalCase as EvalCase
-    from redraft.evals.cases import read_cases as read_cases
     from redraft.evals.datasets import cases_of_rows as cases_of_rows
     from redraft.evals.evaluation import Evaluation as Evaluation
     from redraft.evals.pytest_case import eval_case as eval_case
@@ -160,7 +160,8 @@ _PLACES = {
         "UnfinishedError",
         "WorkflowError",
     ),
-    "evals.cases": ("EvalCase", "read_cases"),
+    "evals.case_file": ("read_cases",),
+    "evals.cases": ("EvalCase",),
     "evals.datasets": ("cases_of_rows",),
     "evals.evaluation": ("Evaluation",),
     "evals.pytest_case": ("eval_case",),

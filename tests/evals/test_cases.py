@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel
-from redraft.evals.cases import EvalCase, add_cases, case_of, read_cases
+from redraft.evals.case_file import add_cases, read_cases
+from redraft.evals.cases import EvalCase, case_of
 from redraft.evals.datasets import cases_of_rows, hugging_face_cases
 from redraft.stores.memory import MemoryStore
 from redraft.types import PlainTask

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, ReflectionPattern, ScriptedModel
-from redraft.evals.cases import read_cases
+from redraft.evals.case_file import read_cases
 from support.commands import redraft
 from support.pages import Page
 

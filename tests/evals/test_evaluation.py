@@ -333,4 +333,4 @@ def test_reports_for_a_build():
     assert [one.find("failure") is not None for one in suite] == [False] * 5 + [True]
     text = report.markdown()
     assert "| writer | 6 | 83 % (" in text
-    assert "Gained against writer, first draft: `case-1`, `case-3`" in text
+    assert "(gained: case-1, case-3)" in text

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from redraft._texts import counted
 from redraft.errors import ConfigError
-from redraft.evals.cases import add_cases, case_of, has_failed, has_regressed, read_cases, was_right_at_first
+from redraft.evals.case_file import add_cases, read_cases
+from redraft.evals.cases import case_of, has_failed, has_regressed, was_right_at_first
 from redraft.evals.report import LAST, Evaluations, row
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.runs import ENDED_RUNS, Runs
@@ -23,7 +24,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, withheld
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.tables import plain_table
+from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from redraft.evals.report import EvaluationReport, Try
     from redraft.loop.record import RunRecord
 
+LEAST = ("tokens per passed", "s", "score (95 %)", "cost")
+"""The columns that a narrow terminal goes without, the first ones first."""
 NEWEST = 200
 """How many of the newest runs are searched for cases."""
 
 eval = command_group(  # noqa: A001 (the name of the command)
     default="run",
-    help="Evaluate agents on cases: does reflecting pay, and did a change help?",
+    help="Evaluate agents on cases of your own: does reflecting pay, and did a change help?",
     takes_files=True,
 )
 
@@ -145,7 +148,8 @@ async def run(
     if as_json:
         emit_json(withheld(report.document()))
     else:
-        CalmConsole().show(report_view(report))
+        shown = CalmConsole()
+        shown.show(report_view(report, shown.width))
     if project_place() is not None:
         console.say(f"Stored as {report.run_id}; redraft eval show last")
     raise typer.Exit(_code(report, is_comparison=compare is not None))
@@ -172,7 +176,8 @@ async def show(
     if as_json:
         emit_json(withheld(report.document()))
     else:
-        CalmConsole().show(report_view(report))
+        shown = CalmConsole()
+        shown.show(report_view(report, shown.width))
 
 
 @eval.command("list")
@@ -329,22 +334,17 @@ class _progress:  # noqa: N801 (used like a function)
             self._bar.stop()
 
 
-def report_view(report: EvaluationReport) -> RenderableType:
-    """Render a report: a table of the arms, and what the differences are."""
+def report_view(report: EvaluationReport, width: int) -> RenderableType:
+    """Render a report: a table of the arms, with fewer columns where it is narrow, and the differences."""
     shown = withheld([row(one) for one in report.figures])
-    heads = list(shown[0])
-    table = plain_table(
-        {name: [visible(one[name]) for one in shown] for name in heads}, right=heads[1:], wrap=("arm",)
-    )
-    styles = {"better": GOOD, "worse": BAD}
-    lines = [
-        Text(visible(withheld(one.sentence())), styles.get(one.passed.verdict, ""))
-        for one in report.differences
-    ]
+    columns = {name: [visible(one[name]) for one in shown] for name in shown[0]}
+    for least in LEAST:
+        if width_of(columns) > width:
+            del columns[least]
+    table = plain_table(columns, right=list(columns)[1:], wrap=("arm",))
+    lines: list[Text] = []
     for one in report.differences:
-        for what, cases in (("lost", one.lost), ("gained", one.gained)):
-            if cases:
-                names = visible(withheld(", ".join(cases)))
-                lines.append(Text(f"  {what} against {one.theirs}: {names}", QUIET))
-    lines += [Text(visible(withheld(one)), QUIET) for one in report.remarks()]
-    return Group(table, "", *lines)
+        lines.append(Text(one.sentence(), {"better": GOOD, "worse": BAD}.get(one.passed.verdict, "")))
+        lines += [Text(f"  {flipped}", QUIET) for flipped in one.flips()]
+    lines += [Text(remark, QUIET) for remark in report.remarks()]
+    return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines))

@@ -104,7 +104,7 @@ class Evaluation:
         if not cases:
             raise ConfigError("There are no cases to evaluate.")
         self._cases = tuple(cases)
-        self._n, self._at_once, self._on_trial = n, at_once, on_try
+        self._n, self._at_once, self._on_try = n, at_once, on_try
         self._budgets = budgets
         self._resumes = run_id is not None
         self._run_id = run_id or f"eval-{new_run_id()}"
@@ -143,8 +143,8 @@ class Evaluation:
                     spending.add(attempt.spent)
                     done[attempt.key] = attempt
                     await self._store.put(Record(TRY, self._key_of(attempt), to_record(attempt)))
-                    if self._on_trial is not None:
-                        self._on_trial(attempt)
+                    if self._on_try is not None:
+                        self._on_try(attempt)
 
         async with _Group() as group:
             for number in range(1, self._n + 1):
@@ -177,8 +177,8 @@ class Evaluation:
         if before is not None:
             if (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
                 raise ConfigError(
-                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat the call that "
-                    "began it."
+                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat the call "
+                    "that began it."
                 )
             evaluated.started_at = before.started_at
         await self._store.put(evaluated.stored())

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._sync import run_sync
 from redraft._texts import json_data
 from redraft.errors import ConfigError
-from redraft.evals.cases import EvalCase, read_cases
+from redraft.evals.case_file import read_cases
 from redraft.evals.evaluation import grader_of
 from redraft.types import ReflectionResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redraft.evals.cases import EvalCase
     from redraft.protocols import ChatModel
 
 

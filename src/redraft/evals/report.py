@@ -36,6 +36,8 @@ EVALUATION, TRY = "evaluation", "try"
 """The kinds of the records of an evaluation and of its tries, whose keys begin with the evaluation's id."""
 BASELINE = "baseline"
 LAST = "last"
+SHOWN = 10
+"""How many of the cases that flipped are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,15 @@ class Difference:
             return f"{what}: not distinguishable, {found}{needed}."
         return f"{what}: {passed.verdict}, {found}."
 
+    def flips(self) -> list[str]:
+        """Return which cases were lost and which were gained, the first few of each."""
+        return [
+            f"{what}: {', '.join(cases[:SHOWN])}"
+            + (f" and {len(cases) - SHOWN} more" if len(cases) > SHOWN else "")
+            for what, cases in (("lost", self.lost), ("gained", self.gained))
+            if cases
+        ]
+
     def power(self) -> str:
         """Return how large a difference these cases would have shown; empty if it is not known."""
         if self.passed.detectable is None:
@@ -317,7 +328,7 @@ class EvaluationReport:
             len(tries),
             passed.count(1.0),
             rate_of(of_cases["passed"], self.evaluated.n),
-            mean_of_cases(of_cases["score"]),
+            within_bounds(mean_of_cases(of_cases["score"])),
             mean("passed"),
             mean("score"),
             mean("calls"),
@@ -433,13 +444,12 @@ class EvaluationReport:
             f"|{'|'.join(' --- ' if name == 'arm' else ' ---: ' for name in head)}|",
             *(f"| {' | '.join(_cell(text) for text in one.values())} |" for one in cells),
             "",
-            *(f"- {one.sentence()}" for one in self.differences),
+            *(
+                f"- {' '.join([one.sentence(), *(f'({text})' for text in one.flips())])}"
+                for one in self.differences
+            ),
             *(f"- {text}" for text in self.remarks()),
         ]
-        for one in self.differences:
-            for name, cases in (("Lost", one.lost), ("Gained", one.gained)):
-                if cases:
-                    lines += ["", f"{name} against {one.theirs}: {', '.join(f'`{case}`' for case in cases)}"]
         return "\n".join([*lines, ""])
 
     def remarks(self) -> list[str]:
@@ -490,6 +500,11 @@ def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:
     return EvaluationReport(
         evaluated, tuple(sorted(tries, key=lambda one: (one.number, order[one.case], one.arm)))
     )
+
+
+def within_bounds(effect: Effect | None) -> Effect | None:
+    """Return an interval of scores without what is below 0 or above 1."""
+    return None if effect is None else Effect(effect.mean, max(0.0, effect.low), min(1.0, effect.high))
 
 
 def row(figures: Figures) -> dict[str, str]:
