@@ -160,11 +160,6 @@ class Agent(Generic[OutputT]):
         return self._model
 
     @property
-    def name(self) -> str:
-        """The name under which its runs are stored."""
-        return self._origin.name
-
-    @property
     def advisors(self) -> tuple[Advisor, ...]:
         """What advises its runs: the pattern's advisors and the agent's lessons."""
         return (*self._pattern.advisors, *(() if self._lessons is None else (self._lessons,)))
