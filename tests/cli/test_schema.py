@@ -69,6 +69,13 @@ nodes:
       evaluator: {type: custom, language: lua, run: return true}
       corrector: {run: "return {}", apply: feedback}
 """,
+    "a signature": """\
+name: w
+inputs: {a: string, b: "integer[]?", c: {type: object, default: {}}}
+outputs: {a: string, d: {type: integer, value: "{{ state.a | length }}"}}
+nodes:
+  - {name: a, run: pass}
+""",
     "bounds": """\
 name: w
 budget: {tokens: 1000, usd: 0.5, seconds: 60}
@@ -106,6 +113,8 @@ WRONG = {
     "a variable": "{name: w, env: [A B], nodes: [{name: a, run: pass}]}",
     "visits": "{name: w, nodes: [{name: a, run: pass, max_visits: 0}]}",
     "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: pass}]}",
+    "an input of a number": "{name: w, inputs: {a: 5}, nodes: [{name: a, run: pass}]}",
+    "outputs in a list": "{name: w, outputs: [a], nodes: [{name: a, run: pass}]}",
     "no time": "{name: w, nodes: [{name: a, run: pass, timeout: 0}]}",
     "time in words": "{name: w, nodes: [{name: a, run: pass, timeout: 5s}]}",
     "fewer than no retries": "{name: w, nodes: [{name: a, run: pass, retries: -1}]}",

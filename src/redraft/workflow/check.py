@@ -22,6 +22,7 @@ from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
 from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
+from redraft.workflow.signature import VALUE, schema_of
 from redraft.workflow.spec import (
     CONTINUE,
     CORRECT,
@@ -46,7 +47,7 @@ from redraft.workflow.spec import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from redraft.workflow.runtime import Resources
+    from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import Node, ReadFile, WorkflowFile
 
 CODE_KEYS = ("language", "run", "sandbox")
@@ -74,6 +75,18 @@ class Requirements:
     code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
     model_names: frozenset[str] = frozenset()
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
+
+    def including(self, inner: Requirements) -> Requirements:
+        """Return these together with what a workflow that a node runs uses."""
+        actions = list(dict.fromkeys((*self.actions, *inner.actions)))
+        names = self.model_names | inner.model_names
+        return replace(
+            self,
+            actions=actions,
+            code=[*self.code, *inner.code],
+            model_names=names,
+            notes=[*self.notes, *inner.notes],
+        )
 
     @property
     def own_actions(self) -> list[str]:
@@ -120,9 +133,23 @@ class _FileCheck:
                 self.fail(("env", at), f"{name!r} is not a valid name of an environment variable")
         if self.spec.timeout is not None and self.spec.budget.seconds is not None:
             self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give one of them")
+        for key, declared in (("inputs", self.spec.inputs), ("outputs", self.spec.outputs)):
+            self.signature(key, declared)
         for at, node in enumerate(self.spec.nodes):
             self.node(node, ("nodes", at))
         self.cycles()
+
+    def signature(self, key: str, declared: Mapping[str, str | Mapping[str, Any]]) -> None:
+        for name, kind in declared.items():
+            try:
+                self.resources.schema(schema_of(kind))
+            except ConfigError as error:
+                self.fail((key, name), str(error))
+            if not isinstance(kind, str) and VALUE in kind:
+                if key == "inputs":
+                    self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
+                for text, path in templates_in(kind[VALUE], (key, name, VALUE)):
+                    self.template(text, path)
 
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.problems.append(self.source.error(path, what, within=within))
@@ -222,6 +249,9 @@ class _FileCheck:
             self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
 
     def action(self, name: str, params: Mapping[str, Any], path: KeyPath) -> None:
+        if (file := self.resources.files.get(name)) is not None:
+            self.file(file, params, path)
+            return
         known = plain_name(name)
         own = self.own_action(name, (*path, "uses"))
         if own is None and known not in BUILT_IN:
@@ -249,6 +279,21 @@ class _FileCheck:
                 self.correct(correct, inside)
         elif known == LLM_CALL:
             self.llm(params, inside)
+
+    def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
+        """Check the parameters of a node that runs another file as the inputs of that one."""
+        if isinstance(file, WorkflowError):
+            if file.line is None:
+                self.fail((*path, "uses"), str(file))
+            self.problems += [] if file.line is None else file.problems
+            return
+        inside, later = (*path, "with"), set[str]()
+        for text, place in templates_in(params, inside, without=()):
+            self.template(text, place)
+            if "{{" in text or "{%" in text:
+                later.add(str(place[len(inside)]))
+        for (_inputs, *name), what in file.mistakes_in(params, later):
+            self.fail((*inside, *name) if name and name[0] in params else inside, what)
 
     def correct(self, correct: CorrectParams, path: KeyPath) -> None:
         try:

@@ -62,10 +62,8 @@ from redraft.workflow.history import (
     Workflows,
 )
 from redraft.workflow.run import ItemFinished, NodeFinished, NodeStarted, WorkflowFinished
-from redraft.workflow.runtime import SCHEMA
 from redraft.workflow.spec import (
     WorkflowFile,
-    read,
 )
 from redraft.workflow.workflow import Workflow
 
@@ -121,7 +119,7 @@ def run(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run a workflow. Prints the result of its last node, or with --json the final state.
+    """Run a workflow. Prints its outputs, else the result of its last node, or with --json the final state.
 
     The result of a loop is its output; an object with a single text prints that text. Exit code 1 means that
     a loop with `on_failure: raise` failed, 3 that the workflow's budget was spent, or the time of a node.
@@ -235,24 +233,7 @@ def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed
         raise source.error(
             (agent_key,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
         )
-    models: dict[str, str] = {}
-    if model is not None:
-        spec = read(source).spec
-        named = {spec.model, *model_names([node.with_ for node in spec.nodes])} - {None, model}
-        models = {str(name): model for name in named}
-    return Workflow(source, models=models, keep=keep, allow_unsandboxed=allow_unsandboxed)
-
-
-def model_names(value: Any) -> set[str]:
-    """Return all names of models in the parameters of an unchecked workflow."""
-    if isinstance(value, list):
-        return set[str]().union(*map(model_names, cast("list[Any]", value)))
-    if not isinstance(value, Mapping):
-        return set()
-    items = cast("Mapping[str, Any]", value)
-    found = {name for key, name in items.items() if key == "model" and isinstance(name, str)}
-    # A `model` in a JSON Schema is a key of the output.
-    return found.union(*(model_names(item) for key, item in items.items() if key != SCHEMA))
+    return Workflow(source, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
 
 
 def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
@@ -353,11 +334,14 @@ def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
                 "status": result.status,
                 "stop": result.stop,
                 "state": result.state,
+                "outputs": result.outputs,
                 "nodes": result.nodes,
                 "token_usage": result.usage,
                 "execution_time": result.execution_time,
             }
         )
+    elif result.outputs:
+        emit_untrusted(readable(result.outputs))
     elif last is not None:
         emit_untrusted(readable(last))
 
@@ -413,7 +397,7 @@ class WorkflowProgress:
         """Show an event of the workflow, or of a loop in it."""
         match event:
             case NodeStarted():
-                self.run_id = event.run_id
+                self.run_id = self.run_id or event.run_id  # not that of a workflow inside
                 self._inside.switch_to(self._label(event.node))
             case NodeFinished():
                 self._show_end(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 WORKFLOW = "workflow"
 """The kind of the records of workflows."""
+INNER_WORKFLOW = "workflow inside"
+"""The kind of the records of workflows that are nodes of others: they are found by id, and not listed."""
 
 
 @dataclass(slots=True)
 class WorkflowRecord:
     """One run of a workflow: its file, its inputs, and how it ended.
 
-    The steps of its nodes are in its journal; the runs of its loops have it as their parent.
+    The steps of its nodes are in its journal; the runs of its loops have it as their parent. A workflow that
+    is a node of another one has that one as its `parent`.
     """
 
     noun: ClassVar[str] = "workflow"
@@ -48,11 +51,13 @@ class WorkflowRecord:
     usage: TokenUsage = NOTHING_USED
     execution_time: float = 0.0
     error: str = ""
+    outputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    parent: str = ""
 
     def stored(self) -> Record:
         """Return the record for the store, always with the fields that workflows are searched by."""
         searched = {"status": self.status, "name": self.name}
-        return Record(WORKFLOW, self.run_id, to_record(self) | searched)
+        return Record(INNER_WORKFLOW if self.parent else WORKFLOW, self.run_id, to_record(self) | searched)
 
     def check_same(self, _stored: Record, before: WorkflowRecord, /) -> None:
         """Raise `ChangedRunError` if the stored run is of another workflow, or had other inputs."""
@@ -65,13 +70,21 @@ class WorkflowRecord:
     def end(self, result: WorkflowResult) -> None:
         """Record the result of the workflow."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
+        self.outputs = result.outputs
         if result.stop is not None:  # resumable, with a larger budget
             self.status, self.error = "failed", result.stop.detail
         self.usage, self.execution_time = result.usage, result.execution_time
 
     def result(self) -> WorkflowResult:
         """Return the result of a workflow that has finished."""
-        return WorkflowResult(self.state or {}, self.run_id, self.nodes, self.usage, self.execution_time)
+        return WorkflowResult(
+            self.state or {},
+            self.run_id,
+            self.nodes,
+            self.usage,
+            self.execution_time,
+            outputs=self.outputs,
+        )
 
     def resuming_call(self) -> str:
         """Return the Python call that resumes a workflow that a program started."""
@@ -231,7 +244,7 @@ class Workflows:
 
     async def _named(self, run_id: str, *, or_of_loop: bool) -> Record | None:
         store = self._store
-        if record := await store.get(WORKFLOW, run_id):
+        if record := await store.get(WORKFLOW, run_id) or await store.get(INNER_WORKFLOW, run_id):
             return record
         if (run := await store.get(RUN, run_id)) is not None:
             return await store.get(WORKFLOW, str(run.data.get("parent") or "")) if or_of_loop else None

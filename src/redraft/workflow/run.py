@@ -204,7 +204,8 @@ class WorkflowResult:
     `usage` is that of all models; actions of your own don't report theirs, which makes the cost unknown.
     `execution_time` is in seconds of work, over all processes that worked on it.
 
-    If its budget kept the run from finishing all its work, `stop` says which one and what was used of it.
+    `outputs` are those that the file declares. If its budget kept the run from finishing all its work, `stop`
+    says which one and what was used of it.
     """
 
     state: dict[str, Any]
@@ -213,6 +214,7 @@ class WorkflowResult:
     usage: TokenUsage = NOTHING_USED
     execution_time: float = 0.0
     stop: Stop | None = None
+    outputs: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def status(self) -> Literal["finished", "stopped"]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
@@ -30,7 +30,7 @@ from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Container, Iterator
 
     from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Call
@@ -140,6 +140,21 @@ class ActionResult:
 MODEL = "model"
 """The key of the state with the model of nodes that name none themselves."""
 
+
+class InnerWorkflow(Protocol):
+    """A workflow that a node of another one runs."""
+
+    def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
+        """Return what is wrong with parameters as its inputs; values of names in `unknown` come later."""
+        ...
+
+    async def run_inside(
+        self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
+    ) -> ActionResult:
+        """Run it with parameters as its inputs; return its outputs."""
+        ...
+
+
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResult]]
 """A built-in action; it renders its parameters itself, each when it is needed."""
 
@@ -149,16 +164,21 @@ class Resources:
     """What the nodes of one run share.
 
     `actions` are the user's own, which take precedence over `built_in`; one from a package is an entry point,
-    which is imported only if a file names it. `models` maps names in the file to
-    models or to their names. `keep` says where the runs of loops are stored. `folder` is the file's: files
-    that it refers to are read from there and nowhere else.
+    which is imported only if a file names it. `files` are the workflows that nodes run, or why one can't be
+    read. `models` maps names in the file to models or to their names, and `only_model` stands for all of
+    them. `keep` says where the runs of loops are stored. `folder` is the file's: the schemas that it refers
+    to are read from there and nowhere else.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
     actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
         default_factory=dict[str, "Callable[..., Any] | EntryPoint"]
     )
+    files: Mapping[str, InnerWorkflow | WorkflowError] = field(
+        default_factory=dict[str, "InnerWorkflow | WorkflowError"]
+    )
     models: Mapping[str, str | ChatModel] = field(default_factory=dict[str, "str | ChatModel"])
+    only_model: str | ChatModel | None = None
     model: str | ChatModel | None = None
     limits: Limits = WorkflowSpec.model_fields["limits"].default
     keep: bool | Store = True
@@ -181,6 +201,8 @@ class Resources:
         return chosen if isinstance(chosen, str | None) else type(chosen).__name__
 
     def _chosen_model(self, name: str | ChatModel | None, scope: Scope) -> str | ChatModel | None:
+        if self.only_model is not None:
+            return self.only_model
         chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
         return resolve_model(chosen or load_settings().model, self.models)
 
@@ -198,7 +220,11 @@ class Resources:
         return _load(own) if isinstance(own, EntryPoint) else own
 
     async def run_action(self, action: str, params: Mapping[str, Any], scope: Scope) -> ActionResult:
-        """Run an action by name; raises its errors, and `WorkflowError` for an unknown name."""
+        """Run an action or a workflow file; raises its errors, and `WorkflowError` for an unknown name."""
+        if (inner := self.files.get(action)) is not None:
+            if isinstance(inner, WorkflowError):
+                raise inner
+            return await inner.run_inside(scope.render(params), scope, self)
         if (own := self.own_action(action)) is not None:
             # It gets a copy: only what it returns changes the state.
             value = await awaited(own)(state=copy_of(scope.state), **scope.render(params))

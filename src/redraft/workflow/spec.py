@@ -267,6 +267,11 @@ class Node(Code):
         return None if self.uses is None else plain_name(self.uses)
 
     @property
+    def file(self) -> str | None:
+        """The workflow file that it runs, if it is one."""
+        return self.uses if self.uses is not None and self.uses.startswith(("./", "../")) else None
+
+    @property
     def retry(self) -> Retry:
         """Its retries, as the policy of a step."""
         retries = self.retries
@@ -291,6 +296,15 @@ class WorkflowSpec(Strict):
         default_factory=dict[str, str], description="What a model's name stands for."
     )
     variables: dict[str, Any] = Field(default_factory=dict[str, Any])
+    inputs: dict[str, str | dict[str, Any]] = Field(
+        default_factory=dict[str, str | dict[str, Any]],
+        description="The values that a run takes: a short type, such as `string?` or `integer[]`, or a JSON "
+        "Schema. Other values are refused.",
+    )
+    outputs: dict[str, str | dict[str, Any]] = Field(
+        default_factory=dict[str, str | dict[str, Any]],
+        description="The values that a run returns, of the state or of the template `value`: types as above.",
+    )
     env: list[str] = Field(
         default_factory=list[str], description="The environment variables that templates and code may read."
     )

@@ -7,11 +7,11 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import to_json
 from redraft._sync import run_sync
-from redraft.errors import ConfigError, WorkflowError
+from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, journalled_step
@@ -21,15 +21,17 @@ from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_file, check_models, missing_values, refused_code
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
-from redraft.workflow.runtime import Resources, Scope, copy_of, plain_data
+from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, copy_of, plain_data
+from redraft.workflow.signature import read_inputs, read_outputs
 from redraft.workflow.spec import WorkflowFile, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from redraft.events import TokenEvent
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
+    from redraft.text.yaml import KeyPath
     from redraft.workflow.check import Requirements
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
     from redraft.workflow.spec import WorkflowSpec
@@ -43,7 +45,8 @@ class Workflow:
 
     `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
     the file to other names, or to models. Runs are kept in the project's store, or in the store given as
-    `keep`; with False, they are not kept.
+    `keep`; with False, they are not kept. `model` is used in place of every model that the file names.
+    `above` are the files that run this one as a node.
     """
 
     def __init__(
@@ -52,17 +55,41 @@ class Workflow:
         *,
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
+        model: str | None = None,
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
+        above: tuple[Path, ...] = (),
     ) -> None:
         check_keep(keep)
         self.source = source
         found = read(source)
         self.spec: WorkflowSpec = found.spec
+
+        def opened(name: str) -> Workflow | WorkflowError:
+            path, files = Path(source.file).parent / name, (*above, Path(source.file).resolve())
+            if path.resolve() in files:
+                return WorkflowError(f"{name!r} runs this file itself, so it would never end")
+            try:
+                text = read_file(path)
+                return Workflow(
+                    WorkflowFile(text, str(path)),
+                    actions=actions,
+                    models=models,
+                    model=model,
+                    keep=keep,
+                    allow_unsandboxed=allow_unsandboxed,
+                    above=files,
+                )
+            except WorkflowError as error:
+                return error
+
+        self._files = {name: opened(name) for node in self.spec.nodes if (name := node.file) is not None}
         self._resources = Resources(
             built_in=BUILT_IN,
             actions=known_actions(actions or {}),
+            files=self._files,
             models={**self.spec.models, **(models or {})},
+            only_model=model,
             model=self.spec.model,
             limits=self.spec.limits,
             keep=keep,
@@ -88,14 +115,8 @@ class Workflow:
         allow_unsandboxed: bool = False,
     ) -> Workflow:
         """Read and check a workflow file."""
-        try:
-            text = Path(path).read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise WorkflowError(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
-        except OSError as error:
-            raise WorkflowError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
         return cls(
-            WorkflowFile(text, str(path)),
+            WorkflowFile(read_file(path), str(path)),
             actions=actions,
             models=models,
             keep=keep,
@@ -125,11 +146,30 @@ class Workflow:
             raise WorkflowError.of(problems)
         return uses
 
-    def _check(self, state: Mapping[str, Any] | None) -> tuple[Requirements, list[WorkflowError]]:
-        state = dict(state or {})
-        missing = list(missing_values(self.spec, self.source, state))
-        uses, unusable = check_models(self._uses, self.spec, self.source, self._resources, state)
-        return uses, missing + unusable
+    def _check(
+        self,
+        state: Mapping[str, Any] | None,
+        *,
+        inside: bool = False,
+        default_model: str | ChatModel | None = None,
+    ) -> tuple[Requirements, list[WorkflowError]]:
+        inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
+        # The parameters of a node were checked with its file; what templates render to is known later.
+        problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
+        if inside or not wrong:
+            problems += missing_values(self.spec, self.source, inputs)
+        resources = replace(self._resources, model=self.spec.model or default_model)
+        uses, unusable = check_models(self._uses, self.spec, self.source, resources, inputs)
+        problems += unusable
+        for node in self.spec.nodes:
+            inner = None if node.file is None else self._files[node.file]
+            if isinstance(inner, Workflow):
+                default = inputs.get(MODEL) or resources.model
+                more_uses, more = inner._check(  # noqa: SLF001 (the same class)
+                    node.with_, inside=True, default_model=default
+                )
+                uses, problems = uses.including(more_uses), [*problems, *more]
+        return uses, problems
 
     async def check_all(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check as `check` does, and parse all code in its sandbox; return what the workflow would use.
@@ -137,11 +177,18 @@ class Workflow:
         Raises `WorkflowError` for everything that could not work here.
         """
         uses, problems = self._check(state)
-        unsandboxed = self._resources.allow_unsandboxed
-        problems += await refused_code(self._uses, self.source, allow_unsandboxed=unsandboxed)
+        problems += await self._refused_code()
         if problems:
             raise WorkflowError.of(problems)
         return uses
+
+    async def _refused_code(self) -> list[WorkflowError]:
+        unsandboxed = self._resources.allow_unsandboxed
+        refused = await refused_code(self._uses, self.source, allow_unsandboxed=unsandboxed)
+        for inner in self._files.values():
+            if isinstance(inner, Workflow):
+                refused += await inner._refused_code()  # noqa: SLF001 (the same class)
+        return refused
 
     async def run(
         self,
@@ -164,13 +211,22 @@ class Workflow:
         run_id: str | None,
         on_event: Callable[[WorkflowEvent], None] | None,
         on_token: Callable[[TokenEvent], None] | None = None,
+        default_model: str | ChatModel | None = None,
     ) -> WorkflowResult:
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
+        inputs, wrong = read_inputs(self.spec, self._resources, inputs)
+        if wrong:
+            raise WorkflowError.of([self.source.error(path, what) for path, what in wrong])
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
         run = WorkflowRun(
             self.spec,
             self.source,
-            replace(self._resources, on_event=on_event and emit, on_token=on_token),
+            replace(
+                self._resources,
+                model=self.spec.model or default_model,
+                on_event=on_event and emit,
+                on_token=on_token,
+            ),
             Scope(
                 copy_of(inputs),
                 {**self.spec.variables, **inputs},
@@ -187,8 +243,15 @@ class Workflow:
         """Run the nodes; if the step has a journal, store the run, or resume it."""
         journal = journal_in(run.step)
         if journal is None:
-            return await run.run()
-        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, inputs, datetime.now(UTC))
+            return self._with_outputs(await run.run(), run.scope)
+        record = WorkflowRecord(
+            journal.run_id,
+            self.spec.name,
+            self.source.file,
+            inputs,
+            datetime.now(UTC),
+            parent=journal.parent,
+        )
         keeper = Keeper(journal, record)
         if (finished := await keeper.begin()) is not None:
             return finished.result()
@@ -197,10 +260,38 @@ class Workflow:
 
         async def work() -> WorkflowResult:
             result = await run.run()
-            record.end(result)
+            record.state, record.nodes = result.state, result.nodes  # kept, even if an output is wrong
+            record.end(self._with_outputs(result, run.scope))
             return result
 
         return await keeper.follow(work())
+
+    def _with_outputs(self, result: WorkflowResult, scope: Scope) -> WorkflowResult:
+        if result.status == "finished":
+            result.outputs = read_outputs(self.spec, self._resources, scope)
+        return result
+
+    def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
+        """Return what is wrong with a node's parameters as inputs; those in `unknown` are known later."""
+        return read_inputs(self.spec, self._resources, params, unknown)[1]
+
+    async def run_inside(
+        self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
+    ) -> ActionResult:
+        """Run as a node of another workflow; return the outputs, or else what the nodes put into the state.
+
+        It is a run of its own within that of the other workflow, and resumed with it.
+        """
+        default = scope.state.get(MODEL) or resources.model
+        on_event = cast("Callable[[WorkflowEvent], None] | None", resources.on_event)
+        result = await self._run(params, None, on_event, resources.on_token, default)
+        if result.stop is not None:
+            raise UnfinishedError(result.stop.detail, reason=result.stop.reason, usage=result.usage)
+        if self.spec.outputs:
+            return ActionResult(result.outputs, result.usage)
+        state = result.state.items()
+        made = {key: value for key, value in state if key not in params or params[key] != value}
+        return ActionResult(made, result.usage)
 
     async def resume(
         self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
@@ -229,6 +320,16 @@ class Workflow:
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
         """Return a run as an async iterator of its events, those of its loops, and what these write."""
         return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
+
+
+def read_file(path: str | Path) -> str:
+    """Read the text of a workflow file; raises `WorkflowError`."""
+    try:
+        return Path(path).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise WorkflowError(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
+    except OSError as error:
+        raise WorkflowError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
 
 
 class WorkflowStream(EventStream["WorkflowEvent | TokenEvent", "WorkflowResult"]):

@@ -1,0 +1,100 @@
+"""The inputs and outputs that a workflow declares: their types, and the values that have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redraft._texts import short_repr
+from redraft._validation import nearest
+from redraft.errors import ConfigError, OutputError
+from redraft.text.templates import TemplateError
+from redraft.text.yaml import KeyPath
+from redraft.types import joined
+from redraft.workflow.runtime import MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from redraft.text.schema import SchemaResult
+    from redraft.workflow.runtime import Resources, Scope
+    from redraft.workflow.spec import WorkflowSpec
+
+TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
+"""The short types; `TYPE[]` is a list of them, and an input of the type `TYPE?` may be left out."""
+VALUE = "value"
+"""The key, beside those of a JSON Schema, with the template that an output is rendered from."""
+
+
+def schema_of(declared: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a declared type; raises `ConfigError` for an unknown one."""
+    if not isinstance(declared, str):
+        return {key: value for key, value in declared.items() if key != VALUE}
+    name = declared.removesuffix("?")
+    one = name.removesuffix("[]")
+    if one not in TYPES:
+        raise ConfigError(f"there is no type {declared!r}; {nearest(one, TYPES)}")
+    schema = {} if one == "any" else {"type": one}
+    return {"type": "array", "items": schema} if name.endswith("[]") else schema
+
+
+def read_inputs(
+    spec: WorkflowSpec, resources: Resources, values: Mapping[str, Any], unknown: Container[str] = ()
+) -> tuple[dict[str, Any], list[tuple[KeyPath, str]]]:
+    """Return the inputs of a run, with their defaults, and what is wrong with them.
+
+    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration. The values
+    of names in `unknown` are not known yet, and not checked. A workflow that declares no inputs takes any.
+    """
+    inputs, wrong = dict(values), list[tuple[KeyPath, str]]()
+    if not spec.inputs:
+        return inputs, wrong
+    wrong += [
+        (("inputs",), f"there is no input {name!r}; {nearest(name, spec.inputs)}")
+        for name in values
+        if name not in spec.inputs and name not in spec.variables and name != MODEL
+    ]
+    for name, declared in spec.inputs.items():
+        schema = schema_of(declared)
+        if name not in values:
+            if "default" in schema:
+                inputs[name] = schema["default"]
+            elif not (isinstance(declared, str) and declared.endswith("?")):
+                pass_it = f"pass it to run(), on the command line use -v {name}=TEXT"
+                wrong.append((("inputs", name), f"the input {name!r} is missing: {pass_it}"))
+        elif name not in unknown and schema:
+            found = resources.schema(schema).check(values[name])
+            inputs[name] = found.value
+            if not found.valid:
+                what = f"the input {name!r} is wrong: {_problems(declared, values[name], found)}"
+                wrong.append((("inputs", name), what))
+    return inputs, wrong
+
+
+def read_outputs(spec: WorkflowSpec, resources: Resources, scope: Scope) -> dict[str, Any]:
+    """Return the declared outputs of a finished run, from its state; raises `OutputError` for a wrong one."""
+    outputs: dict[str, Any] = {}
+    for name, declared in spec.outputs.items():
+        template = None if isinstance(declared, str) else declared.get(VALUE)
+        if template is None and name not in scope.state:
+            if isinstance(declared, str) and declared.endswith("?"):
+                continue
+            raise OutputError(f"The output {name!r} is missing: no node has set state.{name}.")
+        try:
+            value = scope.state[name] if template is None else scope.render(template)
+        except TemplateError as error:
+            raise OutputError(f"The output {name!r} can't be rendered: {error}") from error
+        if schema := schema_of(declared):
+            found = resources.schema(schema).check(value)
+            if not found.valid:
+                what = _problems(declared, value, found)
+                raise OutputError(f"The output {name!r} is wrong: {what}")
+            value = found.value
+        outputs[name] = value
+    return outputs
+
+
+def _problems(declared: str | Mapping[str, Any], value: Any, found: SchemaResult) -> str:
+    kind = declared if isinstance(declared, str) else declared.get("type")
+    if found.wrong_type and isinstance(kind, str):
+        return f"expected {kind}, got {short_repr(value, 60)}"
+    return joined(problem.message for problem in found.errors)
