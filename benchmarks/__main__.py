@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "acceptance": (),
     "generated_tests": (),
     "offline_model": ("--replay",),
+    "evaluation": ("--replay",),
 }
 
 

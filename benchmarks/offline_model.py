@@ -264,8 +264,9 @@ def report(outcomes: Sequence[Outcome]) -> str:
     return "\n\n".join([arms_table(outcomes), pairs_table(outcomes), criteria_table(outcomes)])
 
 
-def parsed() -> argparse.Namespace:
-    parser = options(__doc__)
+def parsed_options(about: str | None = __doc__) -> argparse.Namespace:
+    """Return what the command line of a benchmark on these tasks says."""
+    parser = options(about)
     parser.add_argument("--tasks", choices=("humaneval", "small"), default="small")
     parser.add_argument(
         "--tuning", action="store_true", help="the tasks to tune on, none of which is reported"
@@ -305,15 +306,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> None:
-    given = parsed()
+    given = parsed_options()
     if given.tasks == "humaneval" and not (given.data / FILE).is_file():
         print(f"SKIPPED HumanEval: there is no {given.data / FILE}; name its folder with --data.")
         return
-    if given.replay and not (given.replies or given.out or _recording(given).is_file()):
-        print(f"SKIPPED: there is no recording {_recording(given).relative_to(PROJECT)}.")
+    if given.replay and not (given.replies or given.out or recording_of(given).is_file()):
+        print(f"SKIPPED: there is no recording {recording_of(given).relative_to(PROJECT)}.")
         return
     try:
-        outcomes = _outcomes(given, _tasks(given)[: given.limit])
+        outcomes = _outcomes(given, tasks_of(given)[: given.limit])
     except ConfigError as error:
         sys.exit(str(error))
     text = report(outcomes)
@@ -324,7 +325,7 @@ def main() -> None:
         publish(f"offline-{given.tasks}{shown}-{_place(given.model)}", text, write=given.write)
 
 
-def _recording(given: argparse.Namespace) -> Path:
+def recording_of(given: argparse.Namespace) -> Path:
     """Return the file of the replies from which a published table was made."""
     return PROJECT / "benchmarks" / "cassettes" / f"offline-{given.tasks}-{_place(given.model)}.jsonl.gz"
 
@@ -333,7 +334,8 @@ def _place(model: str) -> str:
     return model.rpartition(":")[2]
 
 
-def _tasks(given: argparse.Namespace) -> list[BenchTask]:
+def tasks_of(given: argparse.Namespace) -> list[BenchTask]:
+    """Return the tasks that the command line names."""
     if given.tasks == "small":
         return list(TUNING_TASKS if given.tuning else TASKS)
     return humaneval_tasks(given.data, shown=given.shown, tuning=given.tuning)
@@ -355,7 +357,7 @@ def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Out
     if given.report:
         return done
     file = given.replies or (given.out and given.out.with_suffix(".replies.jsonl"))
-    file = file or (_recording(given) if given.replay else None)
+    file = file or (recording_of(given) if given.replay else None)
     replies = Replies(given.model, None if given.replay else model_of(given.model, given.threads), file)
     return asyncio.run(
         run(

@@ -22,7 +22,7 @@ from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LEAST = ("tokens per passed", "s", "score (95 %)", "cost")
 """The columns that a narrow terminal goes without, the first ones first."""
+CASES = Path("cases.yaml")
 NEWEST = 200
 """How many of the newest runs are searched for cases."""
 
@@ -261,7 +262,64 @@ async def add(
         raise typer.Exit(ExitCode.NOT_MET)
 
 
+@eval.command("export")
+@handles_errors
+async def export(
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="Preference pairs: prompt, chosen and rejected, as DPO takes them."),
+    ] = False,
+    corrections: Annotated[
+        bool,
+        typer.Option("--corrections", help="Corrected drafts: conversations, as fine-tuning takes them."),
+    ] = False,
+    cases: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Leave out what is evaluated. Default: cases.yaml, if there is one."
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Search at most N of the newest runs.")
+    ] = 1000,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")
+    ] = None,
+) -> None:
+    """Export training data of stored runs, as JSON lines.
+
+    Two versions make a pair if checks, or a judge beyond its error, tell them apart. Secrets and personal
+    data are withheld.
+    """
+    from redraft.evals.training import dpo_rows, preference_pairs, sft_rows
+
+    if pairs == corrections:
+        raise ConfigError("Say what to export: --pairs or --corrections.")
+    evaluated = _evaluated(cases)
+    stored = Runs()
+    records = await stored.read_rows(await stored.rows(name=name, limit=limit))
+    found = preference_pairs([one for one in records if one.status in ENDED_RUNS], evaluated)
+    rows = dpo_rows(found) if pairs else sft_rows(found)
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    if output is None:
+        if rows:
+            emit(lines)
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(lines, "utf-8")
+    what = counted(len(rows), "pair" if pairs else "correction")
+    CalmConsole(stderr=True).say(f"{what} of {counted(len(records), 'run')}.")
+
+
 # --- what is evaluated -------------------------------------------------------------------------------------
+
+
+def _evaluated(file: Path | None) -> list[EvalCase]:
+    """Return the cases in a file, by default those of the project, if it has any."""
+    if file is None and not CASES.is_file():
+        return []
+    return read_cases(file or CASES)
 
 
 def _cases_in(place: str) -> list[EvalCase]:

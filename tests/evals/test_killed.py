@@ -1,0 +1,23 @@
+"""A killed evaluation goes on without paying twice, in real processes."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+
+def test_killed_again_and_again_it_pays_for_each_call_once(tmp_path):
+    """Six cases of a draft, a revision and two gradings; each process is killed after seven calls."""
+
+    def run(calls):
+        script = Path(__file__).with_name("killed.py")
+        done = subprocess.run(
+            [sys.executable, script, tmp_path, str(calls), "6"], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    ended = [run(7) for _ in range(4)]
+    assert [code for code, _, _ in ended] == [-9, -9, -9, 0], ended[-1]
+    assert ended[-1][1] == "6 1.0 24\n"
+    calls = Counter((tmp_path / "calls.log").read_text("utf-8").split())
+    assert calls == {"generation": 6, "revision": 6, "evaluation": 12}
