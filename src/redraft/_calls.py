@@ -10,6 +10,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import Thread
 from types import FunctionType
@@ -24,6 +26,7 @@ from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
     from types import CodeType
 
     from redraft.protocols import Evaluator, Generator, Reviser
@@ -295,3 +298,25 @@ def importable_name(thing: object, module: str | None = None) -> str:
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         module = spec.name if spec is not None else Path(file).stem if file else ""
     return f"{module}:{name}" if module and name else ""
+
+
+def functions_in(path: Path) -> dict[str, Callable[..., Any]]:
+    """Return the public functions that a Python file defines, by name.
+
+    Raises `ConfigError`, with the reason, if it can't be loaded.
+    """
+    unique = sha256(str(path.absolute()).encode()).hexdigest()[:8]  # each folder may have a functions.py
+    found = spec_from_file_location(f"redraft_{path.stem}_{unique}", path)
+    if found is None or found.loader is None:
+        raise ConfigError(f"{str(path)!r} is not a Python file; expected PATH.py.")
+    module = module_from_spec(found)
+    sys.modules[found.name] = module  # where dataclasses look up their module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever the user's own file raises
+        raise ConfigError(f"{str(path)!r} can't be loaded: {type(error).__name__}: {error}") from error
+    return {
+        name: function
+        for name, function in vars(module).items()
+        if not name.startswith("_") and inspect.isfunction(function) and function.__module__ == found.name
+    }

@@ -164,6 +164,12 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
     return headers
 
 
+def host_of(url: str) -> tuple[str, int | None]:
+    """Return the host of a URL in lower case, and its port; raises `ConfigError` for one that can't be sent to."""
+    parsed = _parsed_url(url)
+    return parsed.host.lower(), parsed.port or {"http": 80, "https": 443}[parsed.scheme]
+
+
 def _parsed_url(url: Any) -> httpx2.URL:
     import httpx2  # noqa: PLC0415 (as above)
 

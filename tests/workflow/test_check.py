@@ -334,6 +334,51 @@ FILES = {
         6, None, "edges.0", "one after the other",
     ),
     "edges that are no list": (nodes("- {name: m, run: pass}") + "edges: {m: n}", 4, None, "edges", "which 'goto' changes"),
+    "a tool that does not exist": (params("prompt: a\nmodel: gpt-4\ntools: [cuont]", "llm.call"), 8, "n", "with.tools.0", "there is no tool 'cuont'"),
+    "a tool of no server": (params("prompt: a\nmodel: gpt-4\ntools:\n- shop.price", "llm.call"), 9, "n", "with.tools.0", "there is no tool 'shop.price'"),
+    "no tools": (params("prompt: a\nmodel: gpt-4\ntools: []", "llm.call"), 8, "n", "with.tools", "a list that is not empty"),
+    "tools that are no list": (params("prompt: a\nmodel: gpt-4\ntools: count", "llm.call"), 8, "n", "with.tools", "expected a list, got 'count'"),
+    "steps of a model without tools": (params("prompt: a\nmodel: gpt-4\nmax_steps: 3", "llm.call"), 8, "n", "with.max_steps", "it has none"),
+    "tools in a generator": (
+        params("generator: {action: llm.call, model: gpt-4, prompt: x, tools: [a]}\n" + EVALUATOR), 6, "n", "with.generator.tools.0", "no tool 'a'",
+    ),
+    "a server of neither kind": ("mcp: {shop: {}}\nnodes:\n- {name: n, run: pass}", 1, None, "mcp.shop", "either 'command' (a program) or 'url'"),
+    "a server of both kinds": (
+        "mcp:\n  shop: {command: [a], url: 'http://localhost/mcp'}\nnodes:\n- {name: n, run: pass}", 2, None, "mcp.shop", "either 'command'",
+    ),
+    "a server's command as a text": (
+        "mcp:\n  shop: {command: npx shop}\nnodes:\n- {name: n, run: pass}", 2, None, "mcp.shop.command", "expected a list, got 'npx shop'",
+    ),
+    "a server's address that is none": (
+        "mcp:\n  shop:\n    url: localhost:80\nnodes:\n- {name: n, run: pass}", 3, None, "mcp.shop.url", "expected 'http://' or 'https://'",
+    ),
+    "a server's variable that is not listed": (
+        "mcp:\n  shop:\n    command: [a]\n    env: [KEY]\nnodes:\n- {name: n, run: pass}", 4, None, "mcp.shop.env.0", "'KEY' is not listed under 'env'",
+    ),
+    "a secret of a server in the file": (
+        "mcp:\n  shop:\n    url: http://localhost/mcp\n    headers: {Authorization: Bearer sesame}\nnodes:\n- {name: n, run: pass}",
+        4, None, "mcp.shop.headers.Authorization", "the secret in 'Authorization' stands in the file",
+    ),
+    "a server's header from the state": (
+        "mcp:\n  shop:\n    url: http://localhost/mcp\n    headers: {X-User: '{{ state.user }}'}\nnodes:\n- {name: n, run: pass}",
+        4, None, "mcp.shop.headers.X-User", "reads nothing but 'env'",
+    ),
+    "a host that is a URL": ("hosts: ['https://a.test/']\nnodes:\n- {name: n, run: pass}", 1, None, "hosts.0", "expected 'HOST', 'HOST:PORT'"),
+    "a request to a host that is not listed": (
+        "hosts: [a.test]\n" + params("url: https://b.test/x", "http.request"), 7, "n", "with.url", "the host 'b.test' is not listed under 'hosts'; listed are 'a.test'",
+    ),
+    "a request without hosts": (params("url: '{{ state.url }}'", "http.request"), 6, "n", "with.url", "sends only to hosts that the file lists"),
+    "a request without a URL": (params("method: GET", "http.request"), 5, "n", "with.url", "'url' is missing"),
+    "a request by an unknown method": (
+        "hosts: [a.test]\n" + params("url: https://a.test/\nmethod: FETCH", "http.request"), 8, "n", "with.method", "got 'FETCH'",
+    ),
+    "a secret of a request in the file": (
+        "hosts: [a.test]\n" + params("url: https://a.test/\nheaders:\n  X-Api-Key: abc", "http.request"),
+        9, "n", "with.headers.X-Api-Key", "write {{ env.NAME }}",
+    ),
+    "a request's misspelt key": (
+        "hosts: [a.test]\n" + params("url: https://a.test/\nheader: {}", "http.request"), 8, "n", "with.header", "did you mean 'headers'?",
+    ),
     "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),
 }  # fmt: skip
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import sys
 from collections import Counter, defaultdict, deque
 from contextlib import asynccontextmanager
-from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -17,6 +13,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from redraft._calls import functions_in
 from redraft._texts import counted, shortened
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import (
@@ -318,25 +315,10 @@ def load_functions(file: str, path: Path | None) -> dict[str, Callable[..., Any]
 
     Returns none if there is no such file. Raises `ConfigError`, with the reason, if it can't be loaded.
     """
-    if path is None:
-        path = Path(file).parent / DEFAULT_FUNCTIONS
-        if not path.is_file():
-            return {}
-    unique = sha256(str(path.absolute()).encode()).hexdigest()[:8]  # each agent may have a functions.py
-    found = spec_from_file_location(f"redraft_agent_{path.stem}_{unique}", path)
-    if found is None or found.loader is None:
-        raise ConfigError(f"{str(path)!r} is not a Python file; --functions takes PATH.py.")
-    module = module_from_spec(found)
-    sys.modules[found.name] = module  # where dataclasses look up their module
-    try:
-        found.loader.exec_module(module)
-    except Exception as error:  # whatever the user's own file raises
-        raise ConfigError(f"{str(path)!r} can't be loaded: {type(error).__name__}: {error}") from error
-    return {
-        name: function
-        for name, function in vars(module).items()
-        if not name.startswith("_") and inspect.isfunction(function) and function.__module__ == found.name
-    }
+    beside = Path(file).parent / DEFAULT_FUNCTIONS
+    if path is None and not beside.is_file():
+        return {}
+    return functions_in(path or beside)
 
 
 MAX_RESULTS = 100

@@ -81,7 +81,7 @@ class ProviderModel:
         try:
             response = await direct.model_request(
                 model,
-                _messages(request),
+                messages_of(request),
                 model_settings=settings,
                 model_request_parameters=_parameters(model, request),
             )
@@ -103,7 +103,7 @@ class ProviderModel:
             return await self(request)
         stream = direct.model_request_stream(
             model,
-            _messages(request),
+            messages_of(request),
             model_settings=self.settings(model, request),
             model_request_parameters=_parameters(model, request),
         )
@@ -397,7 +397,8 @@ def _is_a(model: Model, *names: str) -> bool:
     return any(kind.__name__ in names for kind in type(model).__mro__)
 
 
-def _messages(request: ChatRequest) -> list[ModelMessage]:
+def messages_of(request: ChatRequest) -> list[ModelMessage]:
+    """Return the messages of a request as Pydantic AI has them."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
     history: list[ModelMessage] = []

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft._steps import Retry, answer, direct, retried
 from redraft.errors import ConfigError, OutputError
+from redraft.http import HttpRequest, fetch, host_of
 from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.types import joined
 from redraft.workflow.loop import correct_action, loop_action
 from redraft.workflow.runtime import SCHEMA, ActionResult, read_params
-from redraft.workflow.spec import CORRECT, EVALUATE, LLM_CALL, LOOP, LlmParams, plain_name
+from redraft.workflow.spec import CORRECT, EVALUATE, HTTP, LLM_CALL, LOOP, HttpParams, LlmParams, plain_name
+from redraft.workflow.tools import answer_with_tools
 from redraft.workflow.verdict import evaluate_action
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.types import TokenUsage
     from redraft.workflow.runtime import BuiltIn, Resources, Scope
 
 
@@ -27,19 +32,28 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
     follow the schema.
     """
     call = read_params(LlmParams, _rendered(params, scope), LLM_CALL)
+    model = resources.model_for(call.model, scope)
+    if call.tools is not None:
+        draft = await answer_with_tools(model, _messages(call), call, resources.tools)
+        return _read_reply(draft.output, call, resources, draft.usage)
     request = ChatRequest(_messages(call), call.schema_, call.temperature, call.max_tokens)
     # Transient failures are retried here, so that they don't cost an attempt of a loop.
     step = retried(direct, Retry(), lambda _name, _error, wait: wait)
-    reply = await step("model", ChatReply, answer, resources.model_for(call.model, scope), request)
+    reply = await step("model", ChatReply, answer, model, request)
     if not reply.text.strip():
         raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
+    return _read_reply(reply.text if reply.parsed is None else reply.parsed, call, resources, reply.usage)
+
+
+def _read_reply(value: Any, call: LlmParams, resources: Resources, usage: TokenUsage) -> ActionResult:
+    """Return a reply, or with a schema its value; raises `OutputError` if that does not follow it."""
     if call.schema_ is None:
-        return ActionResult(reply.text, reply.usage)
-    found = resources.schema(call.schema_).check(reply.text if reply.parsed is None else reply.parsed)
+        return ActionResult(value, usage)
+    found = resources.schema(call.schema_).check(value)
     if not found.valid:
         wrong = joined(problem.message for problem in found.errors)
-        raise OutputError(f"The reply does not follow the schema: {wrong}", usage=reply.usage)
-    return ActionResult(found.value, reply.usage)
+        raise OutputError(f"The reply does not follow the schema: {wrong}", usage=usage)
+    return ActionResult(found.value, usage)
 
 
 def _messages(call: LlmParams) -> tuple[Message, ...]:
@@ -68,6 +82,29 @@ def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     return {key: render(key, value) for key, value in params.items()}
 
 
+async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
+    """Send a request to a host that the file lists; return the data of its reply, None if it is empty.
+
+    Raises `OutputError` for a status of 400 and above, and what else `redraft.http.fetch` raises.
+    """
+    call = read_params(HttpParams, {key: scope.render(value) for key, value in params.items()}, HTTP)
+    check_host(call.url, resources.hosts)
+    request = HttpRequest(call.url, call.method, call.headers, call.body, call.timeout)
+    return ActionResult(await fetch(request))
+
+
+def check_host(url: str, hosts: Sequence[str]) -> None:
+    """Raise `ConfigError` for a URL whose host is not one of `HOST`, `HOST:PORT` and `*.DOMAIN`."""
+    host, port = host_of(url)
+    for allowed in hosts:
+        name, _, only = allowed.lower().partition(":")
+        is_same = host.endswith(name.removeprefix("*")) if name.startswith("*.") else host == name
+        if is_same and only in ("", str(port)):
+            return
+    listed = f"listed are {', '.join(map(repr, hosts))}" if hosts else "none is listed"
+    raise ConfigError(f"{HTTP}: the host {host!r} is not listed under 'hosts'; {listed}.")
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 ENTRY_POINTS = "redraft.actions"
@@ -77,6 +114,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     LOOP: loop_action,
     EVALUATE: evaluate_action,
     CORRECT: correct_action,
+    HTTP: http_action,
 }
 
 _registered: dict[str, Callable[..., Any]] = {}

@@ -5,21 +5,23 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
 from redraft._validation import nearest
-from redraft.errors import ConfigError, InvalidSchemaError, SandboxError, WorkflowError
+from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, run_script
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
-from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.actions import BUILT_IN, check_host
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
 from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.signature import VALUE, schema_of
@@ -28,6 +30,7 @@ from redraft.workflow.spec import (
     CORRECT,
     END,
     EVALUATE,
+    HTTP,
     LLM_CALL,
     LOOP,
     RAISE,
@@ -37,18 +40,20 @@ from redraft.workflow.spec import (
     CorrectParams,
     EvaluateParams,
     EvaluatorSpec,
+    HttpParams,
     LlmParams,
     LoopParams,
     WorkflowSpec,
     plain_name,
     repaired,
 )
+from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import InnerWorkflow, Resources
-    from redraft.workflow.spec import Node, ReadFile, WorkflowFile
+    from redraft.workflow.spec import Node, ReadFile, ToolServer, WorkflowFile
 
 CODE_KEYS = ("language", "run", "sandbox")
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
@@ -57,6 +62,10 @@ LLM_KEYS = {field.alias or name for name, field in LlmParams.model_fields.items(
 """The parameters of `llm.call`."""
 PRELOADED = ("json", "re")
 """The modules that inline Python need not import."""
+
+HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\[[0-9a-fA-F:]+\](?::\d{1,5})?")
+SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-?key|x-key")
+"""The names of headers that carry secrets."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -67,13 +76,15 @@ class Requirements:
 
     The model None is the default one, of the state, the file or the settings. Models that templates choose
     are known only when it runs. `model_names` are the full names of the models, as far as they are known.
-    `notes` say, each with its place, what works differently in the_edge_agent.
+    `with_tools` are those that call tools. `notes` say, each with its place, what works differently in
+    the_edge_agent.
     """
 
     actions: list[str] = field(default_factory=list[str])
     models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
     code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
     model_names: frozenset[str] = frozenset()
+    with_tools: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
 
     def including(self, inner: Requirements) -> Requirements:
@@ -135,6 +146,11 @@ class _FileCheck:
             self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give one of them")
         for key, declared in (("inputs", self.spec.inputs), ("outputs", self.spec.outputs)):
             self.signature(key, declared)
+        for at, host in enumerate(self.spec.hosts):
+            if not HOST.fullmatch(host):
+                self.fail(("hosts", at), f"expected 'HOST', 'HOST:PORT' or '*.DOMAIN', got {host!r}")
+        for name, server in self.spec.mcp.items():
+            self.server(server, ("mcp", name))
         for at, node in enumerate(self.spec.nodes):
             self.node(node, ("nodes", at))
         self.cycles()
@@ -150,6 +166,37 @@ class _FileCheck:
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
                 for text, path in templates_in(kind[VALUE], (key, name, VALUE)):
                     self.template(text, path)
+
+    def server(self, server: ToolServer, path: KeyPath) -> None:
+        if (server.command is None) == (server.url is None):
+            self.fail(path, "an MCP server has either 'command' (a program) or 'url'")
+        if server.url is not None and not server.url.startswith(("http://", "https://")):
+            self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
+        for at, name in enumerate(server.env):
+            if name not in self.spec.env:
+                self.fail((*path, "env", at), f"the variable {name!r} is not listed under 'env' of the file")
+        self.headers(server.headers, (*path, "headers"))
+        for name, text in server.headers.items():
+            if any(scope != "env" for scope in self.scopes(text, (*path, "headers", name))):
+                self.fail((*path, "headers", name), "a header of a server reads nothing but 'env'")
+
+    def scopes(self, text: str, path: KeyPath) -> frozenset[str]:
+        """Return the scopes that a template reads, after it was checked."""
+        self.template(text, path)
+        try:
+            return template(text).scopes
+        except TemplateError:
+            return frozenset()
+
+    def headers(self, headers: Mapping[str, Any], path: KeyPath) -> None:
+        """Report secrets that stand in the file itself."""
+        for name, value in headers.items():
+            if SECRET_HEADER.search(name) and not _is_template(value):
+                self.fail(
+                    (*path, name),
+                    f"the secret in {name!r} stands in the file; put it into an environment variable, list "
+                    "that under 'env', and write {{ env.NAME }}",
+                )
 
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.problems.append(self.source.error(path, what, within=within))
@@ -279,6 +326,36 @@ class _FileCheck:
                 self.correct(correct, inside)
         elif known == LLM_CALL:
             self.llm(params, inside)
+        elif known == HTTP:
+            self.http(params, inside)
+
+    def http(self, params: Mapping[str, Any], path: KeyPath) -> None:
+        rendered = {key for key, value in params.items() if _is_template(value) and key != "url"}
+        call = self.parsed(HttpParams, {k: v for k, v in params.items() if k not in rendered}, path)
+        if find_spec("httpx2") is None:
+            self.fail(path, str(MissingExtraError(HTTP, "http")))
+            return
+        if call is None:
+            return
+        self.headers(call.headers, (*path, "headers"))
+        beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
+        if "{{" not in beginning:
+            try:
+                check_host(beginning, self.spec.hosts)
+            except ConfigError as error:
+                self.fail((*path, "url"), str(error))
+        elif not self.spec.hosts:
+            self.fail((*path, "url"), f"{HTTP} sends only to hosts that the file lists under 'hosts'")
+
+    def tools(self, call: LlmParams, path: KeyPath) -> None:
+        for at, name in enumerate(call.tools or ()):
+            try:
+                self.resources.tools.check(name)
+            except ConfigError as error:
+                self.fail((*path, "tools", at), str(error))
+        if call.max_tokens is not None:
+            self.fail((*path, "max_tokens"), "has no effect beside 'tools'; 'max_steps' bounds the replies")
+        self.uses.with_tools.setdefault(call.model, path)
 
     def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""
@@ -387,6 +464,10 @@ class _FileCheck:
             )
         if call.schema_ is not None:
             self.schema(call.schema_, path)
+        if call.tools is not None:
+            self.tools(call, path)
+        elif "max_steps" in params:
+            self.fail((*path, "max_steps"), "bounds the replies of a model with 'tools', and it has none")
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
         try:
@@ -616,7 +697,12 @@ def check_models(
         if full is None and _may_set_model_before(spec, path):
             continue
         try:
-            resources.model_for(name, scope)
+            model = resources.model_for(name, scope)
+            if name in uses.with_tools and not can_call_tools(model):
+                place = (*uses.with_tools[name], "tools")
+                problems.append(
+                    source.error(place, f"the model {full!r} can't call tools; name a provider's")
+                )
         except ConfigError as error:
             problems.append(source.error(path if name is None else (*path, "model"), str(error)))
         if full is not None:

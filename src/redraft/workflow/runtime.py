@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint
@@ -28,6 +28,7 @@ from redraft.text.spec_file import first_mistake
 from redraft.text.templates import holds, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
+from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterator
@@ -167,7 +168,7 @@ class Resources:
     which is imported only if a file names it. `files` are the workflows that nodes run, or why one can't be
     read. `models` maps names in the file to models or to their names, and `only_model` stands for all of
     them. `keep` says where the runs of loops are stored. `folder` is the file's: the schemas that it refers
-    to are read from there and nowhere else.
+    to are read from there and nowhere else. `hosts` are those that may be sent to.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
@@ -187,6 +188,8 @@ class Resources:
     on_token: Callable[[TokenEvent], None] | None = None
     allow_unsandboxed: bool = False
     name: str = "workflow"
+    tools: Tools = field(default_factory=Tools)
+    hosts: Sequence[str] = ()
 
     def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
         """Return the model that a node names, or else the one of the state, the file or the settings.

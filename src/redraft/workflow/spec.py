@@ -191,6 +191,40 @@ class LlmParams(Strict):
     schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
     temperature: float | None = Field(None, ge=0, le=2)
     max_tokens: int | None = Field(None, ge=1)
+    tools: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None,
+        description="What the model may call: functions of functions.py beside the file, and names of `mcp` "
+        "or SERVER.TOOL.",
+    )
+    max_steps: int = Field(10, ge=1, description="With tools, the most replies of the model.")
+
+
+class HttpParams(Strict):
+    """Parameters of `http.request`; returns the JSON data of the reply if it is JSON, else its text."""
+
+    url: Template
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "GET"
+    headers: dict[str, Template] = Field(
+        default_factory=dict[str, str], description="Secrets in them come from `env`."
+    )
+    body: Any = Field(None, description="Data to send as JSON.")
+    timeout: float = Field(30.0, gt=0, le=3600, description="Seconds for the complete reply.")
+
+
+class ToolServer(Strict):
+    """An MCP server whose tools models may call: a program (`command`), or an address (`url`)."""
+
+    command: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="A program and its arguments, which speaks over stdin and stdout."
+    )
+    url: str | None = Field(None, description="Where a server is reached by HTTP.")
+    env: list[str] = Field(
+        default_factory=list[str], description="The variables, of those under `env`, that the program sees."
+    )
+    headers: dict[str, Template] = Field(
+        default_factory=dict[str, str], description="With `url`; secrets in them come from `env`."
+    )
+    timeout: float = Field(30.0, gt=0, le=3600, description="Seconds for each of its answers.")
 
 
 class Jump(Strict):
@@ -312,6 +346,13 @@ class WorkflowSpec(Strict):
         None, gt=0, allow_inf_nan=False, description="The same as `seconds` under `budget`."
     )
     budget: WorkflowBudget = WorkflowBudget()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    hosts: list[str] = Field(
+        default_factory=list[str],
+        description="Where `http.request` may send to: `HOST`, `HOST:PORT`, or `*.DOMAIN`.",
+    )
+    mcp: dict[str, ToolServer] = Field(
+        default_factory=dict[str, ToolServer], description="MCP servers, by the names that `tools` uses."
+    )
     limits: Limits = Limits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     nodes: list[Node] = Field(min_length=1)
 
@@ -320,6 +361,7 @@ LLM_CALL = "llm.call"
 LOOP = "reflection.loop"
 EVALUATE = "reflection.evaluate"
 CORRECT = "reflection.correct"
+HTTP = "http.request"
 
 END = "end"
 """The name that a goto uses to end the workflow."""
@@ -329,7 +371,7 @@ RAISE, CONTINUE = "raise", "continue"
 # The last spelling is of the_edge_agent.
 _SPELLINGS = {
     spelling: name
-    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT)
+    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP)
     for spelling in (name.replace(".", "_"), f"actions.{name.replace('.', '_')}")
 }
 
@@ -440,7 +482,13 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 ID = "urn:redraft:workflow:1"
 
-PARAMS = {LLM_CALL: LlmParams, LOOP: LoopParams, EVALUATE: EvaluateParams, CORRECT: CorrectParams}
+PARAMS = {
+    LLM_CALL: LlmParams,
+    LOOP: LoopParams,
+    EVALUATE: EvaluateParams,
+    CORRECT: CorrectParams,
+    HTTP: HttpParams,
+}
 """The parameters of each built-in action."""
 
 
@@ -463,6 +511,9 @@ JAILED = {
 """Not allowed: the `process` sandbox, which is for Python, with another language."""
 
 KEY_DESCRIPTIONS = {
+    "method": "The method of the request.",
+    "timeout": "Seconds for an answer.",
+    "url": "The address, whose host is listed under `hosts`.",
     "accept": "How an attempt becomes the best one: by its score, or if a model prefers it to the best one.",
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
     "apply": "Whether the corrector's value is the next candidate, or feedback for the generator.",

@@ -24,6 +24,7 @@ from redraft.workflow.run import WorkflowFinished, WorkflowRun
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, copy_of, plain_data
 from redraft.workflow.signature import read_inputs, read_outputs
 from redraft.workflow.spec import WorkflowFile, read
+from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -96,6 +97,8 @@ class Workflow:
             folder=str(Path(source.file).parent),
             allow_unsandboxed=allow_unsandboxed,
             name=self.spec.name,
+            tools=Tools(self.spec.mcp, Path(source.file).parent),
+            hosts=self.spec.hosts,
         )
         self._uses = check_file(found, source, self._resources)
 
@@ -218,24 +221,26 @@ class Workflow:
         if wrong:
             raise WorkflowError.of([self.source.error(path, what) for path, what in wrong])
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
-        run = WorkflowRun(
-            self.spec,
-            self.source,
-            replace(
+        env = {name: os.environ[name] for name in self.spec.env if name in os.environ}
+        async with replace(self._resources.tools, env=env) as tools:
+            resources = replace(
                 self._resources,
                 model=self.spec.model or default_model,
                 on_event=on_event and emit,
                 on_token=on_token,
-            ),
-            Scope(
-                copy_of(inputs),
-                {**self.spec.variables, **inputs},
-                {name: os.environ[name] for name in self.spec.env if name in os.environ},
-            ),
-            journalled_step(self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")),
-            emit,
-        )
-        result = await self._run_and_store(run, inputs)
+                tools=tools,
+            )
+            run = WorkflowRun(
+                self.spec,
+                self.source,
+                resources,
+                Scope(copy_of(inputs), {**self.spec.variables, **inputs}, env),
+                journalled_step(
+                    self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")
+                ),
+                emit,
+            )
+            result = await self._run_and_store(run, inputs)
         emit(WorkflowFinished(result.run_id, result))
         return result
 

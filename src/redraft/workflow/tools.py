@@ -1,0 +1,254 @@
+"""Tools that a model calls: Python functions beside the file, and the tools of MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, wraps
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from redraft._calls import functions_in
+from redraft._codec import describe_error
+from redraft._steps import direct, inner_step
+from redraft._validation import nearest
+from redraft.errors import ConfigError, MissingExtraError
+from redraft.loop.output_type import output_type_of
+from redraft.loop.triggers import LiveRun
+from redraft.models.provider import ProviderModel, messages_of
+from redraft.protocols import Attempt, ChatRequest, Message, RunContext
+from redraft.redact.log import logger
+from redraft.text.templates import template
+from redraft.types import PlainTask
+from redraft.workflow.spec import ToolServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import Self, TextIO
+
+    from mcp import Client
+    from pydantic_ai.tools import Tool
+
+    from redraft.protocols import ChatModel, Step
+    from redraft.types import Draft
+    from redraft.workflow.spec import LlmParams
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FUNCTIONS = "functions.py"
+"""The file beside a workflow whose public functions are tools."""
+
+
+@dataclass(slots=True)
+class Tools:
+    """The tools of one run: functions of `folder`, and MCP servers, each started when it is first needed.
+
+    An async context manager, which stops the servers that were started. `env` holds the variables that the
+    file lists. A server belongs to a task of its own, since it has to be stopped where it was started.
+    """
+
+    servers: Mapping[str, ToolServer] = field(default_factory=dict[str, ToolServer])
+    folder: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    _started: dict[str, _Connection] = field(init=False, default_factory=dict[str, "_Connection"])
+
+    def check(self, name: str) -> None:
+        """Raise `ConfigError` for the name of a tool that does not exist, as far as that is known."""
+        server, _, tool = name.partition(".")
+        if server in self.servers:
+            if find_spec("mcp") is None:
+                raise MissingExtraError(f"The MCP server {server!r}", "mcp")
+        elif tool or name not in self.functions():
+            known = nearest(name, [*self.functions(), *self.servers])
+            raise ConfigError(
+                f"there is no tool {name!r}; tools are functions of {FUNCTIONS} beside the file, and servers "
+                f"under 'mcp' or SERVER.TOOL for one of theirs; {known}"
+            )
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the functions beside the file, by name; raises `ConfigError` if they can't be loaded."""
+        path = None if self.folder is None else self.folder / FUNCTIONS
+        if path is None or not path.is_file():
+            return {}
+        return _loaded(path, path.stat().st_mtime_ns)
+
+    async def named(self, names: Sequence[str]) -> list[Callable[..., Any] | Tool[Any]]:
+        """Return the tools of these names: a function, one tool of a server (`SERVER.TOOL`), or all of them.
+
+        Raises `ConfigError` for an unknown name, and for a server that does not start.
+        """
+        found: list[Callable[..., Any] | Tool[Any]] = []
+        for name in names:
+            server, _, wanted = name.partition(".")
+            self.check(name)
+            if server not in self.servers:
+                found.append(self.functions()[name])
+                continue
+            tools = await self._tools_of(server)
+            if wanted and wanted not in tools:
+                raise ConfigError(
+                    f"The MCP server {server!r} has no tool {wanted!r}; {nearest(wanted, tools)}"
+                )
+            found += [tools[wanted]] if wanted else tools.values()
+        return found
+
+    async def _tools_of(self, server: str) -> dict[str, Tool[Any]]:
+        if server not in self._started:
+            self._started[server] = _Connection(server, self.servers[server], self.env)
+        return await self._started[server].tools()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for connection in self._started.values():
+            await connection.close()
+
+
+@lru_cache(maxsize=64)  # until the file changes
+def _loaded(path: Path, _changed: int) -> dict[str, Callable[..., Any]]:
+    return functions_in(path)
+
+
+class _Connection:
+    """A connection to one MCP server, open until `close` is called."""
+
+    def __init__(self, name: str, server: ToolServer, env: Mapping[str, str]) -> None:
+        self._name, self._server, self._env = name, server, env
+        self._closing = asyncio.Event()
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._serve())
+
+    async def tools(self) -> dict[str, Tool[Any]]:
+        """Return the server's tools by name; raises `ConfigError` if it can't be reached."""
+        try:
+            client = await asyncio.wait_for(asyncio.shield(self._client), self._server.timeout)
+        except TimeoutError as error:
+            raise ConfigError(
+                f"The MCP server {self._name!r} did not answer within {self._server.timeout:g} s."
+            ) from error
+        listed: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            listed += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                return {one.name: self._tool(client, one) for one in listed}
+
+    def _tool(self, client: Client, tool: Any) -> Tool[Any]:
+        from pydantic_ai.exceptions import ToolFailed  # noqa: PLC0415 (0.3 s, on first use)
+        from pydantic_ai.tools import Tool  # noqa: PLC0415 (likewise)
+
+        async def call(**arguments: Any) -> Any:
+            result = await client.call_tool(tool.name, arguments, read_timeout_seconds=self._server.timeout)
+            text = "\n".join(getattr(part, "text", f"[{part.type}]") for part in result.content)
+            if result.is_error:
+                raise ToolFailed(text)
+            return text if result.structured_content is None else result.structured_content
+
+        return Tool.from_schema(call, tool.name, tool.description or "", tool.input_schema)
+
+    async def _serve(self) -> None:
+        from mcp import Client  # noqa: PLC0415 (0.8 s, on first use)
+
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+            try:
+                async with AsyncExitStack() as stack:
+                    transport = await self._transport(stack, errors)
+                    client = Client(transport, read_timeout_seconds=self._server.timeout)
+                    self._client.set_result(await stack.enter_async_context(client))
+                    await self._closing.wait()
+            except Exception as error:  # whatever a transport raises, also in groups
+                if self._client.done():
+                    raise
+                self._client.set_exception(ConfigError(self._failure(error, errors)))
+
+    async def _transport(self, stack: AsyncExitStack, errors: TextIO) -> Any:
+        from mcp import StdioServerParameters, stdio_client  # noqa: PLC0415 (as above)
+
+        server = self._server
+        if server.command is not None:
+            program, *arguments = server.command
+            variables = {name: self._env[name] for name in server.env if name in self._env}
+            return stdio_client(StdioServerParameters(command=program, args=arguments, env=variables), errors)
+        from httpx2 import AsyncClient  # noqa: PLC0415 (as above)
+        from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 (as above)
+
+        headers = {
+            name: str(template(text).render({"env": self._env})) for name, text in server.headers.items()
+        }
+        http = await stack.enter_async_context(AsyncClient(headers=headers, timeout=server.timeout))
+        return streamable_http_client(str(server.url), http_client=http)
+
+    def _failure(self, error: Any, errors: TextIO) -> str:
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
+        errors.seek(0)
+        said = errors.read().strip().splitlines()[-1:]
+        told = f"; it wrote: {said[0]}" if said else ""
+        return f"The MCP server {self._name!r} can't be used: {type(error).__name__}: {error}{told}"
+
+    async def close(self) -> None:
+        """Stop the server, if it runs."""
+        self._closing.set()
+        if not self._client.done():  # it is still being started
+            self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            logger.warning("The MCP server %r did not end well: %s", self._name, describe_error(error))
+
+
+def can_call_tools(model: ChatModel) -> bool:
+    """Return whether a model can call tools: those of providers can, through Pydantic AI."""
+    return isinstance(model, ProviderModel)
+
+
+async def answer_with_tools(
+    model: ChatModel, messages: Sequence[Message], call: LlmParams, tools: Tools
+) -> Draft:
+    """Answer messages with a model that calls tools until it has its answer, at most `max_steps` replies.
+
+    Each reply and each call is a step of its own within the step of the node, so that a resumed run repeats
+    none. Raises `ModelError`, `ConfigError`, and `UnfinishedError` for a model that comes to no answer.
+    """
+    from pydantic_ai.usage import UsageLimits  # noqa: PLC0415 (0.3 s, on first use)
+
+    from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (likewise)
+
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
+    *earlier, last = (message for message in messages if message.role != "system")
+    kind = None if call.schema_ is None else output_type_of(call.schema_)
+    agent = replace(
+        ToolAgent.with_tools(model, system, await tools.named(call.tools or ()), kind),
+        history=messages_of(ChatRequest(tuple(earlier))),
+        limits=UsageLimits(request_limit=call.max_steps),
+    )
+    run = RunContext(PlainTask(last.content), "", attempt=Attempt(temperature=call.temperature))
+    about = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
+    token = inner_step.set(_named_step(inner_step.get(), sha256(about.encode()).hexdigest()[:8]))
+    try:
+        return await agent.complete(last.content, None, run, LiveRun())
+    finally:
+        inner_step.reset(token)
+
+
+def _named_step(step: Step, prefix: str) -> Step:
+    """Let the names of steps begin with a prefix: a loop's step may hold two conversations."""
+    if step is direct:
+        return step
+
+    @wraps(step, (), ())
+    async def named(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        return await step(f"{prefix} {name}", returns, fn, *args, **kwargs)
+
+    return named

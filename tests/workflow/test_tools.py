@@ -1,0 +1,233 @@
+"""Tools of models in workflows: functions beside the file, and MCP servers in processes and over HTTP."""
+
+# ruff: noqa: E501 (files on a line)
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+
+from redraft.errors import UnfinishedError, WorkflowError
+from redraft.loop.runs import Runs
+from redraft.models.provider import ProviderModel
+from redraft.stores.memory import MemoryStore
+from redraft.workflow import Workflow
+
+FUNCTIONS = """\
+calls = []
+
+def count(text: str) -> int:
+    "Count the words of a text."
+    calls.append(text)
+    return len(text.split())
+
+def fail():
+    raise ValueError("no luck")
+
+def reset():
+    calls.clear()
+
+def _private():
+    pass
+"""
+SERVER = """\
+from mcp.server import MCPServer
+
+server = MCPServer("shop")
+
+@server.tool()
+def price(name: str) -> float:
+    "The price of a product in euros."
+    return {"lamp": 24.5}[name]
+
+@server.tool()
+def hello() -> str:
+    return "hello"
+
+if __name__ == "__main__":
+    server.run()
+"""
+
+
+def call(tool, **arguments):
+    return ModelResponse([ToolCallPart(tool, arguments)])
+
+
+def say(text):
+    return ModelResponse([TextPart(text)])
+
+
+def file(folder, tools, *, uses="llm.call", head="", more=""):
+    path = folder / "w.yaml"
+    path.write_text(
+        f"name: w\n{head}\nnodes:\n- name: ask\n  uses: {uses}\n  with: {{model: gpt-4, system: Be kind., "
+        f"prompt: How many?, tools: [{tools}]{more}}}\n"
+    )
+    return path
+
+
+def workflow(path, *script, keep=False):
+    """Return a workflow whose model replies by this script, and what the model was shown."""
+    shown = []
+
+    def answer(messages, info):
+        shown.append((messages, [tool.name for tool in info.function_tools]))
+        reply = script[len(shown) - 1]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    model = ProviderModel(FunctionModel(answer))
+    return Workflow.from_file(path, models={"gpt-4": model}, keep=keep), shown
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+def results(shown):
+    """Return what the tools answered, in order."""
+    return [part.content for messages, _ in shown[1:] for part in messages[-1].parts]
+
+
+def test_a_model_calls_functions_beside_the_file(folder):
+    made, shown = workflow(file(folder, "count, fail"), call("count", text="a b c"), call("fail"), say("3"))
+    result = made.run_sync()
+    assert result.state["ask"] == "3"
+    assert result.usage.requests == 3
+    assert shown[0][1] == ["count", "fail"]
+    assert "Be kind." in str(shown[0][0])
+    assert results(shown) == [3, "ValueError: no luck"]
+
+
+def test_finished_replies_and_calls_are_not_repeated(folder):
+    store = MemoryStore()
+    path = file(folder, "count")
+    made, _ = workflow(path, call("count", text="a"), call("count", text="a b"), OSError("gone"), keep=store)
+    with pytest.raises(UnfinishedError, match="gone"):
+        made.run_sync(run_id="one")
+    steps = asyncio.run(Runs(store).steps("one"))
+    assert sum(" tool count " in step.name for step in steps) == 2
+    calls = made._resources.tools.functions()["count"].__globals__["calls"]
+    assert calls == ["a", "a b"]
+    again, shown = workflow(path, say("2"), keep=store)
+    result = asyncio.run(again.resume("one"))
+    assert result.state["ask"] == "2"
+    assert results([None, *shown])[-1] == 2
+    assert calls == ["a", "a b"]
+    assert result.usage.requests == 3
+
+
+def test_a_reply_with_tools_follows_its_schema(folder):
+    schema = ", schema: {type: object, required: [n], properties: {n: {type: integer}}}"
+    made, shown = workflow(
+        file(folder, "count", more=schema), call("count", text="a"), call("final_result", n=1)
+    )
+    assert made.run_sync().state["n"] == 1
+    assert len(shown) == 2
+
+
+def test_the_steps_of_a_model_are_bounded(folder):
+    made, shown = workflow(file(folder, "count", more=", max_steps: 2"), *[call("count", text="a")] * 3)
+    with pytest.raises(UnfinishedError, match="limit"):
+        made.run_sync()
+    assert len(shown) == 2
+
+
+def test_a_generator_has_tools(folder):
+    path = folder / "w.yaml"
+    path.write_text(
+        "nodes:\n- name: n\n  uses: reflection.loop\n  with:\n    generator: {action: llm.call, model: gpt-4, "
+        "prompt: '{{ state.what }}', tools: [count]}\n    evaluator: {type: custom, run: 'return output == \"2\"'}\n"
+    )
+    made, shown = workflow(path, call("count", text="a"), say("1"), call("count", text="a b"), say("2"))
+    state = made.run_sync({"what": "Count."}).state
+    assert state["success"] is True
+    assert [entry["output"] for entry in state["reflection_history"]] == ["1", "2"]
+    assert len(shown) == 4
+
+
+def test_a_model_calls_the_tools_of_a_server_in_a_process(folder, monkeypatch):
+    """It takes the seconds in which a Python process starts and imports the server."""
+    (folder / "server.py").write_text(SERVER)
+    head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}]}}}}"
+    script = [call("price", name="lamp"), call("price", name="x"), call("hello"), say("24.50")]
+    made, shown = workflow(file(folder, "shop, count", head=head), *script)
+    assert made.run_sync().state["ask"] == "24.50"
+    assert shown[0][1] == ["price", "hello", "count"]
+    assert results(shown) == [{"result": 24.5}, "Error executing tool price", {"result": "hello"}]
+
+
+@pytest.fixture
+def address():
+    import uvicorn
+    from mcp.server import MCPServer
+    from starlette.responses import PlainTextResponse
+
+    server = MCPServer("shop")
+
+    @server.tool()
+    def price(name: str) -> float:
+        return 24.5
+
+    inner = server.streamable_http_app()
+
+    async def app(scope, receive, send):
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "http" and headers.get(b"authorization") != b"Bearer sesame":
+            return await PlainTextResponse("no", 401)(scope, receive, send)
+        return await inner(scope, receive, send)
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        host = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+        thread = threading.Thread(target=host.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not host.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        host.should_exit = True
+        thread.join()
+
+
+def test_a_model_calls_the_tools_of_a_server_over_http(folder, address, monkeypatch):
+    head = f"env: [SHOP]\nmcp: {{shop: {{url: '{address}', headers: {{Authorization: 'Bearer {{{{ env.SHOP }}}}'}}}}}}"
+    path = file(folder, "shop.price", head=head)
+    monkeypatch.setenv("SHOP", "sesame")
+    made, shown = workflow(path, call("price", name="lamp"), say("24.50"))
+    assert made.run_sync().state["ask"] == "24.50"
+    assert results(shown) == [{"result": 24.5}]
+    monkeypatch.setenv("SHOP", "wrong")
+    made, _ = workflow(path)
+    with pytest.raises(WorkflowError, match="The MCP server 'shop' can't be used") as caught:
+        made.run_sync()
+    assert "wrong" not in str(caught.value)
+    monkeypatch.setenv("SHOP", "sesame")
+    made, _ = workflow(file(folder, "shop.prise", head=head))
+    with pytest.raises(WorkflowError, match="has no tool 'prise'; did you mean 'price'"):
+        made.run_sync()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([sys.executable, "-c", "import sys; sys.exit('no such shop')"], "it wrote: no such shop"),
+        (["/nowhere/server"], "No such file"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "within 0.5 s"),
+    ],
+)
+def test_a_server_that_does_not_start_ends_the_node(folder, command, message):
+    head = f"mcp: {{shop: {{command: {command}, timeout: 0.5}}}}"
+    made, _ = workflow(file(folder, "shop", head=head))
+    began = time.monotonic()
+    with pytest.raises(WorkflowError, match="node 'ask'") as caught:
+        made.run_sync()
+    assert message in str(caught.value)
+    assert time.monotonic() - began < 20
