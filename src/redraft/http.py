@@ -165,7 +165,7 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
 
 
 def host_of(url: str) -> tuple[str, int | None]:
-    """Return the host of a URL in lower case, and its port; raises `ConfigError` for one that can't be sent to."""
+    """Return the host of a URL in lower case, and its port; raises `ConfigError` for a URL of no use."""
     parsed = _parsed_url(url)
     return parsed.host.lower(), parsed.port or {"http": 80, "https": 443}[parsed.scheme]
 

@@ -44,6 +44,7 @@ from redraft.terminal.console import (
     QUIET,
     CalmConsole,
     Warnings,
+    emit,
     emit_json,
     emit_untrusted,
     when,
@@ -94,6 +95,9 @@ Values: TypeAlias = Annotated[
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only check FILE. Report its problems, or what running it would use.")
 ]
+ShowGraph: TypeAlias = Annotated[
+    bool, typer.Option("--graph", help="Only print the graph of FILE, as a Mermaid flowchart.")
+]
 Model: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -112,6 +116,7 @@ def run(
     file: File,
     values: Values = None,
     check: Check = False,
+    graph: ShowGraph = False,
     model: Model = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     events: options.Events = None,
@@ -137,6 +142,9 @@ def run(
             deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
             return
         workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+        if graph:
+            emit_json(to_record(workflow.graph)) if as_json else emit(workflow.graph.mermaid())
+            return
         uses = workflow.check(inputs)
         console = CalmConsole(stderr=True)
         progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])

@@ -16,6 +16,7 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
+from redraft.workflow.graph import Graph
 from redraft.workflow.node import NODE
 from redraft.workflow.run import WorkflowResult
 from redraft.workflow.runtime import ActionResult
@@ -31,7 +32,7 @@ INNER_WORKFLOW = "workflow inside"
 
 @dataclass(slots=True)
 class WorkflowRecord:
-    """One run of a workflow: its file, its inputs, and how it ended.
+    """One run of a workflow: its file, its inputs, its graph as it was then, and how it ended.
 
     The steps of its nodes are in its journal; the runs of its loops have it as their parent. A workflow that
     is a node of another one has that one as its `parent`.
@@ -53,6 +54,7 @@ class WorkflowRecord:
     error: str = ""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
+    graph: Graph | None = None
 
     def stored(self) -> Record:
         """Return the record for the store, always with the fields that workflows are searched by."""

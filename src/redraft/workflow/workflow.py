@@ -19,6 +19,7 @@ from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_file, check_models, missing_values, refused_code
+from redraft.workflow.graph import Graph
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, copy_of, plain_data
@@ -138,6 +139,11 @@ class Workflow:
         """Read and check the text of a workflow file."""
         return cls(WorkflowFile(text), actions=actions, models=models, keep=keep)
 
+    @property
+    def graph(self) -> Graph:
+        """Its nodes and the ways between them; `graph.mermaid()` draws it."""
+        return Graph.of(self.spec)
+
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check that the workflow can run from a state, spending nothing; return what it would use.
 
@@ -256,6 +262,7 @@ class Workflow:
             inputs,
             datetime.now(UTC),
             parent=journal.parent,
+            graph=self.graph,
         )
         keeper = Keeper(journal, record)
         if (finished := await keeper.begin()) is not None:

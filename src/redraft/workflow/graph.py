@@ -1,0 +1,109 @@
+"""The graph of a workflow: its nodes in the order of the file, and the ways between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from redraft._texts import shortened
+from redraft.workflow.spec import CONTINUE, END, RAISE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redraft.workflow.spec import Node, WorkflowSpec
+
+LONGEST_LABEL = 40
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node: its name, what it does, and what bounds it (a condition, a number of visits)."""
+
+    name: str
+    does: str
+    bounds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """A way from one node to another, by their numbers; the one after the last node is the end.
+
+    `kind` is `next` for the order of the file, `goto`, or `error` for the way after a failure.
+    """
+
+    start: int
+    to: int
+    kind: Literal["next", "goto", "error"] = "next"
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A workflow as a graph."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+
+    @classmethod
+    def of(cls, spec: WorkflowSpec) -> Graph:
+        """Return the graph of a workflow that was checked."""
+        numbers = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
+        numbers[END] = len(spec.nodes)
+        nodes = (GraphNode(node.name, _does(node), tuple(_bounds(node))) for node in spec.nodes)
+        edges = (edge for at, node in enumerate(spec.nodes) for edge in _edges(at, node, numbers, spec))
+        return cls(tuple(nodes), tuple(edges))
+
+    def mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart."""
+        lines = ["flowchart TD"]
+        for at, node in enumerate(self.nodes):
+            label = "<br/>".join(map(_escaped, (node.name, node.does, *node.bounds)))
+            lines.append(f'    n{at}["{label}"]')
+        lines.append(f"    n{len(self.nodes)}([end])")
+        for edge in self.edges:
+            arrow = "-.->" if edge.kind == "error" else "-->"
+            label = f'|"{_escaped(edge.label)}"|' if edge.label else ""
+            lines.append(f"    n{edge.start} {arrow}{label} n{edge.to}")
+        return "\n".join(lines)
+
+
+def _does(node: Node) -> str:
+    return str(node.uses) if node.run is None else f"{node.language} code"
+
+
+def _bounds(node: Node) -> Iterator[str]:
+    if node.map is not None:
+        listed = f"{len(node.map)} items" if isinstance(node.map, list) else _condition(node.map)
+        yield shortened(f"for each of {listed}", LONGEST_LABEL)
+    if node.when is not None:
+        yield shortened(f"when {_condition(node.when)}", LONGEST_LABEL)
+    if node.max_visits is not None:
+        yield f"at most {node.max_visits} visits"
+
+
+def _condition(condition: str | bool) -> str:
+    return str(condition).lower() if isinstance(condition, bool) else " ".join(condition.strip("{} ").split())
+
+
+def _edges(at: int, node: Node, numbers: dict[str, int], spec: WorkflowSpec) -> Iterator[GraphEdge]:
+    """Yield the ways that lead away from a node."""
+    always = False
+    for jump in node.jumps:
+        label = "" if jump.if_ is None else shortened(_condition(jump.if_), LONGEST_LABEL)
+        to = numbers[jump.to]
+        yield GraphEdge(at, to, "goto", label)
+        # A goto to a node that has been visited often enough is ignored.
+        always = always or (jump.if_ is None and (to == len(spec.nodes) or spec.nodes[to].max_visits is None))
+    if not always or node.when is not None:
+        yield GraphEdge(at, at + 1)
+    if node.on_error not in (RAISE, CONTINUE):
+        yield GraphEdge(at, numbers[node.on_error], "error", "on error")
+
+
+def _escaped(text: str) -> str:
+    """Escape a text for a quoted label of Mermaid, whose entities are `#` and a number."""
+    return "".join(one if one.isalnum() or one in PLAIN else f"#{ord(one)};" for one in text)
+
+
+PLAIN = " _.,:=!()[]'+-*/"
