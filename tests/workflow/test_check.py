@@ -308,7 +308,7 @@ FILES = {
     "Lua without its language": (
         nodes("- name: n\n  run: |\n    -- lua\n    local a = 1"), 6, "n", "run", "for Lua, write 'language: lua'",
     ),
-    "imports of the_edge_agent": ("name: t\nimports: []\nnodes:\n- {name: n, run: pass}", 2, None, "imports", "unknown key 'imports'; put your functions"),
+    "imports of the_edge_agent": ("name: t\nimports: []\nnodes:\n- {name: n, run: pass}", 2, None, "imports", "unknown key 'imports'; actions of your own"),
     "settings of the_edge_agent": ("name: t\nsettings: {}\nnodes:\n- {name: n, run: pass}", 2, None, "settings", "redraft.toml"),
     "a script": (nodes("- name: n\n  script: return 1"), 4, "n", "script", "code goes under 'run'"),
     "steps": (nodes("- name: n\n  steps: []"), 4, "n", "steps", "write each step as a node"),

@@ -177,10 +177,10 @@ class _FileCheck:
                 self.fail((*path, "env", at), f"the variable {name!r} is not listed under 'env' of the file")
         self.headers(server.headers, (*path, "headers"))
         for name, text in server.headers.items():
-            if any(scope != "env" for scope in self.scopes(text, (*path, "headers", name))):
+            if any(scope != "env" for scope in self.read_scopes(text, (*path, "headers", name))):
                 self.fail((*path, "headers", name), "a header of a server reads nothing but 'env'")
 
-    def scopes(self, text: str, path: KeyPath) -> frozenset[str]:
+    def read_scopes(self, text: str, path: KeyPath) -> frozenset[str]:
         """Return the scopes that a template reads, after it was checked."""
         self.template(text, path)
         try:

@@ -39,14 +39,14 @@ class GraphEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class WorkflowGraph:
     """A workflow as a graph."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
 
     @classmethod
-    def of(cls, spec: WorkflowSpec) -> Graph:
+    def of(cls, spec: WorkflowSpec) -> WorkflowGraph:
         """Return the graph of a workflow that was checked."""
         numbers = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         numbers[END] = len(spec.nodes)

@@ -16,7 +16,7 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
-from redraft.workflow.graph import Graph
+from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.node import NODE
 from redraft.workflow.run import WorkflowResult
 from redraft.workflow.runtime import ActionResult
@@ -54,7 +54,7 @@ class WorkflowRecord:
     error: str = ""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
-    graph: Graph | None = None
+    graph: WorkflowGraph | None = None
 
     def stored(self) -> Record:
         """Return the record for the store, always with the fields that workflows are searched by."""

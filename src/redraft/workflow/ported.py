@@ -21,7 +21,7 @@ IGNORED = {
 
 FILE_ADVICE = {
     "edges": "nodes run in the order of the file, which 'goto' changes",
-    "imports": "put your functions into functions.py beside the file, or into a package",
+    "imports": "actions of your own come from a package, and tools from functions.py beside the file",
     "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
     "secrets": "list environment variables under 'env', and read them as env.NAME",
 }

@@ -19,7 +19,7 @@ from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check_file, check_models, missing_values, refused_code
-from redraft.workflow.graph import Graph
+from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, copy_of, plain_data
@@ -140,9 +140,9 @@ class Workflow:
         return cls(WorkflowFile(text), actions=actions, models=models, keep=keep)
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> WorkflowGraph:
         """Its nodes and the ways between them; `graph.mermaid()` draws it."""
-        return Graph.of(self.spec)
+        return WorkflowGraph.of(self.spec)
 
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check that the workflow can run from a state, spending nothing; return what it would use.
