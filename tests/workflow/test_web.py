@@ -189,3 +189,40 @@ def test_fingerprints_change_until_the_process_is_gone():
         assert len({one for _, one in seen}) == 3
 
     asyncio.run(main())
+
+
+FLOW = """
+name: flow
+nodes:
+  - {name: begin, run: return 1}
+  - {name: shaky, run: 'return state["nothing"]', on_error: leave, max_visits: 2}
+  - {name: skipped, run: return 2, goto: [{if: state.more > 1, to: shaky}, {to: end}]}
+  - {name: leave, run: return 3}
+"""
+
+
+def test_the_graph_is_drawn_with_what_became_of_its_nodes():
+    text = pages(kept("w", text=FLOW)).get("/workflows/w").text
+    seen = Seen(text)
+    assert "at most 2 visits" in seen.words
+    assert "state.more &gt; 1" in text
+    assert text.count('<g class="box done">') == 2
+    assert text.count('<g class="box failed">') == 1
+    assert text.count('<g class="box ">') == 2  # one that did not run, and the end
+    assert text.count('class="way next"') == 3
+    assert text.count('class="way goto"') == 2
+    assert text.count('class="way error"') == 1
+
+
+def test_a_run_of_earlier_code_has_no_graph():
+    store = kept("w", text=FLOW)
+
+    async def forget():
+        record = await store.get("workflow", "w")
+        data = {key: value for key, value in record.data.items() if key != "graph"}
+        await store.put(replace(record, data=data))
+
+    asyncio.run(forget())
+    page = pages(store).get("/workflows/w")
+    assert page.status_code == 200
+    assert "<svg class=" not in page.text
