@@ -26,7 +26,6 @@ from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
     from types import CodeType
 
     from redraft.protocols import Evaluator, Generator, Reviser
