@@ -16,7 +16,7 @@ test: $(VENV)/.dev
 
 # Long runs under kills and load, for minutes; `make test` runs a short version of each.
 soak: $(VENV)/.dev
-	$(BIN)/pytest -n0 tests/soak
+	$(BIN)/pytest -n0 -s tests/soak
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

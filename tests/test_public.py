@@ -158,5 +158,14 @@ def test_the_public_names_of_the_fleet():
     tree = ast.parse(Path(fleet.__file__).read_text("utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert sorted(alias.asname for node in imports for alias in node.names if alias.asname) == dir(fleet)
-    assert dir(fleet) == ["Fleet", "FleetJob", "FleetWorker", "JobHandle", "Queue", "StoreQueue"]
+    assert dir(fleet) == [
+        "Fleet",
+        "FleetJob",
+        "FleetWorker",
+        "JobHandle",
+        "Limit",
+        "Queue",
+        "Schedule",
+        "StoreQueue",
+    ]
     assert all(getattr(fleet, name) is not None for name in dir(fleet))

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from hashlib import sha256
 from inspect import isawaitable
+from operator import attrgetter
 from time import perf_counter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from redraft._codec import to_json
 from redraft._texts import estimate_tokens, short_repr
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from redraft._tokens import ReplyText
     from redraft.events import Event
     from redraft.protocols import Allowance, ChatModel, ChatRequest, Step, TextListener
+    from redraft.types import TokenUsage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,6 +66,42 @@ are identified by name, so within one outer step the same name must mean the sam
 
 allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 """What the current step may still use, if its run has a budget; consulted before each model call."""
+
+
+class CallGate(Protocol):
+    """Let calls of models pass when they may: what a fleet does for the limits that its workers share."""
+
+    async def __call__(
+        self,
+        model: str,
+        tokens: int,
+        send: Callable[[], Awaitable[R]],
+        usage: Callable[[R], TokenUsage],
+        /,
+    ) -> R:
+        """Wait until `model` may be called, call `send`, and return its reply.
+
+        `tokens` is what the call is expected to use, `usage` says what it has used.
+        """
+        ...
+
+
+call_gate: ContextVar[CallGate | None] = ContextVar("call_gate", default=None)
+"""The gate that calls of models pass, if there is one; replies from a journal pass none."""
+
+
+async def gated(
+    model: str, tokens: int, send: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage]
+) -> R:
+    """Call the model with a name by way of the gate, if there is one."""
+    gate = call_gate.get()
+    return await (send() if gate is None else gate(model, tokens, send, usage))
+
+
+def name_of_model(model: ChatModel) -> str:
+    """Return the `name` of a model, or else that of its class."""
+    name: object = getattr(model, "name", None)
+    return name if isinstance(name, str) else type(model).__name__
 
 
 def observed(
@@ -263,6 +301,10 @@ IMAGE_TOKENS = 1_000
 """What an image is taken to cost; providers count 85 to 2,500 tokens, by its size."""
 
 
+EXPECTED_TOKENS = 500
+"""What a reply without a limit is taken to have, until it is there."""
+
+
 def _input_tokens(request: ChatRequest) -> int:
     tokens = sum(estimate_tokens(message.content) for message in request.messages)
     tokens += IMAGE_TOKENS * len(images_in(request.messages))
@@ -270,6 +312,14 @@ def _input_tokens(request: ChatRequest) -> int:
 
 
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
+    async def send() -> ChatReply:
+        return await _sent(request, model, text)
+
+    tokens = _input_tokens(request) + (request.max_tokens or EXPECTED_TOKENS)
+    return await gated(name_of_model(model), tokens, send, attrgetter("usage"))
+
+
+async def _sent(request: ChatRequest, model: ChatModel, text: ReplyText | None) -> ChatReply:
     if not getattr(model, "takes_images", True) and images_in(request.messages):
         raise ConfigError(f"The task has images, which the model {model!r} does not take.")
     if text is not None and text.streams and isinstance(model, StreamingModel):

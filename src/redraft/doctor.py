@@ -156,7 +156,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
-    "fleet": ("psycopg", "procrastinate"),
+    "fleet": ("psycopg", "procrastinate", "cronsim"),
     "ui": ("starlette", "uvicorn"),
 }
 """The distributions that each extra installs."""

@@ -15,7 +15,7 @@ from redraft import (
     ScriptedModel,
     Workflow,
 )
-from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, WorkflowError
+from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, StoreError, WorkflowError
 from redraft.events import RunFinished, StepFinished
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
@@ -375,3 +375,62 @@ def test_the_version_follows_from_what_is_run():
 
     assert judged(first) == judged(first) != judged(second)
     assert fleet_of(store, writer(store, []), version="2026-11-23").version == "2026-11-23"
+
+
+def test_a_worker_whose_heartbeat_breaks_ends_with_the_error():
+    class Broken(StoreQueue):
+        beats = 0
+
+        async def heartbeat(self):
+            self.beats += 1
+            if self.beats > 1:
+                raise ZeroDivisionError
+            return await super().heartbeat()
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet([writer(store, three_words)], store=store, queue=Broken(store), pick_up_after=1)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(FleetWorker(fleet).run(), 20)
+
+    asyncio.run(main())
+
+
+def test_an_outage_of_the_store_loses_neither_steps_nor_the_end_of_a_run(monkeypatch):
+    monkeypatch.setattr("redraft.loop.claim.OUTAGE_WAIT", 0.05)
+    monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.05)
+
+    class Away(MemoryStore):
+        until = 0.0
+
+        async def check(self):
+            if asyncio.get_running_loop().time() < self.until:
+                raise StoreError("The store is away.")
+
+        async def put_all_if(self, *arguments):
+            await self.check()
+            return await super().put_all_if(*arguments)
+
+        async def get(self, *arguments):
+            await self.check()
+            return await super().get(*arguments)
+
+    async def main():
+        store, calls = Away(), []
+
+        async def answer(_request):
+            calls.append(asyncio.get_running_loop().time())
+            store.until = calls[-1] + 0.3
+            return "short" if len(calls) == 1 else "one two three"
+
+        clerk = writer(store, answer)
+        fleet = fleet_of(store, clerk)
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        assert await asyncio.wait_for(FleetWorker(fleet).run(until_idle=True), 20) == 1
+        result = await handle.result()
+        assert [version.output for version in result.history.versions] == ["short", "one two three"]
+        assert "not_kept" not in result.diagnostics
+        assert len(calls) == 2
+        assert calls[1] - calls[0] >= 0.3  # nothing is paid for that can't be recorded
+
+    asyncio.run(main())

@@ -6,7 +6,7 @@ import re
 import time
 
 from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
-from redraft.fleet import Fleet
+from redraft.fleet import Fleet, Limit
 
 VERSIONS = int(os.environ.get("FLEET_VERSIONS", "6"))
 LATENCY = float(os.environ.get("FLEET_LATENCY", "0.05"))
@@ -44,4 +44,10 @@ clerk = Agent(
     ),
     name="clerk",
 )
-fleet = Fleet([clerk], version="load", pick_up_after=float(os.environ.get("FLEET_PICK_UP", "4")))
+LIMIT = float(os.environ.get("FLEET_LIMIT", "0"))
+fleet = Fleet(
+    [clerk],
+    limits=[Limit("ScriptedModel", requests_per_minute=LIMIT)] if LIMIT else [],
+    version="load",
+    pick_up_after=float(os.environ.get("FLEET_PICK_UP", "4")),
+)

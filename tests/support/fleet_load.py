@@ -101,6 +101,22 @@ class FleetLoad:
             return (self._folder / "workers.log").read_text("utf-8", "replace")
         return ""
 
+    def wait_for_workers(self, number: int, seconds: float = 60) -> None:
+        """Wait until so many workers are registered."""
+        deadline = time.monotonic() + seconds
+
+        async def main() -> None:
+            queue = ProcrastinateQueue(self.url, PROJECT)
+            try:
+                while len(await queue.workers()) < number:
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"the workers do not come: {self.errors()}")
+                    await asyncio.sleep(0.05)
+            finally:
+                await queue.leave()
+
+        asyncio.run(main())
+
     def submit(self, ids: list[str]) -> None:
         """Submit a run for each id."""
 

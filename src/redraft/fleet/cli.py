@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,9 @@ from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
 from redraft.errors import ConfigError
 from redraft.fleet.fleet import load_fleet, project_queue
-from redraft.fleet.overview import SILENT, FleetOverview
+from redraft.fleet.overview import SILENT, FleetOverview, limit_document
 from redraft.fleet.queue import FleetJob
+from redraft.stores.location import required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, when, withheld
@@ -65,6 +67,9 @@ def worker(
         fleet = load_fleet(app)
         console = CalmConsole(stderr=True)
         running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program)
+
+        # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
         async def work() -> int:
             with Warnings(console):
@@ -153,7 +158,7 @@ def show_fleet(
             queue = project_queue()
             try:
                 await queue.open()
-                return await FleetOverview.of(queue, limit=limit)
+                return await FleetOverview.of(queue, required_project_store("jobs"), limit=limit)
             finally:
                 await queue.leave()
 
@@ -213,6 +218,12 @@ def _overview(found: FleetOverview) -> RenderableType:
     for version, count in found.stranded.items():
         text = f"{counted(count, 'job')} for version {visible(version)}, which no worker has"
         lines.append(Text.assemble(("Stranded ", QUIET), (text, BAD)))
+    for models, state in found.limits.items():
+        limit = limit_document(state)
+        text = f"{visible(models)}: the next call in {limit['wait_seconds']:.1f} s"
+        if limit["blocked_seconds"]:
+            text += f", blocked by the provider for {_seconds(limit['blocked_seconds'])}"
+        lines.append(Text.assemble(("Limit    ", QUIET), text))
     lines += [Text(), _workers(found) if found.workers else Text("No workers: redraft worker APP", BAD)]
     if found.jobs:
         lines += [Text(), _jobs(found, found.jobs)]

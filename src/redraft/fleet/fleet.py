@@ -15,6 +15,7 @@ from redraft._sync import run_sync
 from redraft._validation import is_number, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
+from redraft.fleet.limits import Limit
 from redraft.fleet.programs import Program, fingerprint, program_of
 from redraft.fleet.queue import (
     LEAST_PRIORITY,
@@ -25,6 +26,7 @@ from redraft.fleet.queue import (
     Queue,
     StoreQueue,
 )
+from redraft.fleet.schedule import Schedule
 from redraft.loop.journal import STEP, check_run_id
 from redraft.loop.keeper import new_run_id
 from redraft.settings import load_settings
@@ -54,6 +56,8 @@ class Fleet:
     else its SQLite file for the processes of this one. All of them must store their runs there, as they do by
     default. `queue` and `store` replace the project's own, for tests.
 
+    `limits` bound the calls of models, for all workers together, and `schedules` submit jobs at their times.
+
     `version` names the code. A job that one version has begun is continued by workers of that version only;
     by default it is a fingerprint of the agents, their criteria, the workflows and the cycles. `tries` is how
     often a job is tried again after a failure that may pass, such as a provider that is down. A worker that
@@ -68,6 +72,8 @@ class Fleet:
         workflows: Sequence[Workflow] = (),
         cycles: Sequence[CycleAgent] = (),
         *,
+        limits: Sequence[Limit] = (),
+        schedules: Sequence[Schedule] = (),
         version: str = "",
         tries: int = 3,
         pick_up_after: float = 6.0,
@@ -83,6 +89,17 @@ class Fleet:
             raise ConfigError(f"tries must be a whole number from 0, got {tries!r}.")
         if not is_number(pick_up_after) or not pick_up_after >= 1:
             raise ConfigError(f"pick_up_after must be at least 1 second, got {pick_up_after!r}.")
+        self.limits = tuple(limits)
+        self.schedules = tuple(schedules)
+        for one in (*self.limits, *self.schedules):
+            if not isinstance(one, Limit | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+                raise ConfigError(f"limits and schedules must be a Limit or a Schedule each, got {one!r}.")
+        _check_distinct("limits", [limit.models for limit in self.limits])
+        _check_distinct("schedules", [schedule.name for schedule in self.schedules])
+        for schedule in self.schedules:
+            name = self.name_of(schedule.program)
+            _checked_task(name, schedule.task)
+            self.programs[name].check(schedule.task)
         self.version = version or fingerprint(self.programs)
         self.tries = tries
         self.pick_up_after = float(pick_up_after)
@@ -126,7 +143,7 @@ class Fleet:
         seconds. Submitting the same `run_id` again returns the same job, whatever has become of it; raises
         `ConfigError` if that is of another program or task, and for a task that is not JSON.
         """
-        name = self._name_of(program)
+        name = self.name_of(program)
         text = _checked_task(name, task)
         self.programs[name].check(task)
         if type(priority) is not int or not LEAST_PRIORITY <= priority <= MOST_PRIORITY:
@@ -171,7 +188,8 @@ class Fleet:
         """Close the queue's connections; the next use reopens them."""
         await self.queue.leave()
 
-    def _name_of(self, program: Runnable | str) -> str:
+    def name_of(self, program: Runnable | str) -> str:
+        """Return the name of a program of this fleet; raises `ConfigError` for any other."""
         name = program if isinstance(program, str) else program_of(program).name
         if name not in self.programs:
             raise ConfigError(f"This fleet has no program {name!r}; {nearest(name, self.programs)}")
@@ -264,6 +282,12 @@ def _by_name(runnables: Sequence[Runnable]) -> dict[str, Program]:
             raise ConfigError(f"Two programs of the fleet have the name {program.name!r}; jobs go by name.")
         found[program.name] = program
     return found
+
+
+def _check_distinct(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"Two of the {what} have the name {name!r}.")
 
 
 def _checked_task(name: str, task: Any) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
+from redraft.fleet.limits import LimitState, limit_states
 from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
 
 if TYPE_CHECKING:
     from redraft.fleet.queue import Queue
+    from redraft.stores.base import Store
 
 SILENT = 10.0
 """Seconds after which a worker that was not heard of is shown as gone."""
@@ -20,22 +24,25 @@ class FleetOverview:
     """The workers of a fleet, how deep its queue is, and its jobs.
 
     `jobs` are those that run and wait, in their order, then those that ended last; `failed` are those that
-    failed or were poisoned, newest first.
+    failed or were poisoned, newest first. `limits` are those that workers have used, by the pattern of their
+    models.
     """
 
     depth: QueueDepth
     workers: tuple[WorkerState, ...]
     jobs: tuple[FleetJob, ...]
     failed: tuple[FleetJob, ...]
+    limits: Mapping[str, LimitState]
 
     @classmethod
-    async def of(cls, queue: Queue, *, limit: int = 20) -> FleetOverview:
-        """Ask a queue."""
+    async def of(cls, queue: Queue, store: Store, *, limit: int = 20) -> FleetOverview:
+        """Ask a queue, and the store of the limits."""
         return cls(
             await queue.depth(),
             tuple(await queue.workers()),
             tuple(await queue.find(limit=limit)),
             tuple(await queue.find(("failed", "poisoned"), limit=limit)),
+            await limit_states(store),
         )
 
     @property
@@ -68,4 +75,16 @@ class FleetOverview:
             "workers": [to_json(one) | {"is_silent": one.seconds_silent >= SILENT} for one in self.workers],
             "jobs": [to_json(job) | {"shown_as": self.state_of(job)} for job in self.jobs],
             "failed": to_json(self.failed),
+            "limits": {models: limit_document(state) for models, state in self.limits.items()},
         }
+
+
+def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any]:
+    """Return a limit as JSON data: calls under way, and the seconds until the next call may begin."""
+    now = time.time() if now is None else now
+    shares = [share for share in (state.shares or {}).values() if share[2] > now]
+    return {
+        "at_once": sum(share[0] for share in shares),
+        "wait_seconds": max(0.0, state.requests_at - now, state.tokens_at - now, state.blocked_until - now),
+        "blocked_seconds": max(0.0, state.blocked_until - now),
+    }

@@ -8,13 +8,18 @@ import signal
 import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from threading import current_thread, main_thread
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from redraft._steps import call_gate
 from redraft._validation import check_count, is_number
 from redraft.errors import ClaimLostError, ConfigError, RedraftError, StoreError
+from redraft.fleet.limits import SharedLimits
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, JobState, WorkerCard
+from redraft.fleet.schedule import submit_due
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.redact.log import logger
 
@@ -31,6 +36,8 @@ POISONED = f"Its worker died {MOST_PICKUPS} times in a row without a new step in
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is tried again; they double."""
 OUTAGE_WAIT = 0.5
+LATE = 60.0
+"""Seconds after which a time of a schedule counts as missed."""
 
 
 @dataclass(slots=True)
@@ -84,6 +91,11 @@ class FleetWorker:
         self._urgent = asyncio.Event()
         self._freed = asyncio.Event()
         self._is_reachable = True
+        self._reached_since = 0.0
+        self._clock_offset = 0.0
+        self._limits = (
+            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock) if fleet.limits else None
+        )
 
     def stop(self) -> None:
         """First call: stop gracefully. Second: stop at once."""
@@ -97,16 +109,22 @@ class FleetWorker:
         """
         await self._queue.open()
         await self._queue.register(self.card)
+        await self._beat()  # which sets the clock
+        every = self.fleet.pick_up_after / 4
         beating = [
-            asyncio.create_task(self._repeat(self._beat, self.fleet.pick_up_after / 4), name="redraft-heart"),
-            asyncio.create_task(
-                self._repeat(self._reap, self.fleet.pick_up_after / 4), name="redraft-reaper"
-            ),
+            asyncio.create_task(self._repeat(self._beat, every), name="redraft-heart"),
+            asyncio.create_task(self._repeat(self._reap, every), name="redraft-reaper"),
+            asyncio.create_task(self._repeat(self._submit_due, 1.0), name="redraft-scheduler"),
         ]
+        for task in beating:  # without its heartbeats, a worker must not go on
+            task.add_done_callback(lambda _ended: self._stopping.set())
         try:
             with _stop_signals(self.stop):
                 await self._work(jobs, until_idle=until_idle)
                 await self._finish_running()
+            for task in beating:
+                if task.done():
+                    task.result()
         finally:
             for task in beating:
                 task.cancel()
@@ -197,7 +215,7 @@ class FleetWorker:
         self.done += 1
 
     async def _outcome(self, running: _Running) -> JobOutcome:
-        outside = claim_under_way.set(running.claim)
+        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._limits)
         try:
             return await self.fleet.programs[running.job.program].run(running.job.task, running.job.run_id)
         except (ClaimLostError, StoreError):
@@ -208,6 +226,7 @@ class FleetWorker:
             return failure(error)
         finally:
             claim_under_way.reset(outside)
+            call_gate.reset(outer_gate)
 
     async def _give_up(self, running: _Running) -> None:
         """End a job whose task was cancelled: by a person, by another worker's claim, or by `stop`."""
@@ -259,8 +278,9 @@ class FleetWorker:
 
     async def _beat(self) -> None:
         """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
-        before = dict(self._running)
+        before, asked = dict(self._running), time()
         heartbeat = await self._queue.heartbeat()
+        self._clock_offset = heartbeat.now.timestamp() - (asked + time()) / 2
         for run_id, running in before.items():
             if running.is_ending or running.task.done():
                 continue
@@ -272,15 +292,31 @@ class FleetWorker:
                 running.task.cancel()
             elif running.claim is not None:
                 running.claim.renew()
+        if self._limits is not None:
+            await self._limits.renew()
+
+    async def _submit_due(self) -> None:
+        """Submit what the schedules have due, by the clock of the queue."""
+        late = timedelta(seconds=LATE)
+        for schedule in self.fleet.schedules:
+            now = datetime.fromtimestamp(self._clock(), UTC)
+            program = self.fleet.name_of(schedule.program)
+            await submit_due(schedule, program, self._queue, self.fleet.store, now, late)
+
+    def _clock(self) -> float:
+        """Return the time of the queue, as of the last heartbeat."""
+        return time() + self._clock_offset
 
     async def _reap(self) -> None:
+        if monotonic() - self._reached_since < self.fleet.pick_up_after:
+            return  # after an outage, all workers have been silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
         for run_id in reaped:
             logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
 
     def _reached(self) -> None:
         if not self._is_reachable:
-            self._is_reachable = True
+            self._is_reachable, self._reached_since = True, monotonic()
             logger.warning("The queue is back.")
 
     def _unreachable(self, error: StoreError) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redraft.errors import ClaimLostError
+from redraft.errors import ClaimLostError, DamagedRecordError, StoreError
+from redraft.redact.log import logger
 from redraft.stores.base import FencedStore, Record
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 CLAIM = "claim"
 """The kind of the record of a claim; its key is the run's id."""
 _STEP = "step"  # as `loop.journal.STEP`, which builds on this module
+OUTAGE_WAIT = 0.5
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
@@ -31,7 +34,8 @@ class Claim:
     journal.
 
     `renew` says that the claim is known to hold now. Before an effect that follows more than `valid_for`
-    seconds later, `check` asks the store.
+    seconds later, `check` asks the store. While the store is away, both `check` and `write` wait for it: a
+    worker pays for nothing that it can't record, and reports no result that is not stored.
     """
 
     def __init__(self, store: FencedStore, record: Record, valid_for: float) -> None:
@@ -40,6 +44,7 @@ class Claim:
         self.number: int = record.data["number"]
         self.fruitless: int = record.data["fruitless"]
         self._valid_for = valid_for
+        self._is_waiting = False
         self._renewed = time.clock_gettime(_UPTIME)
 
     @classmethod
@@ -73,15 +78,37 @@ class Claim:
         """Raise `ClaimLostError` before an effect if another worker has taken over meanwhile."""
         if time.clock_gettime(_UPTIME) - self._renewed < self._valid_for:
             return
-        record = await self.store.get(CLAIM, self.run_id)
+        record = await self._stored()
         if record is None or record.data["number"] != self.number:
             raise _lost(self.run_id, self.number, record)
         self.renew()
 
     async def write(self, record: Record) -> None:
-        """Write a record if the claim still holds; raises `ClaimLostError` if not."""
-        if not await self.store.put_all_if(CLAIM, self.run_id, {"number": self.number}, [record]):
-            raise _lost(self.run_id, self.number, await self.store.get(CLAIM, self.run_id))
+        """Write a record if the claim still holds; raises `ClaimLostError` if not.
+
+        Raises `StoreError` for a record that can't be stored.
+        """
+        held = {"number": self.number}
+        try:
+            is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
+        except StoreError:
+            await self._stored()  # which waits; if the store is there, the error was about this record
+            is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
+        if not is_written:
+            raise _lost(self.run_id, self.number, await self._stored())
+
+    async def _stored(self) -> Record | None:
+        """Return the record of the claim, as soon as the store can be read."""
+        while True:
+            try:
+                return await self.store.get(CLAIM, self.run_id)
+            except StoreError as error:
+                if isinstance(error, DamagedRecordError):
+                    raise
+                if not self._is_waiting:
+                    logger.warning("The run %s waits for its store: %s", self.run_id, error)
+                self._is_waiting = True
+            await asyncio.sleep(OUTAGE_WAIT)
 
     async def release(self) -> None:
         """Give the claim back, so that the next one does not count as a pick-up after a death."""

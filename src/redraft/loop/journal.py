@@ -358,12 +358,7 @@ class StepRecords:
     async def ready(self, _place: str, /) -> None:
         """Let every step begin at once, unless another worker has taken over the run."""
         if self._claim is not None:
-            try:
-                await self._claim.check()
-            except ClaimLostError:
-                raise
-            except StoreError as error:  # an outage, in which nobody can take over
-                self._warn(error)
+            await self._claim.check()
 
     async def load(self) -> dict[str, StepData]:
         """Return all recorded steps; raises `StoreError` if the store can't be read."""

@@ -47,7 +47,7 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import IMAGE_TOKENS, allowance
+from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
@@ -421,6 +421,9 @@ class AgentSteps:
         budgeted = None if within is None else within.call(self.role, tokens)
 
         async def call() -> ModelResponse:
+            return await gated(request.model.model_id, tokens + EXPECTED_TOKENS, send_or_stream, usage_of)
+
+        async def send_or_stream() -> ModelResponse:
             if version is None:
                 return await request.send()
             texts.append(text := version.begin())

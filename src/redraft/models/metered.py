@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redraft._steps import Retry, direct, retried
+from redraft._steps import Retry, direct, name_of_model, retried
 from redraft.errors import RedraftError
 from redraft.protocols import ChatModel, ChatReply
 from redraft.types import NOTHING_USED, TokenUsage
@@ -25,6 +25,11 @@ class MeteredModel:
     used: TokenUsage = NOTHING_USED
     failed: TokenUsage = NOTHING_USED
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
+
+    @property
+    def name(self) -> str:
+        """The name of the model that it calls."""
+        return name_of_model(self.model)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Return the reply; raises the model's error after the last retry."""

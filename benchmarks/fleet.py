@@ -1,0 +1,200 @@
+"""What a fleet costs and gains: throughput of 1, 2 and 4 workers, CPU per run, and the wait for a claim."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic, process_time, time
+
+from _measure import PROJECT, options, publish, table
+
+PLAIN = """
+import asyncio, sys
+from support.fleet_app import clerk
+async def main():
+    line = list(range(int(sys.argv[1])))
+    async def work():
+        while line:
+            number = line.pop()
+            await clerk.run(f"Write item-p{number}.", run_id=f"item-p{number}")
+    await asyncio.gather(*(work() for _ in range(int(sys.argv[2]))))
+asyncio.run(main())
+"""
+FINISHED, WAITING = 20_000, 5_000
+AT_ONCE = 10
+
+
+def throughput(url: str, workers: int, runs: int) -> float:
+    """Return runs a second of calls of 0.5 s, from the first call on, with workers that do one at a time."""
+    from support.fleet_load import FleetLoad
+
+    with TemporaryDirectory() as folder:
+        load = FleetLoad(url, Path(folder), FLEET_LATENCY=0.5)
+        try:
+            for _ in range(workers):
+                load.start("--at-once", "1")
+            load.wait_for_workers(workers)
+            load.submit([f"item-{workers}x{number}" for number in range(runs)])
+            load.wait(600)
+            ended = time()
+        finally:
+            load.stop()
+        calls = load.calls()
+        assert len(calls) == 6 * runs
+        return runs / (ended - calls[0].at)
+
+
+def children_cpu() -> float:
+    """Return the CPU seconds of child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_of_worker(url: str, runs: int) -> float:
+    """Return the CPU seconds of a worker that carries out some runs."""
+    from support.fleet_load import FleetLoad
+
+    with TemporaryDirectory() as folder:
+        load = FleetLoad(url, Path(folder))
+        load.submit([f"item-c{runs}x{number}" for number in range(runs)])
+        before = children_cpu()
+        load.start("--at-once", str(AT_ONCE), "--until-idle").wait()
+        load.workers.clear()
+        assert len(load.calls()) == 6 * runs, load.errors()
+        return children_cpu() - before
+
+
+def cpu_of_plain(url: str, runs: int) -> float:
+    """Return the CPU seconds of a process that carries out the same runs without a fleet."""
+    with TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(PROJECT / "tests"),
+            "REDRAFT_DATABASE_URL": url,
+            "REDRAFT_PROJECT": f"plain-{runs}",
+            "FLEET_LOG": f"{folder}/log",
+        }
+        before = children_cpu()
+        argv = [sys.executable, "-c", PLAIN, str(runs), str(AT_ONCE)]
+        subprocess.run(argv, env=environment, cwd=folder, check=True)
+        return children_cpu() - before
+
+
+async def cpu_of_queue(url: str, jobs: int) -> float:
+    """Return the CPU seconds of claiming and finishing a job, without any run."""
+    from redraft.fleet.postgres_queue import ProcrastinateQueue
+    from redraft.fleet.queue import FleetJob, WorkerCard
+
+    queue = ProcrastinateQueue(url, "queue-only")
+    await queue.register(WorkerCard("bench", "here", 1, "v", ("clerk",), 1))
+    for number in range(jobs):
+        await queue.submit(FleetJob(f"j{number}", "clerk", "x"))
+    before = process_time()
+    while (job := await queue.claim()) is not None:
+        await queue.finish(job, "finished")
+    used = process_time() - before
+    await queue.leave()
+    return used / jobs
+
+
+async def fill(url: str) -> None:
+    """Put finished jobs, and waiting ones that no worker here can run, into the tables."""
+    import psycopg
+
+    from redraft.fleet.postgres_queue import ProcrastinateQueue
+
+    queue = ProcrastinateQueue(url, "load")
+    await queue.open()
+    await queue.leave()
+    rows = """
+        INSERT INTO procrastinate_jobs (queue_name, task_name, args, status)
+        SELECT %s, 'redraft', jsonb_build_object(
+            'space', 'load', 'run_id', %s || n, 'program', 'other', 'task', '"Write."'), %s
+        FROM generate_series(1, %s) n"""
+    with psycopg.connect(url) as connection:
+        connection.execute(rows, ("other", "old-", "succeeded", FINISHED))
+        connection.execute(rows, ("other", "waiting-", "todo", WAITING))
+        connection.commit()
+        connection.autocommit = True
+        connection.execute("ANALYZE")
+
+
+def waits(url: str, jobs: int) -> list[float]:
+    """Return the seconds from the submission of single jobs to their first call, in a full queue."""
+    from redraft.fleet.postgres_queue import ProcrastinateQueue
+    from redraft.fleet.queue import FleetJob
+    from support.fleet_load import FleetLoad
+
+    asyncio.run(fill(url))
+    with TemporaryDirectory() as folder:
+        load = FleetLoad(url, Path(folder), FLEET_LATENCY=0, FLEET_VERSIONS=1)
+        load.start("--at-once", "5")
+        try:
+            load.wait_for_workers(1)
+
+            async def submit() -> dict[str, float]:
+                queue = ProcrastinateQueue(url, "load")
+                at: dict[str, float] = {}
+                for number in range(jobs):
+                    at[f"item-w{number}"] = time()
+                    await queue.submit(FleetJob(f"item-w{number}", "clerk", f"Write item-w{number}."))
+                    await asyncio.sleep(0.2)
+                await queue.leave()
+                return at
+
+            submitted = asyncio.run(submit())
+            deadline = monotonic() + 30
+            while len(load.calls()) < jobs and monotonic() < deadline:
+                asyncio.run(asyncio.sleep(0.1))
+        finally:
+            load.stop()
+        return [call.at - submitted[call.item] for call in load.calls() if call.number == 1]
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--runs", type=int, default=8, help="runs for each worker")
+    given = parser.parse_args()
+    sys.path.insert(0, str(PROJECT / "tests"))
+    from support.postgres_server import Place, Server
+
+    server = Server(durable=True)
+    server.start()
+
+    def fresh() -> str:
+        return Place(server.url()).url
+
+    try:
+        rates = {workers: throughput(fresh(), workers, given.runs * workers) for workers in (1, 2, 4)}
+        plain_url, fleet_url = fresh(), fresh()
+        few, many = 20, 120
+        plain = (cpu_of_plain(plain_url, many) - cpu_of_plain(plain_url, few)) / (many - few)
+        fleet = (cpu_of_worker(fleet_url, many) - cpu_of_worker(fleet_url, few)) / (many - few)
+        engine = asyncio.run(cpu_of_queue(fresh(), 200))
+        claimed = sorted(waits(fresh(), 40))
+    finally:
+        server.remove()
+    rows = [
+        [f"{workers} workers: runs a second, times one worker", f"{rate:.2f}, {rate / rates[1]:.2f}"]
+        for workers, rate in rates.items()
+    ]
+    rows += [
+        ["CPU per run, journalled without a fleet", f"{plain * 1e3:.1f} ms"],
+        ["CPU per run in a worker, times without", f"{fleet * 1e3:.1f} ms, {fleet / plain:.2f}"],
+        ["of it the queue: claim and finish", f"{engine * 1e3:.1f} ms"],
+        [
+            f"claim to start with {FINISHED:,} finished and {WAITING:,} waiting jobs, p50 / p90",
+            f"{median(claimed) * 1e3:.0f} / {claimed[len(claimed) * 9 // 10] * 1e3:.0f} ms",
+        ],
+    ]
+    publish("fleet", table(["", ""], rows), write=given.write)
+
+
+if __name__ == "__main__":
+    main()

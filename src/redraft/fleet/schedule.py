@@ -1,0 +1,117 @@
+"""Schedules: jobs that are submitted at their times, once each, whichever worker is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft.cycles.triggers import next_time
+from redraft.errors import ConfigError
+from redraft.fleet.programs import Runnable
+from redraft.fleet.queue import FleetJob
+from redraft.loop.journal import check_run_id
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from redraft.fleet.queue import Queue
+    from redraft.stores.base import Store
+
+SCHEDULE = "schedule"
+"""The kind of the record of a schedule; its key is the schedule's name."""
+MOST_MISSED = 100
+"""How many missed times are made up for at the most, the latest ones."""
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Submit a task at the times of a cron expression.
+
+    `cron` has five fields, as in Debian's cron, or six with the seconds first; its times are those of `zone`,
+    a name of the IANA database. When clocks are put forward, a time that they skip moves to the end of the
+    gap; when they are put back, one that they repeat counts once.
+
+    `missed` says what happens to times at which no worker was there: `one` job for all of them, `all` (the
+    latest 100), or `none`. A schedule that is new begins with its next time.
+
+    Each time is one job, whose id is the name and the time: `nightly-20261123T0200Z`.
+    """
+
+    name: str
+    cron: str
+    program: Runnable | str
+    task: Any = None
+    zone: str = "UTC"
+    missed: Literal["one", "all", "none"] = "one"
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        check_run_id(self.name)
+        if len(self.name) > LONGEST_NAME:
+            raise ConfigError(
+                f"The name of a schedule may have {LONGEST_NAME} characters, got {self.name!r}."
+            )
+        if self.missed not in ("one", "all", "none"):
+            raise ConfigError(
+                f"Schedule {self.name!r}: missed must be 'one', 'all' or 'none', got {self.missed!r}."
+            )
+        try:
+            self.next_after(datetime.now(UTC))
+        except ConfigError as error:
+            raise ConfigError(f"Schedule {self.name!r}: {error}") from error
+
+    def next_after(self, moment: datetime) -> datetime:
+        """Return the next time after a moment, in UTC."""
+        return next_time(self.cron, self.zone, moment)
+
+    def due(self, since: datetime, now: datetime, late: timedelta) -> list[datetime]:
+        """Return the times after `since` for which there should be jobs now.
+
+        A time counts as missed if it lies more than `late` back.
+        """
+        # After months without a worker, only the end of that time matters.
+        times: list[datetime] = []
+        window = timedelta(hours=1)
+        start = now
+        while start > since and len(times) < MOST_MISSED:
+            start, window = max(since, now - window), window * 8
+            times = []
+            at = self.next_after(start)
+            while at <= now:
+                times.append(at)
+                at = self.next_after(at)
+        del times[:-MOST_MISSED]
+        if self.missed == "all":
+            return times
+        if self.missed == "none":
+            return [time for time in times if now - time <= late]
+        return times[-1:]
+
+    def job(self, at: datetime, program: str) -> FleetJob:
+        """Return the job of a time."""
+        form = "%Y%m%dT%H%MZ" if at.second == 0 else "%Y%m%dT%H%M%SZ"
+        return FleetJob(f"{self.name}-{at:{form}}", program, self.task, self.priority)
+
+
+async def submit_due(
+    schedule: Schedule, program: str, queue: Queue, store: Store, now: datetime, late: timedelta
+) -> list[str]:
+    """Submit the jobs of a schedule that are due; return their ids.
+
+    Any number of workers may do this at the same time, and die in between: a time is a job with its own id,
+    and what was submitted is recorded afterwards.
+    """
+    record, is_new = await store.put_if_absent(Record(SCHEDULE, schedule.name, {"until": now.isoformat()}))
+    if is_new:
+        return []
+    since = datetime.fromisoformat(record.data["until"])
+    if schedule.next_after(since) > now:
+        return []
+    ids: list[str] = []
+    for at in schedule.due(since, now, late):
+        job, was_added = await queue.submit(schedule.job(at, program))
+        if was_added:
+            ids.append(job.run_id)
+    await store.replace(replace(record, data={"until": now.isoformat()}))
+    return ids
