@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=8, help="runs for each worker")
     given = parser.parse_args()
     sys.path.insert(0, str(PROJECT / "tests"))
+    from redraft._texts import counted
     from support.postgres_server import Place, Server
 
     server = Server(durable=True)
@@ -181,7 +182,10 @@ def main() -> None:
     finally:
         server.remove()
     rows = [
-        [f"{workers} workers: runs a second, times one worker", f"{rate:.2f}, {rate / rates[1]:.2f}"]
+        [
+            f"{counted(workers, 'worker')}: runs a second, times one worker",
+            f"{rate:.2f}, {rate / rates[1]:.2f}",
+        ]
         for workers, rate in rates.items()
     ]
     rows += [
@@ -189,7 +193,7 @@ def main() -> None:
         ["CPU per run in a worker, times without", f"{fleet * 1e3:.1f} ms, {fleet / plain:.2f}"],
         ["of it the queue: claim and finish", f"{engine * 1e3:.1f} ms"],
         [
-            f"claim to start with {FINISHED:,} finished and {WAITING:,} waiting jobs, p50 / p90",
+            f"submission to first call, with {FINISHED:,} finished and {WAITING:,} waiting jobs, p50 / p90",
             f"{median(claimed) * 1e3:.0f} / {claimed[len(claimed) * 9 // 10] * 1e3:.0f} ms",
         ],
     ]

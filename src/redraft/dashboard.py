@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from redraft.web.page import Slice
     from redraft.web.project import Project
 
-FEATURES = ("history", "workflow", "notes", "lessons", "cycles")
+FEATURES = ("history", "workflow", "notes", "lessons", "cycles", "fleet")
 """The features with pages: each has a module `web` with a `SLICE`."""
 NAVIGATION = {
     "Runs": "/runs",
     "Tasks": "/tasks",
     "Lessons": "/lessons",
     "Agents": "/agents",
+    "Fleet": "/fleet",
     "Compare": "/compare",
     "Spend": "/spend",
 }

@@ -309,7 +309,12 @@ def project_queue() -> Queue:
 
     Raises `ConfigError` if the settings keep nothing, or if the project has a database but no name.
     """
-    store, place = required_project_store("jobs"), project_place()
+    return queue_beside(required_project_store("jobs"))
+
+
+def queue_beside(store: Store) -> Queue:
+    """Return the queue whose jobs have their runs in the store of the project."""
+    place = project_place()
     if place is None or not isinstance(place.database, str):
         return StoreQueue(store)
     if not load_settings().project:
