@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from redraft._texts import counted
 from redraft.cycles.memory import moment_after, moment_of, stamp_of
-from redraft.cycles.spec import Limit
+from redraft.cycles.spec import ActionLimit
 from redraft.errors import RedraftError
 from redraft.stores.base import Record
 
@@ -40,7 +40,7 @@ class Dispatch:
     """
 
     key: str
-    limits: Mapping[str, Limit]
+    limits: Mapping[str, ActionLimit]
 
 
 class Egress:

@@ -329,7 +329,7 @@ class Reason(CamelCase):
     substages: list[ReasonSubstage] = Field(min_length=1)
 
 
-class Limit(CamelCase):
+class ActionLimit(CamelCase):
     """How often something may happen within a period that ends now; attempts that fail count, too."""
 
     max_runs: int = Field(ge=0, description="How often at most; 0: never.")
@@ -340,7 +340,7 @@ class Action(CamelCase):
     """An action; a plan may name only declared actions, and gives them `params`."""
 
     name: Name
-    limit: Limit | None = Field(
+    limit: ActionLimit | None = Field(
         default=None,
         description="How often the action may run; beyond that, it is blocked. Default: no limit.",
     )
@@ -406,7 +406,7 @@ class ExecuteConfig(CamelCase):
     """What the agent can do."""
 
     actions: list[AnyAction] = Field(min_length=1)
-    limit: Limit | None = Field(
+    limit: ActionLimit | None = Field(
         default=None,
         description="How often actions may run, all of this substage together. Default: no limit.",
     )
