@@ -104,7 +104,7 @@ def test_an_interrupted_evaluation_goes_on(project):
         (("eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,last"), "Unknown part 'last'"),
         (
             ("eval", "cases.yaml", "-a", "an_app:shout", "--compare", "loop,first"),
-            "needs an Agent of Redraft",
+            "needs an Agent or a Task",
         ),
         (
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "x.json"),

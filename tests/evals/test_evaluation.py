@@ -17,11 +17,16 @@ from redraft import (
     Retry,
     Runs,
     ScriptedModel,
+    Task,
+    TaskIdentity,
+    TaskReflection,
     TokenUsage,
 )
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.evals.report import Evaluations
+from redraft.notes.store import project_notes
+from redraft.stores.location import close_project_store
 from redraft.types import Advice, PlainTask
 
 GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
@@ -182,7 +187,7 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
             Evaluation(cases(1), revising(calls), store=MemoryStore(), **wrong)
     with pytest.raises(ConfigError, match="There are no cases"):
         Evaluation([], revising(calls), store=MemoryStore())
-    with pytest.raises(ConfigError, match="must be an Agent, or a function"):
+    with pytest.raises(ConfigError, match="must be an Agent, a Task, or a function"):
         Evaluation(cases(1), {"a": 3}, store=MemoryStore())
     assert calls == []
 
@@ -334,3 +339,47 @@ def test_reports_for_a_build():
     text = report.markdown()
     assert "| writer | 6 | 83 % (" in text
     assert "(gained: case-1, case-3)" in text
+
+
+def test_a_task_is_compared_with_itself_without_its_note(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / ".redraft"))
+    calls = []
+
+    def answer(prompt, _request):
+        return "good" if "Write good." in prompt else "bad"
+
+    task = Task(
+        "Say {what}.", "A word.", model=model(answer, calls), criteria=[GOOD], name="say", reflect=True
+    )
+    found = [EvalCase(f"c{n}", PlainTask("Say it."), inputs={"what": f"thing {n}"}) for n in range(6)]
+
+    async def main():
+        note = TaskReflection.of_first_run(task.description, "A word. Write good.")
+        await project_notes().store(TaskIdentity.of(task), note)
+        report = await Evaluation(found, task, compare=["loop", "first", "no-notes"]).run()
+        noted = await project_notes().noted(TaskIdentity.of(task))
+        await close_project_store()
+        return report, noted
+
+    report, noted = asyncio.run(main())
+    assert {one.side: one.mean_passed for one in report.figures} == {
+        "loop": 1.0,
+        "first": 1.0,
+        "no-notes": 0.0,
+    }
+    assert len(calls) == 12
+    assert noted.run_count <= 1  # nothing was learned
+    assert any("Say thing 3." in call.messages[-1].content for call in calls)
+    with pytest.raises(ConfigError, match=r"The case 'c': .* placeholder \{what\}"):
+        Evaluation([EvalCase("c", PlainTask("Say it."))], task, store=MemoryStore())
+    for compare, message in (
+        (["loop", "best-of-2"], "needs an Agent"),
+        (["loop", "no-lessons"], "needs an Agent"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Evaluation(found, task, compare=compare, store=MemoryStore())
+    with pytest.raises(ConfigError, match="Only a Task has notes"):
+        Evaluation(cases(2), revising(), compare=["loop", "no-notes"], store=MemoryStore())
+    with pytest.raises(ConfigError, match="needs the outputs of others"):
+        Evaluation(found, Task("Say more.", context=[task], model="any"), store=MemoryStore())

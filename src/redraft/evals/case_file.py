@@ -31,6 +31,7 @@ CASE = {
     "control": bool,
     "reference": object,
     "match": str,
+    "inputs": dict,
     "wrong": list,
     "run": str,
 }

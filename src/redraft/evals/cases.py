@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from redraft._codec import to_json
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Match = Literal["", "exact", "includes", "json"]
 MATCHES: tuple[str, ...] = get_args(Match)
-PLAIN = ("threshold", "control", "reference", "match", "system_prompt", "agent", "run")
+PLAIN = ("threshold", "control", "inputs", "reference", "match", "system_prompt", "agent", "run")
 """The keys of a file whose values are those of a case as they are."""
 EXPECTED = "expected"
 """The name of the criterion that an expected output makes."""
@@ -41,6 +42,7 @@ class EvalCase:
     case was answered right without reflection, so a failure on it shows that reflecting spoils good answers.
     `wrong` says what was wrong with the answer in the `run` that the case was made of.
 
+    `inputs` fill the placeholders of a `redraft.Task` that is evaluated; what it says is then the task.
     `agent` is the name under which that run's agent can be imported; without one, a model answers with the
     `system_prompt`. Raises `ConfigError` for an empty id or task, and for a threshold out of range.
     """
@@ -57,6 +59,7 @@ class EvalCase:
     system_prompt: str = ""
     agent: str = ""
     run: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if not self.id.strip():
@@ -94,7 +97,7 @@ class EvalCase:
                 entries[name] = [_criterion_document(one) for one in found]
         for name in ("wrong", *PLAIN):
             value = getattr(self, name)
-            if value not in (None, "", (), False):
+            if value not in (None, "", (), {}, False):
                 entries[name] = to_json(value)
         return entries
 
@@ -122,10 +125,10 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
 def _criterion_document(criterion: QualityCriterion) -> Any:
     """Return a criterion as it stands in a file."""
     plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
-    for field in fields(criterion):
-        value = getattr(criterion, field.name)
-        if value != getattr(plain, field.name):
-            entries["config" if field.name == "evaluator_config" else field.name] = to_json(value)
+    for name in (one.name for one in fields(criterion)):
+        value = getattr(criterion, name)
+        if value != getattr(plain, name):
+            entries["config" if name == "evaluator_config" else name] = to_json(value)
     return criterion.name if len(entries) == 1 else entries
 
 

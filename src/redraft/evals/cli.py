@@ -76,7 +76,7 @@ async def run(
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(metavar="PARTS", help="Compare parts of the agent: loop,first,best-of-3,no-lessons."),
+        typer.Option(metavar="PARTS", help="Compare parts: loop,first,best-of-3,no-lessons,no-notes."),
     ] = None,
     n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Try each case N times.")] = 1,
     at_once: Annotated[

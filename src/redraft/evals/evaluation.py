@@ -30,13 +30,17 @@ from redraft.evals.report import (
     tries_in,
 )
 from redraft.loop.agent import Agent
-from redraft.loop.journal import Journalled
-from redraft.loop.keeper import new_run_id, run_and_store
+from redraft.loop.keeper import RunKey, new_run_id, run_and_store
 from redraft.loop.pattern import ReflectionPattern, judges_of, run_functions, starting_draft
 from redraft.loop.record import Origin, Process
 from redraft.loop.run import Verbs
 from redraft.loop.select import select
 from redraft.models.names import model_of
+from redraft.notes.learner import NO_NOTE, InjectedNote
+from redraft.notes.note import fill, note_block, tokens_of
+from redraft.notes.store import project_notes
+from redraft.notes.task import Task, TaskIdentity
+from redraft.notes.task_run import TaskRun, TaskRunner, runner_of
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel
 from redraft.settings import load_settings
 from redraft.stores.base import Record
@@ -50,10 +54,10 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
-Target = Agent[Any] | Callable[..., Any]
-LOOP, FIRST = "loop", "first"
-HORIZONS = (LOOP, FIRST, "best-of-N", "no-lessons")
-"""What `compare` may name: the agent, its first draft, the best of N drafts, the agent without lessons."""
+Target = Agent[Any] | Task | Callable[..., Any]
+LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
+PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
+"""What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
 _BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
 AT_ONCE = 8
 
@@ -62,14 +66,15 @@ class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 
     `agents` is one agent, or several by name, of which the first is compared with each of the others. An
-    agent is a Redraft `Agent`, or a function, sync or async, that answers a prompt. Without others, what an
-    agent returns is compared with its own first draft. `compare` names parts of one agent to compare instead,
-    the first with each of the others: `loop` (the agent as it is), `first` (its first draft), `best-of-N`
-    (the best of up to N drafts, without feedback), `no-lessons` (the agent without its advisors).
+    agent is a Redraft `Agent`; a `Task`, with the note that is in force on it; or a function, sync or async,
+    that answers a prompt. Without others, what an agent returns is compared with its own first draft.
+    `compare` names parts of one agent to compare instead, the first with each of the others: `loop` (the
+    agent as it is), `first` (its first draft), `best-of-N` (the best of up to N drafts of an `Agent`, without
+    feedback), `no-lessons` (an `Agent` without its advisors), `no-notes` (a `Task` without its note).
 
     A case's criteria grade each answer anew, whatever its own run thought of it; `model` judges where a model
     has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
-    reflects by the case's criteria. Agents recall lessons, and learn nothing.
+    reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
 
     At most `at_once` cases run at the same time. The budgets bound all runs together, grading included: no
     more cases are begun once one is spent. Everything is stored in `store`, by default the project's. With a
@@ -114,7 +119,10 @@ class Evaluation:
         several = cast("Mapping[str, Target]", agents) if isinstance(agents, Mapping) else None
         targets = several or {_name_of(cast("Target", agents)): cast("Target", agents)}
         self._arms, self._views = _compared(targets, compare) if compare else _arms_of(targets)
-        self._graders = {case.id: grader_of(case, self._arms[0].agent, model) for case in self._cases}
+        main = self._arms[0]
+        named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
+        judge = named or main.judge
+        self._graders = {case.id: grader_of(case, main.pattern, judge) for case in self._cases}
         for arm in self._arms:
             for case in self._cases:
                 arm.check(case)
@@ -196,11 +204,11 @@ class Evaluation:
     ) -> Try:
         """Let an arm answer a case, and grade what it would return after each of its versions."""
         run_id, began = self._place(case, arm, number), monotonic()
-        shared = None if arm.shares is None else self._place(case, arm.shares, number)
+        shared = None if arm.shares is None else self._key(self._place(case, arm.shares, number))
         attempt = Try(case.id, arm.name, number, (), run_id=run_id)
         made: MadeAnswers | None = None
         try:
-            made = await arm.answer(case, self._journal, run_id, shared)
+            made = await arm.answer(case, self._key(run_id), shared)
             answers: list[GradedAnswer] = []
             grading = NOTHING_USED
             for draft in made.drafts:
@@ -227,23 +235,22 @@ class Evaluation:
     def _place(self, case: EvalCase, arm: Arm, number: int) -> str:
         return f"{self._run_id}.{_digest(case.id, arm.name, str(number))}"
 
-    def _journal(self, run_id: str) -> Journalled:
-        """Return the journal of a run inside this evaluation."""
-        journal = Journalled(self._store, run_id, resumes=self._resumes)
-        journal.parent = self._run_id
-        return journal
+    def _key(self, run_id: str) -> RunKey:
+        """Return the key of a run inside this evaluation."""
+        return RunKey(run_id, self._store, self._resumes, self._run_id)
 
     async def _grade(self, case: EvalCase, output: Output) -> ReflectionEvaluation:
         """Judge an output by the criteria of its case; a judgement by a model is stored, and made once."""
         grader = self._graders[case.id]
         place = f"{self._run_id}.{_digest(case.id, as_text(output))}-grade"
-        step: Step | None = self._journal(place) if grader.is_paid else None
-        return await grader(case, output, step)
+        return await grader(case, output, self._key(place).step() if grader.is_paid else direct)
 
 
 def _name_of(target: Target) -> str:
     if isinstance(target, Agent):
         return target.name
+    if isinstance(target, Task):
+        return target.title
     return getattr(target, "__name__", type(target).__name__)
 
 
@@ -318,43 +325,64 @@ class MadeAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of the ways to answer that are compared: an agent, or a function of a prompt.
+    """One of the ways to answer that are compared: an agent, a task, or a function of a prompt.
 
-    `drafts` is the number of drafts of a best-of-N, 0 for a run of the agent as it is; its first draft is
-    that of the arm that it `shares` with, if there is one.
+    A task gets its note if it `is_noted`. `drafts` is the number of drafts of a best-of-N, 0 for a run of the
+    agent as it is; its first draft is that of the arm that it `shares` with, if there is one.
     """
 
     name: str
-    agent: Agent[Any] | None
+    agent: Agent[Any] | None = None
     function: Callable[..., Any] | None = None
+    runner: TaskRunner | None = None
+    is_noted: bool = True
     drafts: int = 0
     shares: Arm | None = None
 
+    @property
+    def pattern(self) -> ReflectionPattern | None:
+        """The pattern of the agent or the task, if there is one."""
+        return self.agent.pattern if self.agent is not None else self.runner and self.runner.pattern
+
+    @property
+    def judge(self) -> ChatModel | None:
+        """The model that judges where neither the caller nor the settings name one."""
+        return self.agent.model if self.agent is not None else self.runner and self.runner.model
+
     def check(self, case: EvalCase) -> None:
         """Raise `ConfigError` if this arm can't answer a case."""
+        if self.runner is not None:
+            try:
+                fill(self.runner.task.description, case.inputs, self.runner.task.title)
+            except ConfigError as error:
+                raise ConfigError(f"The case {case.id!r}: {error}") from error
         if self.agent is not None and self.agent.pattern.quality_criteria is None and case.criteria:
             judges_of(self._pattern(self.agent, case), self.agent.model, case.task.task_type)
 
-    async def answer(
-        self, case: EvalCase, journal: Callable[[str], Journalled], run_id: str, shared: str | None
-    ) -> MadeAnswers:
-        """Answer a case; `journal` returns the journal of a run, and `shared` is the one that it shares."""
+    async def answer(self, case: EvalCase, key: RunKey, shared: RunKey | None) -> MadeAnswers:
+        """Answer a case in the run of `key`; `shared` is the run whose first draft this arm begins with."""
+        if self.runner is not None:
+            run = TaskRun(self.runner, case.inputs, {}, key, note=await self._note(self.runner.task, case))
+            done = await run.run()
+            made = _made(done.result, self.runner.pattern.best_version_selection)
+            if done.attempts == 1:
+                return made
+            # Only the last attempt is a run of its own versions; what was refused before it is paid for, too.
+            return MadeAnswers((WouldReturn(made.drafts[-1].output, done.usage),), done.usage, made.seconds)
         if (agent := self.agent) is None:
-            pattern = ReflectionPattern(0)
-            result = await run_functions(
-                case.task, self.function, _accept, pattern=pattern, step=journal(run_id)
-            )
+            pattern, step = ReflectionPattern(0), key.step()
+            result = await run_functions(case.task, self.function, _accept, pattern=pattern, step=step)
             return _made(result, "highest_score")
         pattern = self._pattern(agent, case)
         if not self.drafts:
-            result = await agent.run(case.task, pattern=pattern, step=journal(run_id))
+            result = await agent.run(case.task, pattern=pattern, step=key.step())
             return _made(result, pattern.best_version_selection)
         versions: list[ReflectionVersion] = []
         seconds = 0.0
         single = replace(pattern, max_iterations=0, candidates=1, choose="checks", accept="score")
         if shared is not None and pattern.candidates == 1:
             # That run has ended, so this is its result again, and no call.
-            result = await agent.run(case.task, pattern=pattern, step=journal(shared))
+            result = await agent.run(case.task, pattern=pattern, step=shared.step())
             versions.append(result.history.versions[0])
             seconds = result.execution_time / (result.iterations_used + 1)
         while len(versions) < self.drafts and not (versions and versions[-1].evaluation.satisfactory):
@@ -362,13 +390,21 @@ class Arm:
             result = await agent.run(
                 case.task,
                 pattern=single,
-                step=journal(f"{run_id}-{number}"),
+                step=key.derived(f"-{number}").step(),
                 temperature=FRESH_TEMPERATURE if number else None,
             )
             versions.append(replace(result.history.versions[0], iteration=number + 1))
             seconds += result.execution_time
         drafts = _returned(versions, "highest_score")
         return MadeAnswers(drafts, drafts[-1].usage, seconds)
+
+    async def _note(self, task: Task, case: EvalCase) -> InjectedNote:
+        """Return the note in force on a task, unless this arm goes without."""
+        note = await project_notes().current(TaskIdentity.of(task)) if self.is_noted else None
+        if note is None:
+            return NO_NOTE
+        text = note_block(note.reflection, task.plain(), case.inputs)
+        return InjectedNote("note", note.version, note.version, text, tokens_of(text), "the note in force")
 
     @staticmethod
     def _pattern(agent: Agent[Any], case: EvalCase) -> ReflectionPattern:
@@ -409,7 +445,7 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
     arms = tuple(_arm(name, target) for name, target in targets.items())
     main = arms[0]
     sides = [Side(arm.name, arm.name) for arm in arms]
-    if main.agent is not None:
+    if main.pattern is not None:
         sides.insert(1, Side(f"{main.name}, first draft", main.name, first=True))
     return arms, tuple(sides)
 
@@ -417,9 +453,15 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
 def _arm(name: str, target: Target) -> Arm:
     if isinstance(target, Agent):
         return Arm(name, cast("Agent[Any]", target).for_evaluation())
+    if isinstance(target, Task):
+        if target.context and not isinstance(target.context, str):
+            raise ConfigError(f"The task {target.title!r} needs the outputs of others; evaluate one alone.")
+        return Arm(name, runner=runner_of(target, None, None, load_settings()))
     if not callable(target):
-        raise ConfigError(f"The agent {name!r} must be an Agent, or a function of a prompt; got {target!r}.")
-    return Arm(name, None, target)
+        raise ConfigError(
+            f"The agent {name!r} must be an Agent, a Task, or a function of a prompt; got {target!r}."
+        )
+    return Arm(name, function=target)
 
 
 def _compared(
@@ -429,32 +471,42 @@ def _compared(
     if len(targets) != 1:
         raise ConfigError("compare takes one agent apart; leave the others out.")
     ((_, target),) = targets.items()
-    if not isinstance(target, Agent):
-        raise ConfigError(f"compare needs an Agent of Redraft, which can be taken apart; got {target!r}.")
-    agent = cast("Agent[Any]", target)
+    loop = _arm(LOOP, target)
+    if loop.pattern is None:
+        raise ConfigError(f"compare needs an Agent or a Task, which can be taken apart; got {target!r}.")
     if len(set(names)) < max(2, len(names)):
         raise ConfigError("compare needs at least two different names, such as loop,first,best-of-3.")
-    loop = Arm(LOOP, agent.for_evaluation())
     arms: dict[str, Arm] = {}
     sides: list[Side] = []
     for name in names:
         if name in (LOOP, FIRST):
             arms.setdefault(LOOP, loop)
             sides.append(Side(name, LOOP, first=name == FIRST))
-        elif (found := _BEST_OF.fullmatch(name)) and int(found[1]) > 1:
-            shares = loop if {LOOP, FIRST} & set(names) else None
-            arms[name] = Arm(name, loop.agent, drafts=int(found[1]), shares=shares)
-            sides.append(Side(name, name))
-        elif name == "no-lessons":
-            if not agent.advisors:
-                raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
-            arms[name] = Arm(name, agent.for_evaluation(advised=False))
-            sides.append(Side(name, name))
-        else:
-            raise ConfigError(f"Unknown part {name!r} to compare; {nearest(name, HORIZONS)}")
+            continue
+        arms[name] = _part(name, loop, target, shares=bool({LOOP, FIRST} & set(names)))
+        sides.append(Side(name, name))
     # The loop comes first: others begin with its first draft.
     order = sorted(arms.values(), key=lambda arm: arm.name != LOOP)
     return tuple(order), tuple(sides)
+
+
+def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
+    """Return the arm of a part of an agent; raises `ConfigError` for one that it does not have."""
+    found = _BEST_OF.fullmatch(name)
+    if not (found and int(found[1]) > 1) and name not in (NO_LESSONS, NO_NOTES):
+        raise ConfigError(f"Unknown part {name!r} to compare; {nearest(name, PARTS)}")
+    if name == NO_NOTES:
+        if loop.runner is None:
+            raise ConfigError("Only a Task has notes: give one to compare with no-notes.")
+        return replace(loop, name=name, is_noted=False)
+    if not isinstance(target, Agent):
+        raise ConfigError(f"{name} needs an Agent; a Task can be compared with first and no-notes.")
+    agent = cast("Agent[Any]", target)
+    if found:
+        return Arm(name, loop.agent, drafts=int(found[1]), shares=loop if shares else None)
+    if not agent.advisors:
+        raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
+    return Arm(name, agent.for_evaluation(advised=False))
 
 
 # --- grading --------------------------------------------------------------------------------------------
@@ -468,30 +520,24 @@ class Grader:
     verbs: Verbs
     is_paid: bool
 
-    async def __call__(
-        self, case: EvalCase, output: Output, step: Step | None = None
-    ) -> ReflectionEvaluation:
+    async def __call__(self, case: EvalCase, output: Output, step: Step = direct) -> ReflectionEvaluation:
         """Return the judgement of an output."""
         options = self.pattern.options_for(self.verbs.judges)
         draft = starting_draft(output)
-        result = await run_and_store(
-            case.task, self.verbs, options, step or direct, draft, Origin("function", "grade")
-        )
+        result = await run_and_store(case.task, self.verbs, options, step, draft, Origin("function", "grade"))
         return result.final_evaluation
 
 
 def grader_of(
-    case: EvalCase, agent: Agent[Any] | None = None, model: str | ChatModel | None = None
+    case: EvalCase, pattern: ReflectionPattern | None = None, model: str | ChatModel | None = None
 ) -> Grader:
-    """Return the grader of a case: by its own criteria, else by those of the agent.
+    """Return the grader of a case: by its own criteria, else by those of an agent's `pattern`.
 
-    `model` judges, else the one of the settings or the agent's. Raises `ConfigError` for a case that nothing
-    can grade.
+    `model` judges where one is needed, by default the one of the settings. Raises `ConfigError` for a case
+    that nothing can grade.
     """
-    settings, pattern = load_settings(), None if agent is None else agent.pattern
-    named = model or settings.reflection_model or (pattern and pattern.reflection_model)
-    if named is None:
-        named = settings.model if agent is None or agent.model is None else agent.model
+    settings = load_settings()
+    named = model or settings.reflection_model or settings.model
     judge = None if named is None else model_of(named, settings)
     own = None if case.grading or pattern is None else pattern
     criteria: Sequence[QualityCriterion | str] | None = case.grading or (own and own.quality_criteria)
@@ -503,13 +549,13 @@ def grader_of(
         threshold = DEFAULT_THRESHOLD if own is None else own.quality_threshold
     task_type = case.task.task_type
     try:
-        pattern = ReflectionPattern(
+        graded_by = ReflectionPattern(
             0, criteria, threshold, reflection_model=judge, task_type=task_type, on_failure="raise"
         )
-        judges = judges_of(pattern, judge, task_type)
+        judges = judges_of(graded_by, judge, task_type)
     except ConfigError as error:
         raise ConfigError(f"The case {case.id!r}: {error}") from error
-    return Grader(pattern, Verbs(None, judges, _unchanged), bool(judges.signals.judged))
+    return Grader(graded_by, Verbs(None, judges, _unchanged), bool(judges.signals.judged))
 
 
 async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Any:

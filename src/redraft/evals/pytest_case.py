@@ -40,7 +40,7 @@ def eval_case(
         found = cases
         if isinstance(found, str | Path):
             found = read_cases(Path(inspect.getfile(function)).parent / found)
-        graders = {case.id: grader_of(case, None, model) for case in found}
+        graders = {case.id: grader_of(case, model=model) for case in found}
 
         @wraps(function)
         def test(*args: Any, case: EvalCase, **fixtures: Any) -> None:

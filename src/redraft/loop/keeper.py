@@ -216,12 +216,14 @@ class Keeper(Generic[K]):
 class RunKey:
     """The id under which something is stored, and the store; without a store, nothing is stored.
 
-    `resumes` says that the id was given, so there may be records already.
+    `resumes` says that the id was given, so there may be records already. `parent` is the run inside which it
+    takes place, unless that is the one under way here.
     """
 
     run_id: str
     store: Store | None = None
     resumes: bool = False
+    parent: str = ""
 
     @classmethod
     def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
@@ -248,11 +250,15 @@ class RunKey:
 
     def step(self) -> Step:
         """Return the step of the run: a new journal, or `direct` if nothing is stored."""
-        return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
+        if self.store is None:
+            return direct
+        journal = Journalled(self.store, self.run_id, resumes=self.resumes)
+        journal.parent = self.parent or journal.parent
+        return journal
 
     def derived(self, suffix: str) -> RunKey:
         """Return the key of a part or another attempt, whose id is this one with a suffix."""
-        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes)
+        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes, self.parent)
 
 
 def journalled_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:

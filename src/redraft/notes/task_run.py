@@ -86,6 +86,7 @@ class TaskRun:
     """One run of a task, up to an accepted output.
 
     `outputs` are those of the tasks that it needs. `used` is what it has cost so far, even if it fails.
+    `note` is the one that it is given; a runner with a learner chooses it.
     """
 
     runner: TaskRunner
@@ -94,7 +95,7 @@ class TaskRun:
     key: RunKey
     emit: Callable[[StreamEvent], None] | None = None
     used: TokenUsage = NOTHING_USED
-    _note: InjectedNote = NO_NOTE
+    note: InjectedNote = NO_NOTE
     _first_evaluation: ReflectionEvaluation | None = None
 
     async def run(self) -> TaskResult:
@@ -131,8 +132,8 @@ class TaskRun:
             result,
             self.key.run_id,
             attempts,
-            self._note.version,
-            self._note.arm,
+            self.note.version,
+            self.note.arm,
             no_reflection="" if self.runner.learner else "not asked for",
             usage=self.used,
         )
@@ -141,7 +142,7 @@ class TaskRun:
         """Return what there is to learn from the run, given its result."""
         evaluation = result.result.history.best_version.evaluation
         judged = None if evaluation.overall_score is None else evaluation
-        return AcceptedRun(self.key, self._note, as_text(result.output), judged, self._first_evaluation)
+        return AcceptedRun(self.key, self.note, as_text(result.output), judged, self._first_evaluation)
 
     async def _choose_note(self) -> asyncio.Future[None] | None:
         """Choose the note, or the recorded one if the run is resumed; return the task that records it.
@@ -152,10 +153,10 @@ class TaskRun:
         if learner is None:
             return None
         if (recorded := await checkpoint.load(key, "note", InjectedNote)) is not None:
-            self._note = recorded
+            self.note = recorded
             return None
-        self._note = await learner.choose_note(key.run_id, self.inputs)
-        return asyncio.ensure_future(checkpoint.save(key, "note", self._note))
+        self.note = await learner.choose_note(key.run_id, self.inputs)
+        return asyncio.ensure_future(checkpoint.save(key, "note", self.note))
 
     async def _attempt(
         self,
@@ -179,7 +180,7 @@ class TaskRun:
                 conversation=refused.conversation,
                 memo=refused.memo,
             )
-        options = replace(pattern.options_for(verbs.judges), advice=self._note.advice())
+        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event), on_token=self.emit)
         try:
