@@ -38,7 +38,7 @@ def _project(tmp_path, monkeypatch):
 
 def test_the_commands_run_one_after_the_other():
     commands = [one for one in COMMANDS if one.startswith("redraft") and "--listen" not in one]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         ran = redraft(*shlex.split(command, comments=True)[1:])
         assert ran.exit_code == 0, (command, ran.stderr)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import to_json
+from redraft._codec import to_json, without_tags
 from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
@@ -24,9 +25,12 @@ from redraft.cycles.records import (
     stored_memory,
 )
 from redraft.cycles.storage import AgentLocation, known_locations, prune
+from redraft.cycles.trace import TRACE, trace_key
 from redraft.errors import ConfigError, DamagedRecordError
+from redraft.loop.runs import Exchange, StoredStep
 from redraft.stores.base import listed
-from redraft.stores.run_index import CYCLE, run_index
+from redraft.stores.run_index import CYCLE, Totals, run_index
+from redraft.types import render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
-    from redraft.stores.run_index import Totals
 
 UNDER_WAY = ("running", "waiting")
 CHANGES = '{"level": 2}'
@@ -96,6 +99,23 @@ class AgentSummary:
     status: str
     last: CycleRecord | None
     pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """A model call of a cycle: the step that made it, such as `reason/plan`, and what was said."""
+
+    step: str
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTrace:
+    """The model calls of a cycle in the order in which they ended; `left_out` more were too long to keep."""
+
+    number: int
+    calls: tuple[TracedCall, ...] = ()
+    left_out: int = 0
 
 
 class AgentHandle:
@@ -158,12 +178,26 @@ class AgentHandle:
         """Add up what the cycles that have ended used, by the day (UTC) on which they began."""
         return {group.day: used for group, used in (await run_index(self._store).expenses(CYCLE)).items()}
 
+    async def spent(self) -> Totals:
+        """Add up what all stored cycles that have ended used."""
+        return total(await self.spend())
+
     async def cycle(self, number: int) -> CycleRecord:
         """Return one cycle by its number; raises `ConfigError` if it is not stored."""
         record = await self._store.get(CYCLE, cycle_key(number))
         if record is None:
             raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or it was deleted.")
         return self._as_shown(cycle_from(record))
+
+    async def trace(self, number: int) -> CycleTrace:
+        """Return the prompts and replies of a cycle that has ended; those of the newest 100 are kept."""
+        record = await self._store.get(TRACE, trace_key(number))
+        if record is not None and not self.location.is_durable:  # stored ones are redacted already
+            record = replace(record, data=self._redact(dict(record.data)))
+        if record is None or record.data.get("cycle") != number:
+            return CycleTrace(number)
+        calls = (_traced_call(call) for call in without_tags(record.data["calls"]))
+        return CycleTrace(number, tuple(calls), record.data["left_out"])
 
     async def memory(self) -> Memory:
         """Return the memory as it is now."""
@@ -244,6 +278,12 @@ class AgentHandle:
         return found
 
 
+def _traced_call(call: Mapping[str, Any]) -> TracedCall:
+    said = (call.get("given"), call.get("result"), call.get("error"))
+    step = StoredStep("", call["name"], call["began"], call["elapsed"], datetime.now(UTC), *said)
+    return TracedCall(call["step"], step.exchange)
+
+
 def parse_changes(text: str, name: str) -> dict[str, Any]:
     """Parse changed parameters; `ConfigError` for anything but a JSON object says `name`."""
     try:
@@ -253,6 +293,33 @@ def parse_changes(text: str, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}, got {text!r}.")
     return cast("dict[str, Any]", found)
+
+
+def total(spend: Mapping[date, Totals]) -> Totals:
+    """Add up what was spent on all days."""
+    together = Totals()
+    for of_day in spend.values():
+        together.add(of_day)
+    return together
+
+
+def spent_text(spent: Totals) -> str:
+    """Return what was spent in words; `+` says that a part of the cost is unknown. Empty for nothing."""
+    if not spent.total_tokens:
+        return ""
+    known = render_usd(spent.cost_usd) if spent.cost_usd or not spent.unknown else ""
+    cost = f"{known}{'+' if spent.unknown else ''}" if known else "cost unknown"
+    return f"{cost}, {spent.total_tokens:,} tokens"
+
+
+def spent_document(spent: Totals) -> dict[str, Any]:
+    """Return what was spent as JSON data; `cost_usd` is None if none of it is known."""
+    return {
+        "cycles": spent.runs,
+        "tokens": spent.total_tokens,
+        "cost_usd": None if spent.unknown and not spent.cost_usd else spent.cost_usd,
+        "cycles_of_unknown_cost": spent.unknown,
+    }
 
 
 def duration_text(milliseconds: float) -> str:
@@ -317,6 +384,21 @@ def result_document(result: CycleResult) -> dict[str, Any]:
         "changes": [change_document(one) for one in result.changes],
         "error": result.error,
     }
+
+
+def trace_document(trace: CycleTrace) -> dict[str, Any]:
+    """Return the model calls of a cycle as JSON data."""
+    calls = [
+        {
+            "step": call.step,
+            "seconds": round(call.exchange.seconds, 3),
+            "request": to_json(call.exchange.request),
+            "reply": to_json(call.exchange.reply),
+            "usage": to_json(call.exchange.usage),
+        }
+        for call in trace.calls
+    ]
+    return {"cycle": trace.number, "calls": calls, "left_out": trace.left_out}
 
 
 def memory_document(memory: Memory) -> dict[str, Any]:

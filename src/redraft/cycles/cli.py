@@ -27,7 +27,10 @@ from redraft.cycles.agents import (
     metrics_document,
     parse_changes,
     result_document,
+    spent_document,
+    spent_text,
     summary_document,
+    trace_document,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.spec import parse_agent_file, read_agent_file
@@ -49,12 +52,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from redraft.cycles.agents import AgentSummary
+    from redraft.cycles.agents import AgentSummary, CycleTrace
     from redraft.cycles.cycle import CycleEvent, CycleResult
     from redraft.cycles.mail import Verdict
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
+    from redraft.stores.run_index import Totals
 
 Files = Annotated[
     list[str],
@@ -130,7 +134,7 @@ async def run(
     with listening(progress.hear, events) as listener, Warnings(console):
         agents = [_load_agent(file, functions, model, listener) for file in files]
         host = AgentHost(agents)
-        if host.hooks and listen is None:
+        if host.hooks and listen is None and cycles is None:
             raise ConfigError("A webhook trigger needs an address to listen at: --listen HOST:PORT.")
         try:
             await host.run(
@@ -158,22 +162,28 @@ async def status(
     count: Latest = 10,
     as_json: options.Json = False,
 ) -> None:
-    """List the agents. Shows whether each is running, how its last cycle went, and what feedback is pending.
+    """List the agents. Shows whether each is running, how its last cycle went, and what it has spent.
 
     With AGENT, also shows its newest cycles.
     """
     width = CalmConsole().width
     if agent is None:
+        found: list[tuple[AgentSummary, Totals]] = []
         async with _open_agents() as agents:
-            found = await agents.all()
+            for handle in await agents.handles():
+                async with handle:
+                    found.append((await handle.summary(), await handle.spent()))
         view = agent_rows(found, width) if found else no_agents()
-        deliver(view, {"agents": [summary_document(one) for one in found]}, as_json=as_json)
+        listed = [{**summary_document(one), "spent": spent_document(spent)} for one, spent in found]
+        deliver(view, {"agents": listed}, as_json=as_json)
         return
     async with _open_agents() as agents, await agents.get(agent) as handle:
-        summary, latest = await handle.summary(), await handle.cycles(limit=count)
+        summary, spent = await handle.summary(), await handle.spent()
+        latest = await handle.cycles(limit=count)
+    document = {**summary_document(summary), "spent": spent_document(spent)}
     deliver(
-        Group(agent_rows([summary], width), cycle_rows(latest, width)),
-        {**summary_document(summary), "cycles": [cycle_document(one) for one in latest]},
+        Group(agent_rows([(summary, spent)], width), cycle_rows(latest, width)),
+        {**document, "cycles": [cycle_document(one) for one in latest]},
         as_json=as_json,
     )
 
@@ -211,6 +221,28 @@ async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False
         latest = await handle.cycles(limit=count)
     document = {"agent": agent, "cycles": [metrics_document(one) for one in latest]}
     deliver(metrics_rows(latest, CalmConsole().width), document, as_json=as_json)
+
+
+@cycle.command()
+@handles_errors
+async def trace(
+    agent: Name,
+    number: Annotated[
+        int | None, typer.Option("--cycle", metavar="N", min=1, help="The cycle. Default: the newest.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show what an agent asked its models. Prints the prompts and replies of a cycle, in order.
+
+    Those of the newest 100 cycles are kept, without secrets.
+    """
+    async with _open_agents() as agents, await agents.get(agent) as handle:
+        if number is None:
+            newest = await handle.cycles(limit=1)
+            number = newest[0].number if newest else 1
+        await handle.cycle(number)  # there must be one
+        found = await handle.trace(number)
+    deliver(trace_view(found), {"agent": agent, **trace_document(found)}, as_json=as_json)
 
 
 @cycle.command()
@@ -408,17 +440,19 @@ MIN_TEXT = 12
 NONE = "-"
 
 
-def agent_rows(agents: Sequence[AgentSummary], width: int) -> Table:
-    """Render agents as a table."""
+def agent_rows(found: Sequence[tuple[AgentSummary, Totals]], width: int) -> Table:
+    """Render agents as a table, each with what its stored cycles used."""
+    agents = [agent for agent, _ in found]
     columns: dict[str, list[str | Text]] = {
         "agent": [visible(one.name) for one in agents],
         "status": [Text(one.status, STATES[one.status]) for one in agents],
         "cycle": [NONE if one.last is None else str(one.last.number) for one in agents],
         "began": [NONE if one.last is None else _when(one.last) for one in agents],
         "feedback": [f"{one.pending} new" if one.pending else NONE for one in agents],
+        "spent": [spent_text(spent) or NONE for _, spent in found],
         "triggers": [", ".join(one.card.triggers) or NONE for one in agents],
     }
-    return plain_table(_fitted(columns, width, ("triggers", "began")), right=("cycle",))
+    return plain_table(_fitted(columns, width, ("triggers", "began", "spent")), right=("cycle",))
 
 
 def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
@@ -452,6 +486,21 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
     }
     numbers = ("cycle", "time", "tokens", "cost", "anomalies", "alerts", "failures", "skipped")
     return plain_table(_fitted(columns, width, ("cost", "skipped")), right=numbers)
+
+
+def trace_view(trace: CycleTrace) -> RenderableType:
+    """Render the prompts and replies of a cycle."""
+    from redraft.loop.cli import exchange_lines
+
+    parts: list[RenderableType] = []
+    for call in trace.calls:
+        parts += exchange_lines(call.step, call.exchange)
+    if trace.left_out:
+        parts += ["", Text(f"{counted(trace.left_out, 'call')} more, too long to be kept.", QUIET)]
+    if not parts:
+        nothing = f"Cycle {trace.number} called no model, or its prompts and replies are not kept any more."
+        parts = [Text(nothing, QUIET)]
+    return Group(*parts)
 
 
 def no_agents() -> Text:

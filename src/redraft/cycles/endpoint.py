@@ -22,11 +22,11 @@ from redraft.web.guard import Address
 from redraft.web.server import listening_socket
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from redraft.cycles.host import AgentHost
+    from redraft.cycles.agent import CycleAgent
 
 MAX_BODY = 100_000
 """Bytes of the body of a webhook."""
@@ -40,15 +40,22 @@ READING = ("GET", "HEAD")
 
 
 class Endpoint:
-    """The ASGI application of an `AgentHost`.
+    """The ASGI application of an `AgentHost`: `keys` are those of its webhooks, by agent and topic.
 
     `POST /hooks/AGENT/TOPIC` leaves the body of a signed request as a message for the agent: 202, also for a
     repetition, which leaves no second message; 401 without a valid signature; 503 while the message can't be
     stored, so that the sender tries again. `GET /health` answers 200, or 503 if an agent has failed.
     """
 
-    def __init__(self, host: AgentHost) -> None:
-        self._host = host
+    def __init__(
+        self,
+        agents: Mapping[str, CycleAgent],
+        keys: Mapping[tuple[str, str], bytes],
+        health: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._agents = agents
+        self._keys = keys
+        self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -69,9 +76,9 @@ class Endpoint:
             case ["health"]:
                 if request.method not in READING:
                     raise HTTPException(405, "Method not allowed.")
-                health = self._host.health()
+                health = self._health()
                 return JSONResponse(health, 200 if health["ok"] else 503)
-            case ["hooks", agent, topic] if (agent, topic) in self._host.hooks:
+            case ["hooks", agent, topic] if (agent, topic) in self._keys:
                 if request.method != "POST":
                     raise HTTPException(405, "Method not allowed.")
                 return await self._deliver(agent, topic, request)
@@ -80,13 +87,13 @@ class Endpoint:
 
     async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
         body = await _body(request)
-        key = self._host.hooks[agent, topic]
+        key = self._keys[agent, topic]
         if reason := distrust(key, request.headers, body, datetime.now(UTC)):
             logger.warning("Refused a webhook to %r, topic %r: %s.", agent, topic, reason)
             raise HTTPException(401, f"Not signed: {reason}.")
         data = _data(body, request.headers.get("content-type", "application/json"))
         try:
-            is_new = await self._host.agents[agent].deliver(topic, data, request.headers[ID])
+            is_new = await self._agents[agent].deliver(topic, data, request.headers[ID])
         except ConfigError as error:
             raise HTTPException(413, str(error)) from error
         except (StoreError, LeaseError, TimeoutError) as error:

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, MissingExtraError
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from starlette.types import ASGIApp
 
@@ -31,7 +31,7 @@ class AgentHost:
     and `health` reports it. `app` is an ASGI application with the agents' webhooks and `/health`: `run` can
     serve it, or mount it in a server of your own.
 
-    Raises `ConfigError` for two agents of one name, and for a webhook whose secret is not set or too short.
+    Raises `ConfigError` for two agents of one name.
     """
 
     def __init__(self, agents: Sequence[CycleAgent]) -> None:
@@ -40,8 +40,8 @@ class AgentHost:
             names = [agent.name for agent in agents]
             twice = next(name for at, name in enumerate(names) if name in names[:at])
             raise ConfigError(f"There are two agents named {twice!r}; one process runs an agent once.")
-        self.hooks: Mapping[Hook, bytes] = {
-            (agent.name, trigger.topic): _key(trigger, agent.name)
+        self.hooks: dict[Hook, WebhookTrigger] = {
+            (agent.name, trigger.topic): trigger
             for agent in agents
             for trigger in agent.spec.triggers
             if isinstance(trigger, WebhookTrigger)
@@ -81,14 +81,16 @@ class AgentHost:
     def app(self) -> ASGIApp:
         """Return the ASGI application: `POST /hooks/AGENT/TOPIC`, `GET /health`.
 
-        The agents must run, or at least be open, in the event loop that serves it.
+        The agents must run, or at least be open, in the event loop that serves it. Raises `ConfigError` for a
+        webhook whose secret is not set or too short.
         """
         try:
             from redraft.cycles.endpoint import Endpoint  # noqa: PLC0415 (only an agent that listens loads it)
         except ImportError as error:
             raise MissingExtraError("Listening for webhooks", "cycles") from error
 
-        return Endpoint(self)
+        keys = {hook: _key(trigger, hook[0]) for hook, trigger in self.hooks.items()}
+        return Endpoint(self.agents, keys, self.health)
 
     def health(self) -> dict[str, Any]:
         """Return whether all agents are at work, and each one's state, as plain data.

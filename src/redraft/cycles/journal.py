@@ -6,7 +6,8 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from redraft._steps import direct
+from redraft._steps import direct, inner_step
+from redraft.cycles.trace import calls_in, recorder
 from redraft.errors import LeaseError, StoreError
 from redraft.loop.journal import Journalled, StepData
 from redraft.stores.base import Record
@@ -57,6 +58,11 @@ class CycleSteps:
         self._writing: set[asyncio.Task[Any]] = set()
         self._due: asyncio.Task[Any] | None = None
 
+    @property
+    def calls(self) -> list[StepData]:
+        """The model calls of the cycle so far, those of an earlier process included."""
+        return calls_in(self._steps)
+
     def journal(self, *, resumes: bool) -> Journalled:
         """Return the journal that writes here; `resumes` if an earlier process may have begun the cycle."""
         return Journalled(self._store, f"cycle-{self._number}", resumes=resumes, log=self)
@@ -80,9 +86,9 @@ class CycleSteps:
 
     async def write(self, place: str, data: StepData, /) -> StepData:
         """Take a step down; wait until it is written if it is a model call, otherwise write it soon."""
+        self._steps[place] = data
         if self._is_broken or self._write_behind.is_away:
             return data
-        self._steps[place] = data
         if "/" in place:  # a model call: the step that asked goes on at once
             await self.written()
         elif not _is_repeatable(data):
@@ -164,13 +170,17 @@ def _is_repeatable(step: StepData) -> bool:
     return not is_action and step["elapsed"] - step["began"] < QUICK
 
 
-def unjournalled(write_behind: WriteBehind) -> Step:
-    """Return a step that records nothing, and begins no effect once another process runs the agent."""
+def unjournalled(write_behind: WriteBehind, calls: list[StepData]) -> Step:
+    """Return a step that only adds model calls to a list, and begins no effect without the lease."""
 
     async def step(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         await write_behind.check_lease()
-        return await direct(name, returns, fn, *args, **kwargs)
+        outside = inner_step.set(recorder(name, calls))
+        try:
+            return await direct(name, returns, fn, *args, **kwargs)
+        finally:
+            inner_step.reset(outside)
 
     return step

@@ -24,6 +24,7 @@ from redraft.cycles.records import (
     stored_cycle,
 )
 from redraft.cycles.storage import prune, register
+from redraft.cycles.trace import trace_record
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
+    from redraft.loop.journal import StepData
     from redraft.protocols import Step
 
 DELETE_BATCH = 100
@@ -161,6 +163,7 @@ class Session:
         self._cycles = cycles
         self._redact = redact
         self._steps: CycleSteps | None = None
+        self._calls: list[StepData] = []
         self._may_resume = True
         self._is_registered = False
         """Whether the agent's card is stored, and what its limits count is read."""
@@ -207,8 +210,8 @@ class Session:
     def step(self, number: int) -> Step:
         """Return the step for the effects of a cycle: a journal if that would outlive the process."""
         if not self.location.is_durable or self.write_behind.is_away:
-            self._steps = None
-            return unjournalled(self.write_behind)
+            self._steps, self._calls = None, []
+            return unjournalled(self.write_behind, self._calls)
         self._steps = CycleSteps(self.location.store, number, self.write_behind)
         # Only an earlier process, or an abandoned cycle, can have left steps of this cycle.
         resumes, self._may_resume = self._may_resume, False
@@ -225,17 +228,23 @@ class Session:
             await self.write_behind.save([self._stored(record)])
 
     async def end_cycle(self, cycle: Cycle, record: CycleRecord) -> None:
-        """Store a cycle that has ended, atomically: its record, the memory, and the mail that it took."""
+        """Store a cycle that has ended, atomically: its record and trace, the memory, and mail it took."""
         taken = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
             self.bus.remove(cycle.pending)
         self.memory = cycle.next_memory or replace(self.memory, cycle=record.number)
+        more: list[Record] = []
+        if calls := self._calls if self._steps is None else self._steps.calls:
+            trace = trace_record(record.number, calls)
+            if self.location.is_durable:  # which takes a while for a long prompt
+                trace = replace(trace, data=await asyncio.to_thread(self._redact, dict(trace.data)))
+            more.append(trace)
         if self.location.is_durable:
-            await self._end(record, taken, memory_record(self.memory))
+            more.append(memory_record(self.memory))
         else:
             self.location.memory = self.memory
-            await self._end(record, taken)
+        await self._end(record, taken, *more)
 
     async def give_up(self, record: CycleRecord) -> None:
         """Store a cycle that will not be resumed."""

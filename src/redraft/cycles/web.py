@@ -18,18 +18,24 @@ from redraft.cycles.agents import (
     AgentHandle,
     Agents,
     AgentSummary,
+    CycleTrace,
     change_document,
     cycle_document,
     duration_text,
     memory_document,
     metrics_document,
     parse_changes,
+    spent_document,
+    spent_text,
     summary_document,
+    total,
+    trace_document,
 )
 from redraft.cycles.mail import DECISIONS, VERDICTS, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, objects_in, values_in
 from redraft.errors import ConfigError, DamagedRecordError
+from redraft.loop.runs import Exchange
 from redraft.stores.run_index import Totals
 from redraft.web.charts import Trend, trend
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
@@ -64,11 +70,14 @@ class AgentsView:
     """The agents, sorted by name, and the cycles that wait for a person, each with its agent.
 
     `pending` is, for each agent whose cycle waits for a person, the feedback that the cycle will take.
+    `spent` is what all stored cycles of each agent used.
     """
 
     agents: tuple[AgentSummary, ...]
     pending: tuple[tuple[Feedback, ...], ...]
+    spent: tuple[Totals, ...]
     waiting: tuple[tuple[AgentSummary, CycleView], ...] = ()
+    rows: tuple[tuple[AgentSummary, str], ...] = ()
 
 
 async def agents(request: PageRequest) -> AgentsView:
@@ -80,7 +89,9 @@ async def agents(request: PageRequest) -> AgentsView:
         handle = await _handle(one.name) if is_waiting else None
         pending.append(() if handle is None else tuple(await handle.pending()))
     listed = tuple(replace(one, last=_listed(one.last)) for one in found)
-    return await request.project.redacted(AgentsView(listed, tuple(pending)), full=request.full)
+    spend = await request.project.shared(AgentList.of).spend()
+    spent = tuple(total(spend.get(one.name, {})) for one in found)
+    return await request.project.redacted(AgentsView(listed, tuple(pending), spent), full=request.full)
 
 
 def _listed(cycle: CycleRecord | None) -> CycleRecord | None:
@@ -99,11 +110,13 @@ def agents_page(view: AgentsView) -> AgentsView:
         for one, pending in zip(view.agents, view.pending, strict=True)
         if one.last is not None and one.last.status == "waiting"
     )
-    return replace(view, waiting=waiting)
+    rows = tuple((one, spent_text(spent)) for one, spent in zip(view.agents, view.spent, strict=True))
+    return replace(view, waiting=waiting, rows=rows)
 
 
 def _agents_document(view: AgentsView) -> dict[str, Any]:
-    return {"agents": [summary_document(one) for one in view.agents]}
+    agents = zip(view.agents, view.spent, strict=True)
+    return {"agents": [{**summary_document(one), "spent": spent_document(spent)} for one, spent in agents]}
 
 
 async def _agents_fingerprint(request: PageRequest) -> str:
@@ -191,7 +204,8 @@ class AgentView:
     """An agent, one page of its cycles without details, and one of them, `chosen`, with all details.
 
     `older` is the number of the last cycle on the page if there is another page. `memory` may hold only the
-    newest items; `sizes` says how many items each key has.
+    newest items; `sizes` says how many items each key has. `trace` has the model calls of the chosen cycle,
+    `spent` is what all stored cycles used.
     """
 
     agent: AgentSummary
@@ -202,6 +216,8 @@ class AgentView:
     memory: Memory
     sizes: dict[str, int]
     diff: MemoryDiff | None
+    trace: CycleTrace | None = None
+    spent: Totals | None = None
 
 
 async def agent(request: PageRequest) -> AgentView:
@@ -230,6 +246,8 @@ async def agent(request: PageRequest) -> AgentView:
         memory=memory if request.full else replace(memory, items=newest),
         sizes={key: len(items) for key, items in memory.items.items()},
         diff=diff,
+        trace=None if chosen is None else await handle.trace(chosen.number),
+        spent=await handle.spent(),
     )
     return await request.project.redacted(view, full=request.full)
 
@@ -312,6 +330,8 @@ def _agent_document(view: AgentView) -> dict[str, Any]:
         "cycles": [metrics_document(one) for one in view.cycles],
         "older": view.older,
         "cycle": None if view.chosen is None else cycle_document(view.chosen),
+        "trace": None if view.trace is None else trace_document(view.trace),
+        "spent": None if view.spent is None else spent_document(view.spent),
         "memory": memory_document(view.memory),
         "diff": None
         if diff is None
@@ -337,7 +357,8 @@ class AgentPage:
 
     `waiting` is the cycle that waits for a person. `rows` are cycles, each with its metrics and with what it
     changed in the memory. `untracked` are the metrics that no cycle has, each with the flag that turns it on.
-    `pending` is the feedback that no cycle has taken, with its parameters as JSON.
+    `pending` is the feedback that no cycle has taken, with its parameters as JSON. `calls` are the
+    model calls of the chosen cycle by step, `spent` is what all stored cycles used.
     """
 
     view: AgentView
@@ -349,6 +370,8 @@ class AgentPage:
     pending: tuple[tuple[Feedback, str], ...]
     keys: tuple[KeyView, ...]
     changes: tuple[tuple[str, tuple[ChangeView, ...]], ...]
+    calls: tuple[tuple[str, tuple[Exchange, ...]], ...]
+    spent: str
 
 
 def agent_page(view: AgentView) -> AgentPage:
@@ -365,7 +388,14 @@ def agent_page(view: AgentView) -> AgentPage:
         pending=tuple((one, text_of(one.changes) if one.changes else "") for one in view.pending),
         keys=memory_views(view.memory, view.sizes),
         changes=() if view.diff is None else change_views(view.diff),
+        calls=() if view.trace is None else _calls_by_step(view.trace),
+        spent="" if view.spent is None else spent_text(view.spent),
     )
+
+
+def _calls_by_step(trace: CycleTrace) -> tuple[tuple[str, tuple[Exchange, ...]], ...]:
+    steps = dict.fromkeys(call.step for call in trace.calls)
+    return tuple((step, tuple(call.exchange for call in trace.calls if call.step == step)) for step in steps)
 
 
 def _metrics(metrics: CycleMetrics) -> tuple[str, ...]:

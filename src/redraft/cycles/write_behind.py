@@ -25,6 +25,7 @@ from redraft.cycles.records import (
     stored_cycle,
     stored_memory,
 )
+from redraft.cycles.trace import TRACE, renumbered
 from redraft.errors import ConfigError, DamagedRecordError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import NewRow, Record
@@ -476,6 +477,8 @@ class Reconciliation:
             return memory_record(self.merge(memory_from(record)))
         if record.kind == CYCLE:
             return stored_cycle(self.cycle(cycle_from(record)))
+        if record.kind == TRACE:
+            return renumbered(record, self.number(record.data["cycle"]))
         if record.kind in (FEEDBACK, OUTBOX):
             return replace(record, data=self._mail(record.data))
         return record

@@ -27,6 +27,7 @@ from redraft.loop.cli import (
     check_output,
     deliver_result,
     ending,
+    exchange_lines,
     first_to_best,
     issue_line,
     issue_lines,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event
     from redraft.loop.record import RunRecord
-    from redraft.loop.runs import AfterBest, Exchange, StoredRun, TimelineStep
+    from redraft.loop.runs import AfterBest, StoredRun
     from redraft.loop.success import SuccessCriteria
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
@@ -612,26 +613,14 @@ def _prompts_view(run: StoredRun) -> RenderableType:
     parts: list[RenderableType] = []
     for entry in run.timeline:
         for step in entry.inner:
-            parts += _exchange(entry, step.exchange)
+            version = "" if entry.version is None else f"version {entry.version}, "
+            parts += exchange_lines(f"{version}{entry.step.name}", step.exchange)
     if not parts:
         parts = [
             "",
             Text("No model was called in this run, or its prompts and replies were not stored.", QUIET),
         ]
     return Group(*parts)
-
-
-def _exchange(entry: TimelineStep, exchange: Exchange) -> list[RenderableType]:
-    version = "" if entry.version is None else f"version {entry.version}, "
-    used = "" if exchange.usage is None else f", {render_usage(exchange.usage)}"
-    head = Text(f"{version}{entry.step.name}: {exchange.name}, {exchange.seconds:.1f} s{used}", "bold")
-    parts: list[RenderableType] = ["", head]
-    for turn in exchange.request:
-        parts += [Text(f"--- {turn.role}", QUIET), Text(visible(turn.text))]
-    for turn in exchange.reply:
-        role = "reply" if turn.role == "assistant" else turn.role
-        parts += [Text(f"=== {role}", BAD if turn.role == "error" else GOOD), Text(visible(turn.text))]
-    return parts
 
 
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event, Listener, TokenEvent
     from redraft.loop.run import Verbs
+    from redraft.loop.runs import Exchange
     from redraft.loop.strategy import RevisionStrategy
     from redraft.protocols import ChatModel
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
@@ -710,3 +711,18 @@ def check_events(events: str | None, *, stdout_is_free: bool = False) -> None:
         )
     if events not in (None, STDOUT):
         EventLog(events).close()
+
+
+def exchange_lines(step: str, exchange: Exchange) -> list[RenderableType]:
+    """Render the prompt and the reply of a model call inside a step."""
+    used = "" if exchange.usage is None else f", {render_usage(exchange.usage)}"
+    parts: list[RenderableType] = [
+        "",
+        Text(visible(f"{step}: {exchange.name}, {exchange.seconds:.1f} s{used}"), "bold"),
+    ]
+    for turn in exchange.request:
+        parts += [Text(f"--- {turn.role}", QUIET), Text(visible(turn.text))]
+    for turn in exchange.reply:
+        role = "reply" if turn.role == "assistant" else turn.role
+        parts += [Text(f"=== {role}", BAD if turn.role == "error" else GOOD), Text(visible(turn.text))]
+    return parts
