@@ -5,7 +5,7 @@ import pytest
 from redraft.cycles import CycleAgent
 from redraft.cycles.actuate import execute
 from redraft.cycles.egress import Dispatch, Egress, LimitError
-from redraft.cycles.spec import AgentSpec, Limit
+from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
@@ -26,7 +26,7 @@ async def act(egress, key, **limits):
 def test_a_limit_counts_what_happened_within_its_period():
     clock = Clock()
     egress = Egress(no_lease, clock)
-    hourly, never = Limit(max_runs=2, per_ms=HOUR), Limit(max_runs=0, per_ms=1)
+    hourly, never = ActionLimit(max_runs=2, per_ms=HOUR), ActionLimit(max_runs=0, per_ms=1)
 
     async def main():
         assert await act(egress, "a", refunds=hourly) == "a"
@@ -49,7 +49,7 @@ def test_a_limit_counts_what_happened_within_its_period():
 
 
 def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
-    clock, hourly = Clock(), Limit(max_runs=1, per_ms=HOUR)
+    clock, hourly = Clock(), ActionLimit(max_runs=1, per_ms=HOUR)
     first, second = Egress(no_lease, clock), Egress(no_lease, clock)
 
     async def main():
@@ -68,7 +68,7 @@ def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
 
 
 def test_a_period_beyond_the_calendar_is_for_ever():
-    egress, ever = Egress(no_lease, Clock()), Limit(max_runs=1, per_ms=10**15)
+    egress, ever = Egress(no_lease, Clock()), ActionLimit(max_runs=1, per_ms=10**15)
 
     async def main():
         await act(egress, "a", once=ever)
@@ -82,7 +82,7 @@ def test_nothing_happens_once_another_process_runs_the_agent():
     async def lost():
         raise LeaseError("another process")
 
-    egress, limit = Egress(lost, lambda: NOON), Limit(max_runs=1, per_ms=HOUR)
+    egress, limit = Egress(lost, lambda: NOON), ActionLimit(max_runs=1, per_ms=HOUR)
     with pytest.raises(LeaseError):
         run(act(egress, "a", refunds=limit))
     assert egress.take_record() == []
@@ -132,7 +132,7 @@ def test_a_resumed_cycle_decides_as_before_and_counts_what_it_replays():
     assert len(done) == 3
     assert again.state.derived_data == first.state.derived_data
     with pytest.raises(LimitError):
-        run(act(again.runtime.egress, "other", **{"act/one": Limit(max_runs=1, per_ms=HOUR)}))
+        run(act(again.runtime.egress, "other", **{"act/one": ActionLimit(max_runs=1, per_ms=HOUR)}))
 
 
 def test_a_restarted_agent_goes_on_counting(project):
