@@ -102,13 +102,15 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "memory": ("memory", "default"),
         "database_url": (None, "default"),
         "long_term_storage": (None, "default"),
+        "smtp_url": (None, "default"),
+        "dashboard_url": (None, "default"),
         "project": (None, "default"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
     }
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[9]
+    assert "fast = openai:z" in shown[11]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):

@@ -34,13 +34,17 @@ FIRST_ERROR_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What to send where; `body` is sent as JSON, None is no body."""
+    """What to send where; `body` is sent as JSON, bytes are sent as they are, None is no body.
+
+    Of a reply that is not read, only the status matters.
+    """
 
     url: str
     method: str = "GET"
     headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     body: Any = None
     seconds: float = 10.0
+    is_read: bool = True
 
 
 async def fetch(request: HttpRequest) -> Any:
@@ -56,7 +60,9 @@ async def fetch(request: HttpRequest) -> Any:
     except ImportError as error:
         raise MissingExtraError("An HTTP request", "http") from error
 
-    content = None if request.body is None else json.dumps(_bounded(request.body, "The body")).encode()
+    content = request.body
+    if content is not None and not isinstance(content, bytes):
+        content = json.dumps(_bounded(content, "The body")).encode()
     where = _shown_request(request.method, _parsed_url(request.url))
     certificates = await to_thread(_certificates)
     try:
@@ -64,14 +70,14 @@ async def fetch(request: HttpRequest) -> Any:
             built = client.build_request(
                 request.method, request.url, headers=_headers(request.headers, content), content=content
             )
-            return await _follow(client, built)
+            return await _follow(client, built, is_read=request.is_read)
     except TimeoutError as error:
         raise TimeoutError(f"{where}: no complete reply within {request.seconds:g} s") from error
     except httpx2.TransportError as error:
         raise ConnectionError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-async def _follow(client: httpx2.AsyncClient, request: httpx2.Request) -> Any:
+async def _follow(client: httpx2.AsyncClient, request: httpx2.Request, *, is_read: bool) -> Any:
     """Follow redirects and return the data of the final reply."""
     first = request.url
     for _ in range(MAX_REDIRECTS + 1):
@@ -79,7 +85,7 @@ async def _follow(client: httpx2.AsyncClient, request: httpx2.Request) -> Any:
         response = await client.send(request, stream=True)
         try:
             if response.next_request is None:
-                return await _data(response, where)
+                return await _data(response, where, is_read=is_read)
             request = _redirected(request, response, response.next_request, where)
         finally:
             await response.aclose()
@@ -103,11 +109,13 @@ def _redirected(
     return following
 
 
-async def _data(response: httpx2.Response, where: str) -> Any:
+async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
     if response.status_code >= FIRST_ERROR_STATUS:
         beginning = (await _body(response, where, ERROR_BYTES, truncate=True)).decode("utf-8", "replace")
         excerpt = shortened(visible(beginning), 200)
         raise OutputError(f"{where}: status {response.status_code}{f', {excerpt}' if excerpt else ''}")
+    if not is_read:
+        return None
     text = _decoded(await _body(response, where, MAX_BYTES), response, where)
     if not text.strip():
         return None

@@ -51,6 +51,16 @@ class Settings:
         "A PostgreSQL database for the memory of agents that run in cycles: a URL as above.",
         is_secret=True,
     )
+    smtp_url: str | None = _setting(
+        "REDRAFT_SMTP_URL",
+        "The mail server for what agents tell people: `smtp://USER:PASSWORD@HOST:PORT`, or `smtps://`.",
+        is_secret=True,
+    )
+    dashboard_url: str | None = _setting(
+        "REDRAFT_DASHBOARD_URL",
+        "The address under which people reach `redraft ui`, such as `https://redraft.example.org`, for links "
+        "in what agents tell them.",
+    )
     project: str | None = _setting(
         "REDRAFT_PROJECT",
         "The name that separates this project's runs from others in the same database or home. Defaults to "

@@ -1,6 +1,7 @@
 """Every block of docs/cycles.md runs."""
 
 import asyncio
+import json
 import os
 import shlex
 import sqlite3
@@ -16,6 +17,8 @@ from redraft.cycles import LongTermStorage
 from redraft.cycles.mqtt import Broker, publish
 from redraft.cycles.webhook import distrust, secret_key
 from support.commands import redraft
+from support.http_server import serving
+from support.mail_server import mail_server
 from support.pages import Page
 
 PAGE = Page("docs/cycles.md")
@@ -87,6 +90,22 @@ def test_an_agent_with_a_database_and_a_broker(mqtt_broker, monkeypatch):
     assert done == ["succeeded", "succeeded"], result.metrics.failures
     with closing(sqlite3.connect("shop.db")) as database:
         assert database.execute("SELECT item FROM orders").fetchall() == [("tea",)]
+
+
+def test_people_are_told(monkeypatch):
+    secret, told = "the secret of both sides", []
+
+    def take(handler):
+        told.append((json.loads(handler.body)["type"], "webhook-signature" in handler.headers))
+        handler.reply(204, {}, b"")
+
+    with serving({"/hook": take}) as server, mail_server() as mails:
+        monkeypatch.setenv("OPS_WEBHOOK", f"{server.url}/hook")
+        monkeypatch.setenv("OPS_SECRET", secret)
+        monkeypatch.setenv("REDRAFT_SMTP_URL", mails.url)
+        assert CycleAgent.from_file("watched.yaml", storage="project").run_cycle_sync().success
+    assert told == [("agent.alert", True)]
+    assert mails.messages == []
 
 
 def test_feedback_reaches_an_agent_of_another_process():

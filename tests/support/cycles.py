@@ -25,6 +25,7 @@ class ScriptedBus:
         self.ready = list(messages)
         self.verdicts = list(verdicts)
         self.published = []
+        self.told = []
         self.waits = []
 
     async def messages(self, topic, most, /):
@@ -33,6 +34,9 @@ class ScriptedBus:
     async def publish(self, topic, data, key, /):
         self.published.append((topic, data, key))
         return True
+
+    async def tell(self, notice, /):
+        self.told.append(notice)
 
     async def verdict(self, cycle, within, known=(), /):
         self.waits.append((cycle, within, list(known)))

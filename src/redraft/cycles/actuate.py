@@ -16,6 +16,7 @@ from redraft.cycles.effects import ask_model, call_configured, call_function
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.mqtt import publish
+from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
     action_scope,
     admit_due_actions,
@@ -173,6 +174,9 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
     logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
     if isinstance(action, AlertAction):
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
+        now = stamp_of(cycle.runtime.clock())
+        told = alert_notice(cycle.spec.name, cycle.number, action.name, action.severity, message, now)
+        await cycle.runtime.bus.tell(told)
         if not await cycle.runtime.bus.publish(ALERTS, cycle.runtime.redact(alert), key):
             return {**data, QUEUED: True}
     return data

@@ -30,7 +30,8 @@ from redraft.cycles.cycle import (
     error_line,
 )
 from redraft.cycles.mail import check_feedback, ring
-from redraft.cycles.memory import FEEDBACK, Memory, moment_after
+from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
+from redraft.cycles.notices import channel_of, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import AgentCard, CycleRecord, data_redactor
 from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics_of, update_state
@@ -39,6 +40,7 @@ from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
     STAGES,
     AgentFile,
+    Authorize,
     ManualTrigger,
     WebhookTrigger,
     functions_in,
@@ -46,6 +48,7 @@ from redraft.cycles.spec import (
     parse_agent_file,
     read_agent_file,
     substages,
+    substages_of,
 )
 from redraft.cycles.storage import locate
 from redraft.cycles.triggers import Triggers
@@ -115,6 +118,7 @@ class CycleAgent:
         check(spec, source, self._functions, self._model_for)
         self._location = locate(spec.name, storage, network)
         self._redact = data_redactor()
+        self._channels = [channel_of(one, spec.env) for one in spec.notify]
         self._keys = memory_keys(spec)
         self._metrics = metrics_config(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
@@ -189,6 +193,7 @@ class CycleAgent:
             "triggers": [trigger.type for trigger in self.spec.triggers],
             "models": sorted(models),
             "functions": sorted(set(functions_in(parts))),
+            "notify": [channel.name for channel in self._channels],
             "env": {name: name in os.environ for name in (*self.spec.env, *secrets)},
         }
 
@@ -328,6 +333,7 @@ class CycleAgent:
             AgentCard.of(self.spec, self.file),
             network=self.network,
             cycles=self.spec.memory.cycles,
+            channels=self._channels,
             redact=self._redact,
             clock=self._clock,
             on_wait=self._note_wait,
@@ -410,10 +416,20 @@ class CycleAgent:
         """Store that a cycle waits for a person, at most so many seconds, or runs again."""
         if self._record is None or self._sessions.current is None:
             return
-        self._record.status, self._record.waits_until = status, moment_after(self._clock(), within)
+        session, now = self._sessions.current, self._clock()
+        self._record.status, self._record.waits_until = status, moment_after(now, within)
+        notice = None
         if status == "waiting":
-            self._emit(CycleWaiting(self.name, number, within))
-        await self._sessions.current.note(self._record)
+            notice = waiting_notice(self._record, self.name, self._default_decision(), stamp_of(now))
+            self._emit(CycleWaiting(self.name, number, within, notice.url))
+        else:
+            await session.outbox.withdraw(number)
+        await session.note(self._record, notice)
+
+    def _default_decision(self) -> str:
+        """Return what happens to a plan that nobody decides on in time."""
+        configs = [one.config for one in substages_of(self.spec, Authorize)]
+        return next((one.default for one in configs if one.mode == "supervised"), "reject")
 
     def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
         memory = {key: list(session.memory.of(key)) for key in self._keys}

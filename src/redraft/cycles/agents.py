@@ -12,6 +12,7 @@ from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
 from redraft.cycles.memory import differences
+from redraft.cycles.outbox import kept_notices
 from redraft.cycles.records import (
     AgentCard,
     CycleRecord,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
+    from redraft.cycles.outbox import Undelivered
 
 UNDER_WAY = ("running", "waiting")
 CHANGES = '{"level": 2}'
@@ -213,6 +215,10 @@ class AgentHandle:
         memory, since = await self.memory(), await self._cycles_after(min(older, newer))
         return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
 
+    async def undelivered(self) -> list[Undelivered]:
+        """Return the notices to people that no channel has taken yet, oldest first."""
+        return [one for one in await kept_notices(self._store) if not one.is_over]
+
     async def pending(self) -> list[Feedback]:
         """Return the feedback that no cycle has taken yet, oldest first."""
         return await pending_mail(self._store, Feedback, MAX_PENDING)
@@ -340,6 +346,21 @@ def summary_document(agent: AgentSummary) -> dict[str, Any]:
         "status": agent.status,
         "pending_feedback": agent.pending,
         "last": None if agent.last is None else metrics_document(agent.last),
+    }
+
+
+def undelivered_document(one: Undelivered) -> dict[str, Any]:
+    """Return a notice that is not delivered yet as JSON data."""
+    notice = one.notice
+    return {
+        "channel": one.channel,
+        "event": notice.event,
+        "cycle": notice.cycle,
+        "title": notice.title,
+        "timestamp": notice.timestamp,
+        "attempts": one.attempts,
+        "error": one.error,
+        "due": one.due or None,
     }
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
+from redraft.cycles.mail import Notice
 from redraft.cycles.mqtt import Broker
+from redraft.cycles.notices import channel_of
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
@@ -58,8 +61,11 @@ SCOPES: Mapping[str, tuple[str, ...] | None] = {
     "agent": ("name", "description"),
     "cycle": (),
     "action": ("action", "params", "reason", "id", "name", "type"),
+    "notice": tuple(one.name for one in fields(Notice)),
 }
 """The names that templates see, and the keys of each if they are known; `cycle` is a number."""
+NOTICE = "notice"
+"""Only what tells people sees it."""
 
 DERIVED_KEYS: Mapping[str, tuple[str, ...]] = {
     "governance": ("violations", "approved", "authority"),
@@ -119,6 +125,7 @@ class _Checker:
             self.fail(("stages",), f"expected at least one of the stages {', '.join(STAGES)}")
         self.check_names()
         self.check_triggers()
+        self.check_notify()
         self.check_actions()
         for stage, substage, way in self.parts:
             for text in texts(substage, way):
@@ -169,6 +176,23 @@ class _Checker:
                 except ConfigError as error:
                     self.fail(way, str(error))
 
+    def check_notify(self) -> None:
+        """Check that each way to tell people can work, and leads to a place of its own."""
+        names: set[str] = set()
+        for at, told in enumerate(self.spec.notify):
+            way = ("notify", at)
+            for text in texts(told, way):
+                self.check_template(text, [NOTICE, ENV])
+            try:
+                name = channel_of(told, self.spec.env).name
+            except ConfigError as error:
+                self.fail(way, str(error))
+            if name in names:
+                self.fail(
+                    way, f"it leads to the same place as an earlier one, {name!r}; list its events there"
+                )
+            names.add(name)
+
     def check_actions(self) -> None:
         """Check that the names of actions are unique, since a plan refers to them."""
         for _, substage, way in self.parts:
@@ -179,12 +203,18 @@ class _Checker:
                 self.actions[action.name] = place
 
     def check_text(self, text: Text, stage: str) -> None:
+        self.check_template(
+            text,
+            [*(name for name in SCOPES if name not in ("action", NOTICE)), *_extra_scopes(text.way, stage)],
+        )
+
+    def check_template(self, text: Text, scopes: Sequence[str]) -> None:
+        """Check that a template or condition parses, and reads only names that are in its scopes."""
         try:
             found = template(text.template)
         except TemplateError as error:
             what = "condition" if text.is_condition else "template"
             self.fail(text.way, f"invalid {what}: {error}")
-        scopes = [*(name for name in SCOPES if name != "action"), *_extra_scopes(text.way, stage)]
         for path in sorted(found.paths, key=str):
             name = str(path[0])
             if name not in scopes:

@@ -31,6 +31,7 @@ from redraft.cycles.agents import (
     spent_text,
     summary_document,
     trace_document,
+    undelivered_document,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.spec import parse_agent_file, read_agent_file
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import CycleEvent, CycleResult
     from redraft.cycles.mail import Verdict
     from redraft.cycles.memory import Memory, MemoryChange
+    from redraft.cycles.outbox import Undelivered
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
     from redraft.stores.run_index import Totals
@@ -164,7 +166,7 @@ async def status(
 ) -> None:
     """List the agents. Shows whether each is running, how its last cycle went, and what it has spent.
 
-    With AGENT, also shows its newest cycles.
+    With AGENT, also shows its newest cycles, and what people could not be told yet.
     """
     width = CalmConsole().width
     if agent is None:
@@ -179,11 +181,17 @@ async def status(
         return
     async with _open_agents() as agents, await agents.get(agent) as handle:
         summary, spent = await handle.summary(), await handle.spent()
-        latest = await handle.cycles(limit=count)
-    document = {**summary_document(summary), "spent": spent_document(spent)}
+        latest, undelivered = await handle.cycles(limit=count), await handle.undelivered()
+    document = {
+        **summary_document(summary),
+        "spent": spent_document(spent),
+        "cycles": [cycle_document(one) for one in latest],
+        "undelivered": [undelivered_document(one) for one in undelivered],
+    }
+    rows = (agent_rows([(summary, spent)], width), cycle_rows(latest, width))
     deliver(
-        Group(agent_rows([(summary, spent)], width), cycle_rows(latest, width)),
-        {**document, "cycles": [cycle_document(one) for one in latest]},
+        Group(*rows, *undelivered_lines(undelivered)),
+        document,
         as_json=as_json,
     )
 
@@ -408,7 +416,8 @@ class CycleProgress:
     def _waits(self, event: CycleWaiting) -> None:
         within = "" if event.within is None else f" within {event.within:g} s"
         text = f"cycle {event.number} is waiting for a decision{within}: redraft cycle feedback {event.agent}"
-        self._show(event.agent, Text(f"{visible(text)} --approve, --reject or --modify", "yellow"))
+        page = f", or at {visible(event.url)}" if event.url else ""
+        self._show(event.agent, Text(f"{visible(text)} --approve, --reject or --modify{page}", "yellow"))
 
     def _ended(self, agent: str, result: CycleResult) -> None:
         derived, stages = result.state["derivedData"], result.stages or {}
@@ -468,6 +477,18 @@ def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
     room = max(MIN_TEXT, width - width_of(columns))
     columns["error"] = [shortened(visible(one.error or NONE), room) for one in cycles]
     return plain_table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
+
+
+def undelivered_lines(undelivered: Sequence[Undelivered]) -> list[Text]:
+    """Render what people could not be told yet, the newest last."""
+    lines = (
+        [Text(f"\n{counted(len(undelivered), 'notice')} not delivered yet", "bold")] if undelivered else []
+    )
+    for one in undelivered[-MAX_ITEMS:]:
+        why = f": {one.error}" if one.error else ""
+        lines.append(Text(visible(f"  {one.channel}: {one.notice.title}")))
+        lines.append(Text(visible(f"      {counted(one.attempts, 'attempt')}{why}"), QUIET))
+    return lines
 
 
 def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from redraft._codec import to_json
 from redraft._texts import as_text, shortened
 from redraft.cycles.egress import Egress
-from redraft.cycles.mail import AgentMessage, Feedback
+from redraft.cycles.mail import AgentMessage, Feedback, Notice
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleMetrics, CycleStatus
 from redraft.cycles.spec import AgentSpec
@@ -62,6 +62,10 @@ class Bus(Protocol):
 
     async def publish(self, topic: str, data: Any, key: str, /) -> bool:
         """Publish data, once per `key`; return whether it was sent, rather than queued."""
+        ...
+
+    async def tell(self, notice: Notice, /) -> None:
+        """Tell people, as far as the agent's file says how."""
         ...
 
     async def verdict(
@@ -181,11 +185,15 @@ class CycleStarted:
 
 @dataclass(frozen=True, slots=True)
 class CycleWaiting:
-    """A cycle waits for a person to decide on its plan, `within` so many seconds (None: without limit)."""
+    """A cycle waits for a person to decide on its plan, `within` so many seconds (None: without limit).
+
+    `url` is its page on the dashboard, if the setting `dashboard_url` says where that is.
+    """
 
     agent: str
     number: int
     within: float | None = None
+    url: str = ""
     schema_version: int = 1
 
 

@@ -62,10 +62,14 @@ class Egress:
 
     async def act(self, dispatch: Dispatch, perform: Callable[[], Awaitable[R]]) -> R:
         """Carry out a dispatch; raises `LimitError`, `LeaseError`, and what `perform` raises."""
-        self._check_limits(dispatch)
+        self.claim(dispatch)
         await self._check_lease()
-        self.count(dispatch, self._clock())
         return await perform()
+
+    def claim(self, dispatch: Dispatch) -> None:
+        """Count what is about to be done; raises `LimitError` if a limit forbids it now."""
+        self._check_limits(dispatch)
+        self.count(dispatch, self._clock())
 
     def count(self, dispatch: Dispatch, at: datetime) -> None:
         """Count a dispatch that took place at a time; once, however often it is counted."""

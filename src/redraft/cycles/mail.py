@@ -1,4 +1,4 @@
-"""Mail: feedback and messages to an agent, and the bell that wakes it."""
+"""Mail: feedback and messages to an agent, the bell that wakes it, and notices to people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os import urandom
 from threading import Lock
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from redraft._codec import from_record, to_json, to_record
 from redraft._validation import nearest
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.spec import ANY
+from redraft.cycles.spec import ANY, NoticeEvent
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
 
@@ -56,6 +56,35 @@ class Feedback:
     by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What people are told about a cycle of an agent: plain data without secrets, fit to leave the machine.
+
+    `title` is one line, `text` some more, `url` the page of the cycle on the dashboard if its address is
+    known, and `details` what there is only for this `event`: the plan and the deadline, or the failures.
+    """
+
+    event: NoticeEvent
+    agent: str
+    cycle: int
+    title: str
+    text: str
+    timestamp: str
+    severity: str = "warning"
+    url: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def document(self) -> dict[str, Any]:
+        """Return the notice as JSON data, the default body of a webhook."""
+        fields = to_json(self)
+        return {
+            "schema_version": 1,
+            "type": f"agent.{fields.pop('event')}",
+            "timestamp": fields.pop("timestamp"),
+            "data": fields,
+        }
+
+
 FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of the records; the key is the id, and ids sort by time."""
 OUTBOX = "outbox"
@@ -64,6 +93,8 @@ DELIVERY = "delivery"
 """The kind of the records of deliveries by webhook, which may come again."""
 DELIVERY_AGE = timedelta(minutes=10)
 """How long a delivery is remembered: twice as long as its signature is valid, before and after its time."""
+NOTICE = "notice"
+"""The kind of the records of what people are told; see `outbox`."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"

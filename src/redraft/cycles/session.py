@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
-from redraft.cycles.egress import EGRESS, Egress
+from redraft.cycles.egress import EGRESS, Dispatch, Egress, LimitError
 from redraft.cycles.journal import CycleSteps, unjournalled
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
-from redraft.cycles.memory import Memory
+from redraft.cycles.memory import Memory, stamp_of
+from redraft.cycles.notices import failure_notice
+from redraft.cycles.outbox import Outbox
 from redraft.cycles.records import (
     UNFINISHED,
     card_of,
@@ -23,6 +26,7 @@ from redraft.cycles.records import (
     redacted_cycle,
     stored_cycle,
 )
+from redraft.cycles.spec import ActionLimit
 from redraft.cycles.storage import prune, register
 from redraft.cycles.trace import trace_record
 from redraft.errors import ConfigError, LeaseError, StoreError
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
+    from redraft.cycles.mail import Notice
+    from redraft.cycles.notices import Channel
     from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.loop.journal import StepData
@@ -42,6 +48,11 @@ if TYPE_CHECKING:
 
 DELETE_BATCH = 100
 """How many obsolete records are deleted at once, and after how many cycles excess mail is."""
+
+
+EQUAL_FAILURES = ActionLimit(max_runs=1, per_ms=3_600_000)
+"""How often people are told the same failures, which differ in nothing but numbers."""
+_DIGITS = re.compile(r"\d+")
 
 
 class SessionManager:
@@ -146,6 +157,7 @@ class Session:
         *,
         network: str,
         cycles: int,
+        channels: Sequence[Channel],
         redact: Callable[[Any], Any],
         clock: Callable[[], datetime],
         on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
@@ -155,13 +167,17 @@ class Session:
         self.write_behind = location.write_behind()
         self.egress = Egress(self.write_behind.check_lease, clock)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
-        self.bus = AgentBus(location, network, self.mailbox, self.write_behind, on_wait)
+        self.outbox = Outbox(
+            location, network, self.mailbox, self.write_behind, self.egress, channels, redact
+        )
+        self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
         self.last_started: datetime | None = None
         self.unfinished: CycleRecord | None = None
         self._cycles = cycles
         self._redact = redact
+        self._clock = clock
         self._steps: CycleSteps | None = None
         self._calls: list[StepData] = []
         self._may_resume = True
@@ -190,7 +206,7 @@ class Session:
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
-        await self.bus.open()
+        await self.outbox.open()
 
     async def begin_cycle(self) -> None:
         """Get ready for a cycle: after an outage, continue from what is stored."""
@@ -222,9 +238,11 @@ class Session:
         if self._steps is not None:
             await self._steps.settled()
 
-    async def note(self, record: CycleRecord) -> None:
-        """Store a cycle under way: a person who is to decide on its plan must see it."""
-        if self.location.is_durable or record.status == "waiting":
+    async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
+        """Store a cycle under way, and tell people of it: one who is to decide on its plan must see it."""
+        if notice is not None:
+            await self.outbox.tell(notice, self._stored(record))
+        elif self.location.is_durable or record.status == "waiting":
             await self.write_behind.save([self._stored(record)])
 
     async def end_cycle(self, cycle: Cycle, record: CycleRecord) -> None:
@@ -286,6 +304,8 @@ class Session:
     async def aclose(self) -> None:
         """Write everything, release the lease, and close the store if it is the agent's own."""
         await self.bus.aclose()
+        await self.outbox.aclose()
+        self._obsolete += [(one.kind, one.key) for one in self.outbox.forget(self.number)]
         if self._steps is not None:
             self._steps.close()
         if self._deleting is not None:
@@ -311,17 +331,31 @@ class Session:
         self.number, self.unfinished = record.number, None
         # What earlier processes did is unknown in an outage from the start on, and not to be replaced.
         counts = self.egress.take_record() if self._is_registered else []
-        await self.write_behind.save([*memory, self._stored(record), *taken, *counts])
+        told = [] if (failure := self._failure(record)) is None else self.outbox.enter(failure)
+        await self.write_behind.save([*memory, self._stored(record), *taken, *counts, *told])
+        self.outbox.wake()
         if self._steps is not None:
             self._steps.close()
             self._steps = None
-        self._obsolete += [(mail.kind, mail.key) for mail in taken]
+        self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget(record.number))]
         if record.number > self._cycles:
             self._obsolete.append((CYCLE, cycle_key(record.number - self._cycles)))
         is_time = record.number % DELETE_BATCH == 0
         is_much = len(self._obsolete) >= (DELETE_BATCH if self.location.is_durable else 1)
         if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
+
+    def _failure(self, record: CycleRecord) -> Notice | None:
+        """Return the notice of what failed in a cycle; None if nothing did, or that was told lately."""
+        if not record.metrics.failures and not record.error:
+            return None
+        notice = failure_notice(record, self.location.agent, stamp_of(self._clock()))
+        same = sha256(_DIGITS.sub("0", notice.text).encode()).hexdigest()[:16]
+        try:
+            self.egress.claim(Dispatch(str(record.number), {f"failure {same}": EQUAL_FAILURES}))
+        except LimitError:
+            return None
+        return notice
 
     async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
         if not self._obsolete and not excess_mail:

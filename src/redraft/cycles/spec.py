@@ -336,6 +336,45 @@ class ActionLimit(CamelCase):
     per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
 
 
+NoticeEvent: TypeAlias = Literal["waiting", "alert", "failure"]
+
+
+class Told(CamelCase):
+    """What people are told, and how often."""
+
+    events: list[NoticeEvent] = Field(
+        default=["waiting", "alert", "failure"],
+        min_length=1,
+        description="What is told: a plan waits for a person, an alert, a cycle in which something failed. "
+        "Default: all of it.",
+    )
+    limit: ActionLimit = Field(
+        default=ActionLimit(max_runs=60, per_ms=3_600_000),
+        description="How often at most; what is beyond waits. Default: 60 in an hour.",
+    )
+
+
+class Webhook(Told, Request):
+    """Tell people through an address that takes HTTP requests; `notice` is what is told."""
+
+    type: Literal["webhook"]
+    method: Method = "POST"
+    body: Any = Field(
+        default=None, description="Sent as JSON; strings in it may be templates. Default: all of `notice`."
+    )
+    secret: Template | None = Field(
+        default=None, description="Signs the requests, as standardwebhooks.com describes: `{{env.NAME}}`."
+    )
+
+
+class Email(Told):
+    """Tell people by e-mail, through the mail server of the setting `smtp_url`."""
+
+    type: Literal["email"]
+    to: str | Annotated[list[str], Field(min_length=1)] = Field(description="One address or several.")
+    from_: str | None = Field(default=None, alias="from", description="Default: the user of the mail server.")
+
+
 class Action(CamelCase):
     """An action; a plan may name only declared actions, and gives them `params`."""
 
@@ -614,6 +653,9 @@ class AgentSpec(CamelCase):
         "key has to be written into the file; prompts can't read them.",
     )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
+    notify: list[Annotated[Webhook | Email, Field(discriminator="type")]] = Field(
+        default_factory=list[Webhook | Email], description="How people are told that they are needed."
+    )
     memory: MemoryLimits = MemoryLimits()
     stages: Stages
 
@@ -692,7 +734,7 @@ MEMORY = "memory."
 
 CONDITIONS = frozenset({"when", "require"})
 TEMPLATES = frozenset(
-    {"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path", "topic"}
+    {"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path", "topic", "secret"}
 )
 """The keys whose strings are templates, at any depth."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._locks import flock
-from redraft.cycles.mail import FEEDBACK, OUTBOX
+from redraft.cycles.mail import FEEDBACK, NOTICE, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
     MEMORY,
@@ -479,7 +479,7 @@ class Reconciliation:
             return stored_cycle(self.cycle(cycle_from(record)))
         if record.kind == TRACE:
             return renumbered(record, self.number(record.data["cycle"]))
-        if record.kind in (FEEDBACK, OUTBOX):
+        if record.kind in (FEEDBACK, NOTICE, OUTBOX):
             return replace(record, data=self._mail(record.data))
         return record
 
