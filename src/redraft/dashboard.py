@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redraft.web.page import Slice
     from redraft.web.project import Project
 
-FEATURES = ("history", "workflow", "notes", "lessons", "cycles", "fleet")
+FEATURES = ("history", "workflow", "notes", "lessons", "cycles", "fleet", "evals")
 """The features with pages: each has a module `web` with a `SLICE`."""
 NAVIGATION = {
     "Runs": "/runs",

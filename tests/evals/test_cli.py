@@ -46,7 +46,7 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
         "eval", "cases.yaml", "--agent", "an_app:writer", "--junit", "out/j.xml", "--markdown", "s.md"
     )
     assert result.exit_code == 0, result.stderr
-    assert "writer against writer, first draft: better, +100.0 points (95 %: " in result.stdout
+    assert "writer against writer (first draft): better, +100.0 points (95 %: " in result.stdout
     assert "12  100 % (" in result.stdout
     assert "Stored as eval-" in result.stderr
     assert (project / "out" / "j.xml").read_text("utf-8").startswith("<?xml")
@@ -58,7 +58,7 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     assert (nowhere.exit_code, nowhere.stderr) == (0, "")
     monkeypatch.setenv("REDRAFT_HOME", str(project / ".redraft"))
     listed = redraft("eval", "list")
-    assert "writer, writer, first draft" in listed.stdout
+    assert "writer, writer (first draft)" in listed.stdout
     assert document(redraft("eval", "list", "--json"))["evaluations"][0]["n"] == 1
 
 
@@ -151,7 +151,7 @@ def test_runs_become_cases(project):
 def test_the_cases_name_their_agent(project):
     text = CASES.replace("criteria:", "agent: an_app:writer\ncriteria:", 1)
     (project / "own.yaml").write_text(text, "utf-8")
-    assert "writer against writer, first draft" in redraft("eval", "own.yaml").stdout
+    assert "writer against writer (first draft)" in redraft("eval", "own.yaml").stdout
     (project / "two.yaml").write_text(text + "  - {task: Other., agent: an_app:right}\n", "utf-8")
     several = redraft("eval", "two.yaml")
     assert several.exit_code == 2

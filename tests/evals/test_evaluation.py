@@ -70,7 +70,7 @@ def revising(calls=None):
 def test_what_is_returned_is_compared_with_the_first_draft():
     report = Evaluation(cases(20), revising(), store=MemoryStore()).run_sync()
     returned, first = report.figures
-    assert (returned.side, first.side) == ("writer", "writer, first draft")
+    assert (returned.side, first.side) == ("writer", "writer (first draft)")
     assert (returned.mean_passed, first.mean_passed) == (1.0, 0.5)
     assert (first.calls, returned.calls, returned.tokens, returned.cost_usd) == (1, 1.5, 165, 0.015)
     (difference,) = report.differences

@@ -198,7 +198,7 @@ async def list_evaluations(as_json: options.Json = False) -> None:
         "evaluation": [one.run_id for one in found],
         "began": [f"{one.started_at.astimezone():%Y-%m-%d %H:%M}" for one in found],
         "cases": [str(len(one.cases)) for one in found],
-        "state": ["finished" if one.finished_at else one.process.state_of_run for one in found],
+        "state": [one.state for one in found],
         "compared": [visible(", ".join(side.name for side in one.sides)) for one in found],
     }
     CalmConsole().show(plain_table(columns, right=("cases",), wrap=("compared",)))

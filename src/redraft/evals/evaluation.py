@@ -162,8 +162,10 @@ class Evaluation:
         if len(done) < wanted:
             evaluated.note = f"The budget was spent after {len(done)} of {wanted} tries."
         evaluated.finished_at = datetime.now(UTC)
+        report = report_of(evaluated, done.values())
+        evaluated.findings = tuple(one.sentence() for one in report.differences)
         await self._store.put(evaluated.stored())
-        return report_of(evaluated, done.values())
+        return report
 
     def run_sync(self) -> EvaluationReport:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
@@ -446,7 +448,7 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
     main = arms[0]
     sides = [Side(arm.name, arm.name) for arm in arms]
     if main.pattern is not None:
-        sides.insert(1, Side(f"{main.name}, first draft", main.name, first=True))
+        sides.insert(1, Side(f"{main.name} (first draft)", main.name, first=True))
     return arms, tuple(sides)
 
 

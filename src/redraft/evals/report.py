@@ -122,8 +122,8 @@ class Side:
 class Evaluated:
     """The record of an evaluation: what was compared, on which cases, and when.
 
-    `digest` identifies the cases, `controls` are the ids of those that were right without reflection, and
-    `note` says why not all tries were made.
+    `digest` identifies the cases, and `controls` are the ids of those that were right without reflection.
+    `findings` are what was found, a sentence for each difference; `note` says why not all tries were made.
     """
 
     run_id: str
@@ -136,8 +136,14 @@ class Evaluated:
     n: int = 1
     finished_at: datetime | None = None
     note: str = ""
+    findings: tuple[str, ...] = ()
 
     noun: ClassVar[str] = "evaluation"
+
+    @property
+    def state(self) -> str:
+        """Whether it is `finished`, or else what is known of its process."""
+        return "finished" if self.finished_at else self.process.state_of_run
 
     def stored(self) -> Record:
         """Return the record for a store."""
