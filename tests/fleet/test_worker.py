@@ -434,3 +434,60 @@ def test_an_outage_of_the_store_loses_neither_steps_nor_the_end_of_a_run(monkeyp
         assert calls[1] - calls[0] >= 0.3  # nothing is paid for that can't be recorded
 
     asyncio.run(main())
+
+
+def test_a_run_of_other_code_fails_at_once_instead_of_mixing_two_programs():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk)
+        await clerk.run("Something else.", run_id="a")
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        assert await FleetWorker(fleet).run(until_idle=True) == 1
+        with pytest.raises(JobError, match="ChangedRunError: The run 'a' was for another task"):
+            await handle.result(within=1)
+        assert (await handle.job()).tries == 0
+
+    asyncio.run(main())
+
+
+def test_an_outage_is_told_once_and_nobody_is_declared_dead_after_it(monkeypatch, caplog):
+    monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.05)
+
+    class Away(StoreQueue):
+        is_away = False
+
+        async def heartbeat(self):
+            if self.is_away:
+                raise StoreError("nobody answers")
+            return await super().heartbeat()
+
+        async def reap(self, silent):
+            if self.is_away:
+                raise StoreError("nobody answers")
+            return await super().reap(silent)
+
+        async def claim(self, **options):
+            if self.is_away:
+                raise StoreError("nobody answers")
+            return await super().claim(**options)
+
+    async def main():
+        store = MemoryStore()
+        queue = Away(store)
+        fleet = Fleet([writer(store, three_words)], store=store, queue=queue, pick_up_after=1)
+        other = StoreQueue(store)
+        await other.register(WorkerCard("other", "here", 1, fleet.version, ("clerk",), 1))
+        await fleet.submit("clerk", "Write.", run_id="a")
+        held = await other.claim()
+        async with working(fleet):
+            await asyncio.sleep(0.2)  # it has begun
+            queue.is_away = True
+            await asyncio.sleep(1.2)
+            queue.is_away = False
+            await asyncio.sleep(0.5)  # as silent as the other one was, it has been cut off itself
+            assert (await queue.get("a")).state == "running"
+            assert await other.finish(held, "finished")
+        return [record.getMessage().split(";")[0] for record in caplog.records]
+
+    assert asyncio.run(main()) == ["The queue is away", "The queue is back."]

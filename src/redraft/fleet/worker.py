@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from threading import current_thread, main_thread
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from redraft._steps import call_gate
 from redraft._validation import check_count, is_number
-from redraft.errors import ClaimLostError, ConfigError, RedraftError, StoreError
+from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, DamagedRecordError, StoreError
 from redraft.fleet.limits import SharedLimits
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, JobState, WorkerCard
@@ -36,6 +37,8 @@ POISONED = f"Its worker died {MOST_PICKUPS} times in a row without a new step in
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is tried again; they double."""
 OUTAGE_WAIT = 0.5
+TICK = 1.0
+"""Seconds between two looks at the schedules."""
 LATE = 60.0
 """Seconds after which a time of a schedule counts as missed."""
 
@@ -55,8 +58,8 @@ class _Running:
 class FleetWorker:
     """Carry out the jobs of a fleet, `at_once` at a time, until `stop` is called.
 
-    A worker that can't reach the queue for a while goes on with what it has, and reports the results when it
-    can. Whatever it does not finish is continued by another after the fleet's `pick_up_after` seconds.
+    While the queue is away, a worker claims nothing, and its runs wait to be recorded. Whatever it does not
+    finish is continued by another after the fleet's `pick_up_after` seconds.
 
     The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
     The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
@@ -73,7 +76,7 @@ class FleetWorker:
             raise ConfigError(f"grace must be a number of seconds from 0, got {grace!r}.")
         self.fleet = fleet
         self.card = WorkerCard(
-            f"{socket.gethostname()}:{os.getpid()}",
+            f"{socket.gethostname()}:{os.getpid()}-{uuid4().hex[:4]}",
             socket.gethostname(),
             os.getpid(),
             fleet.version,
@@ -81,7 +84,7 @@ class FleetWorker:
             at_once,
         )
         self.done = 0
-        """How many jobs it has finished."""
+        """How many jobs have ended here, successfully or not."""
         self._at_once = at_once
         self._grace = grace
         self._any_version = any_version
@@ -114,7 +117,7 @@ class FleetWorker:
         beating = [
             asyncio.create_task(self._repeat(self._beat, every), name="redraft-heart"),
             asyncio.create_task(self._repeat(self._reap, every), name="redraft-reaper"),
-            asyncio.create_task(self._repeat(self._submit_due, 1.0), name="redraft-scheduler"),
+            asyncio.create_task(self._repeat(self._submit_due, TICK), name="redraft-scheduler"),
         ]
         for task in beating:  # without its heartbeats, a worker must not go on
             task.add_done_callback(lambda _ended: self._stopping.set())
@@ -197,14 +200,16 @@ class FleetWorker:
         except ClaimLostError as error:
             logger.info("%s", error)
             return
-        except StoreError as error:  # the store was not there; what was made is in its journal
-            outcome = JobOutcome(str(error), may_pass=True)
+        except StoreError as error:  # what was made is in the journal
+            is_passing = not isinstance(error, ChangedRunError | DamagedRecordError)
+            outcome = JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing)
         running.is_ending = True
         if running.task.cancelling():
             await self._give_up(running)
             return
         if running.claim is not None and running.claim.fruitless >= MOST_PICKUPS:
             await self._report(job, "poisoned", POISONED)
+            self.done += 1
             return
         if outcome.error and outcome.may_pass and job.tries < self.fleet.tries:
             delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
@@ -220,8 +225,6 @@ class FleetWorker:
             return await self.fleet.programs[running.job.program].run(running.job.task, running.job.run_id)
         except (ClaimLostError, StoreError):
             raise
-        except RedraftError as error:
-            return failure(error)
         except Exception as error:  # noqa: BLE001 (a program may raise anything; the job says what)
             return failure(error)
         finally:
@@ -271,7 +274,6 @@ class FleetWorker:
         while True:
             try:
                 await act()
-                self._reached()
             except StoreError as error:
                 self._unreachable(error)
             await asyncio.sleep(every)
@@ -280,6 +282,7 @@ class FleetWorker:
         """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
         before, asked = dict(self._running), time()
         heartbeat = await self._queue.heartbeat()
+        self._reached()
         self._clock_offset = heartbeat.now.timestamp() - (asked + time()) / 2
         for run_id, running in before.items():
             if running.is_ending or running.task.done():
@@ -322,7 +325,7 @@ class FleetWorker:
     def _unreachable(self, error: StoreError) -> None:
         if self._is_reachable:
             self._is_reachable = False
-            logger.warning("The queue is away; this worker goes on with what it has: %s", error)
+            logger.warning("The queue is away; this worker waits for it: %s", error)
 
 
 async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
