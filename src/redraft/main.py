@@ -24,6 +24,7 @@ COMMANDS = {
     "check": ("redraft.loop.cli", "Judge a draft by criteria."),
     "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
     "run": ("redraft.workflow.cli", "Run a workflow."),
+    "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
     "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
     "show": ("redraft.history.cli", "Show a run."),
     "why": ("redraft.history.cli", "Explain why a run stopped."),

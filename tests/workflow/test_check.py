@@ -29,6 +29,8 @@ LOOP = GENERATOR + EVALUATOR
 
 FILES = {
     "no mapping": ("- a\n", 1, None, None, "a workflow is a mapping with 'nodes'"),
+    "a list of nodes with a mistake": ("\n- name: m\n  run: return 1\n- name: n\n  outptu: x\n  run: return 2\n", 5, "n", "outptu", "did you mean 'output'?"),
+    "code in a list of nodes": ("- name: n\n  run: |\n    x = 1\n    return y\n", 4, "n", "run", "'y' is not defined"),
     "empty": ("", 1, None, None, "a workflow is a mapping"),
     "no nodes": ("name: t\n", 1, None, "nodes", "'nodes' is missing"),
     "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "a list that is not empty"),

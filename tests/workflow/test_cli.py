@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from redraft.terminal.exits import code_of_error
 from redraft.workflow import Workflow, action
 from support.commands import document, redraft
 from support.scripted_workflows import script_workflows
+from support.workflow_specification import COMPLETE_EXAMPLE, GRACEFUL_DEGRADATION
 from support.workflows import under
 
 PROFILE = """\
@@ -708,3 +710,15 @@ def test_show_withholds_secrets(workflow):
         shown = redraft("show", run_id, *words).stdout
         assert token not in shown
         assert "words" in shown
+
+
+def test_the_examples_of_the_specification_run_as_printed_with_a_model(monkeypatch):
+    reply = {"name": "Ada", "email": "ada@example.com", "age": 36, "content": "hello"}
+    script_workflows(monkeypatch, lambda request: reply)
+    for text, values, printed in (
+        (COMPLETE_EXAMPLE, ["-v", "request=a user"], "Created profile for Ada"),
+        (GRACEFUL_DEGRADATION, [], "hello"),
+    ):
+        Path("printed.yaml").write_text(text)
+        result = redraft("run", "printed.yaml", "--model", "local:qwen2.5-coder-0.5b", *values)
+        assert (result.exit_code, result.stdout.strip()) == (0, printed), result.stderr

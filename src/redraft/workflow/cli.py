@@ -76,11 +76,16 @@ if TYPE_CHECKING:
 
     from redraft.events import Listener
     from redraft.stores.base import Store
+    from redraft.workflow.cases import CaseResult
     from redraft.workflow.history import NodeRun
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
 
 File: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="The workflow, a YAML file.", show_default=False)
+]
+CasesPath: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--cases", metavar="YAML", help="The cases. Default: FILE.test.yaml beside FILE."),
 ]
 Values: TypeAlias = Annotated[
     list[str] | None,
@@ -163,6 +168,36 @@ def run(
         print_result(result, progress.last, as_json=as_json)
         if result.stop is not None:
             raise typer.Exit(ExitCode.BUDGET)
+
+
+def test(
+    file: File,
+    cases: CasesPath = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run the cases of a workflow: scripted replies, and what is expected. No model is asked.
+
+    The cases of NAME.yaml are in NAME.test.yaml beside it. The exit code is 1 if a case fails.
+    """
+    with surface(debug=debug):
+        from redraft.workflow.cases import cases_beside, read_cases, run_case
+
+        async def run_all() -> list[CaseResult]:
+            return [await run_case(file, case) for case in read_cases(cases or cases_beside(file))]
+
+        results = asyncio.run(run_all())
+        if as_json:
+            emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_record(results)})
+        else:
+            console = CalmConsole()
+            for one in results:
+                outcome = Text("ok    ", GOOD) if one.passed else Text("FAILED", BAD)
+                console.show(Text.assemble(outcome, "  ", visible(one.name)))
+                for problem in one.problems:
+                    console.show(Padding(Text(visible(problem)), (0, 0, 0, 8)))
+        if not all(one.passed for one in results):
+            raise typer.Exit(ExitCode.NOT_MET)
 
 
 @contextmanager

@@ -387,15 +387,31 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFile(SpecFile):
-    """The text and the name of a workflow file; its errors name the line, the node and the key."""
+    """The text and the name of a workflow file; its errors name the line, the node and the key.
+
+    A file that is a list of nodes, without anything else, is a workflow, too.
+    """
 
     file: str = "workflow"
 
     expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 
+    def document(self) -> dict[str, Any]:
+        """Return the document as plain data; of a list, a mapping that has it under `nodes`."""
+        return {"nodes": self._listed_nodes()} if self._listed_nodes() else SpecFile.document(self)
+
+    def _listed_nodes(self) -> list[Any]:
+        """Return the nodes of a file that is a list of mappings; empty for any other file."""
+        try:
+            document = load_yaml(self.text, self.file)
+        except ConfigError:  # reported where the document is read
+            return []
+        listed = cast("list[Any]", document) if isinstance(document, list) else []
+        return listed if all(isinstance(one, dict) for one in listed) else []
+
     def error(self, path: KeyPath, what: str, *, within: int | None = None) -> WorkflowError:
         """Return the `WorkflowError` for a mistake at `path`; `within` is a line of the code there."""
-        line = self.line(path, within)
+        line = self.line(path[1:] if self._listed_nodes() else path, within)
         node = self._node(path)
         key = ".".join(map(str, path[2:] if node else path))
         message = self.message(line, (f"node {node!r}" if node else "", key), what)
@@ -408,7 +424,7 @@ class WorkflowFile(SpecFile):
     def _node(self, path: KeyPath) -> str | None:
         if len(path) < 2 or path[0] != "nodes" or not isinstance(path[1], int):  # noqa: PLR2004 (`nodes`, a number)
             return None
-        nodes: Any = load_yaml(self.text, self.file).get("nodes")
+        nodes: Any = self.document().get("nodes")
         node: Any = cast("list[Any]", nodes)[path[1]] if isinstance(nodes, list) else None
         name = cast("dict[str, Any]", node).get("name") if isinstance(node, dict) else None
         return str(name) if name else f"number {path[1] + 1}"

@@ -51,12 +51,14 @@ class Tools:
     """The tools of one run: functions of `folder`, and MCP servers, each started when it is first needed.
 
     An async context manager, which stops the servers that were started. `env` holds the variables that the
-    file lists. A server belongs to a task of its own, since it has to be stopped where it was started.
+    file lists. With `results`, what tools return in a test, no server is started. A server belongs to a task
+    of its own, since it has to be stopped where it was started.
     """
 
     servers: Mapping[str, ToolServer] = field(default_factory=dict[str, ToolServer])
     folder: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    results: Mapping[str, Any] | None = None
     _started: dict[str, _Connection] = field(init=False, default_factory=dict[str, "_Connection"])
 
     def check(self, name: str) -> None:
@@ -88,6 +90,9 @@ class Tools:
         for name in names:
             server, _, wanted = name.partition(".")
             self.check(name)
+            if self.results is not None and (stand_ins := self._stand_ins(name)):
+                found += stand_ins
+                continue
             if server not in self.servers:
                 found.append(self.functions()[name])
                 continue
@@ -99,7 +104,30 @@ class Tools:
             found += [tools[wanted]] if wanted else tools.values()
         return found
 
+    def _stand_ins(self, name: str) -> list[Tool[Any]]:
+        """Return tools with the given results, in place of a function, a server, or one of its tools."""
+        from pydantic_ai.tools import Tool  # noqa: PLC0415 (0.3 s, on first use)
+
+        results, own = self.results or {}, self.functions()
+        server, _, wanted = name.partition(".")
+        if server not in self.servers:
+            names = [name] if name in results else []
+        else:
+            names = [wanted] if wanted else [one for one in results if one not in own]
+
+        def tool(name: str) -> Tool[Any]:
+            def call(**_arguments: Any) -> Any:
+                if name not in results:
+                    raise ConfigError(f"There is no result for the tool {name!r}; add it under 'tools'.")
+                return results[name]
+
+            return Tool.from_schema(call, name, "", {"type": "object", "additionalProperties": True})
+
+        return [tool(one) for one in names]
+
     async def _tools_of(self, server: str) -> dict[str, Tool[Any]]:
+        if self.results is not None:
+            return {}
         if server not in self._started:
             self._started[server] = _Connection(server, self.servers[server], self.env)
         return await self._started[server].tools()

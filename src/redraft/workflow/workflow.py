@@ -57,10 +57,11 @@ class Workflow:
         *,
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
-        model: str | None = None,
+        model: str | ChatModel | None = None,
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
         above: tuple[Path, ...] = (),
+        tool_results: Mapping[str, Any] | None = None,
     ) -> None:
         check_keep(keep)
         self.source = source
@@ -81,6 +82,7 @@ class Workflow:
                     keep=keep,
                     allow_unsandboxed=allow_unsandboxed,
                     above=files,
+                    tool_results=tool_results,
                 )
             except WorkflowError as error:
                 return error
@@ -98,7 +100,7 @@ class Workflow:
             folder=str(Path(source.file).parent),
             allow_unsandboxed=allow_unsandboxed,
             name=self.spec.name,
-            tools=Tools(self.spec.mcp, Path(source.file).parent),
+            tools=Tools(self.spec.mcp, Path(source.file).parent, results=tool_results),
             hosts=self.spec.hosts,
         )
         self._uses = check_file(found, source, self._resources)

@@ -1,0 +1,239 @@
+"""Tests of a workflow: cases in YAML, each with scripted replies and what is expected, and no model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+from unittest.mock import patch
+
+from pydantic import Field
+
+from redraft._codec import describe_error
+from redraft._texts import counted, short_repr
+from redraft.errors import ModelError, WorkflowError
+from redraft.models.provider import ProviderModel
+from redraft.models.testing import ScriptedModel
+from redraft.text.schema import Schema
+from redraft.text.spec_file import Strict
+from redraft.workflow.spec import WorkflowFile
+from redraft.workflow.workflow import Workflow, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redraft.protocols import ChatModel, ChatRequest
+
+TOOL, ERROR = "$tool", "$error"
+"""The keys of a reply that calls a tool, and of one that fails."""
+
+
+class Expected(Strict):
+    """What a case expects of a run."""
+
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    nodes: list[str] | None = None
+    prompts: list[str] | None = None
+    error: str | None = None
+
+
+class Case(Strict):
+    """One run of a workflow: what it gets, what models, actions and tools answer, and what is expected."""
+
+    name: str = Field(min_length=1)
+    inputs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+    replies: list[Any] | dict[str, list[Any]] = Field(default_factory=list[Any])
+    actions: dict[str, Any] = Field(default_factory=dict[str, Any])
+    tools: dict[str, Any] = Field(default_factory=dict[str, Any])
+    expect: Expected
+
+
+class CasesSpec(Strict):
+    """A file of cases."""
+
+    cases: list[Case] = Field(min_length=1)
+
+
+class CasesFile(WorkflowFile):
+    """The text and the name of a file of cases."""
+
+    expected: ClassVar[str] = "a file of cases is a mapping with 'cases'"
+
+
+def cases_beside(file: str) -> Path:
+    """Return where the cases of a workflow file are looked for: `NAME.test.yaml` beside `NAME.yaml`."""
+    path = Path(file)
+    return path.with_name(f"{path.stem}.test.yaml")
+
+
+def read_cases(path: Path) -> list[Case]:
+    """Read a file of cases; raises `WorkflowError` with all its mistakes."""
+    source = CasesFile(read_file(path), str(path))
+    document = source.document()
+    if found := source.mistakes_in(CasesSpec, document):
+        raise WorkflowError.of([source.error(place, what) for place, what in found])
+    return CasesSpec.model_validate(document).cases
+
+
+@dataclass(slots=True)
+class CaseResult:
+    """What came of a case: `problems` are what was not as expected."""
+
+    name: str
+    problems: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.problems
+
+
+async def run_case(file: str, case: Case) -> CaseResult:
+    """Run a workflow as a case says; nothing is asked of a model or a server, and nothing is stored.
+
+    Raises `WorkflowError` for a workflow file that is not valid.
+    """
+    scripts = case.replies if isinstance(case.replies, dict) else {"": case.replies}
+    asked: list[str] = []
+    models = {name: Script(replies, asked) for name, replies in scripts.items()}
+    source = WorkflowFile(read_file(file), file)
+    calls_tools = _mentions_tools(source.document())
+    chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
+    workflow = Workflow(
+        source,
+        actions={name: _returning(value) for name, value in case.actions.items()},
+        models={name: model for name, model in chats.items() if name},
+        model=chats.get(""),
+        keep=False,
+        tool_results=case.tools,
+    )
+    expect, state, nodes = case.expect, dict[str, Any](), tuple[str, ...]()
+    problems: list[str] = []
+    with patch.dict(os.environ, case.env):
+        try:
+            result = await workflow.run(case.inputs)
+        except Exception as error:  # noqa: BLE001 (whatever it raises is what came of the case)
+            if expect.error is None:
+                problems.append(describe_error(error))
+            elif expect.error not in str(error):
+                problems.append(f"error: expected {expect.error!r} in {str(error)!r}")
+        else:
+            state, nodes = result.state, result.nodes
+            if expect.error is not None:
+                problems.append(f"error: expected {expect.error!r}, and the workflow finished")
+    if not problems and expect.error is None:
+        problems += differences(expect.state, state)
+        if expect.nodes is not None and list(nodes) != expect.nodes:
+            problems.append(f"nodes: expected {expect.nodes}, got {list(nodes)}")
+        if expect.schema_ is not None:
+            found = Schema(expect.schema_).check(state, coerce=False)
+            problems += [f"schema: {one.message}" for one in found.errors]
+    if not problems:
+        problems += _unexpected_calls(expect.prompts, asked, models)
+    return CaseResult(case.name, problems)
+
+
+def _unexpected_calls(
+    prompts: list[str] | None, asked: list[str], scripts: Mapping[str, Script]
+) -> Iterator[str]:
+    """Yield prompts that lack their text, and replies that nothing asked for."""
+    for number, (text, prompt) in enumerate(zip(prompts or (), asked, strict=False), 1):
+        if text not in prompt:
+            yield f"prompts: expected {text!r} in call {number}, got {short_repr(prompt, 300)}"
+    if prompts is not None and len(prompts) != len(asked):
+        yield f"prompts: expected {counted(len(prompts), 'call')}, got {len(asked)}"
+    if left := sum(len(script.left) for script in scripts.values()):
+        yield f"replies: {left} of {left + len(asked)} were not asked for"
+
+
+def _mentions_tools(value: Any) -> bool:
+    """Return whether a workflow file lets a model call tools."""
+    if isinstance(value, list):
+        return any(map(_mentions_tools, cast("list[Any]", value)))
+    if not isinstance(value, dict):
+        return False
+    items = cast("dict[str, Any]", value)
+    return ("tools" in items and ("prompt" in items or "messages" in items)) or any(
+        map(_mentions_tools, items.values())
+    )
+
+
+def _returning(value: Any) -> Callable[..., Any]:
+    def action(**_params: Any) -> Any:
+        return value
+
+    return action
+
+
+def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
+    """Return where a value is not as expected: objects need the expected keys, lists all their items."""
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        keys, found = cast("Mapping[str, Any]", expected), cast("Mapping[str, Any]", got)
+        return [
+            problem
+            for key, value in keys.items()
+            for problem in (
+                differences(value, found[key], f"{place}.{key}")
+                if key in found
+                else [f"{place}.{key}: expected {short_repr(value)}, and there is none"]
+            )
+        ]
+    if isinstance(expected, list) and isinstance(got, list):
+        items, values = cast("list[Any]", expected), cast("list[Any]", got)
+        if len(items) == len(values):
+            pairs = enumerate(zip(items, values, strict=True))
+            return [one for at, (item, value) in pairs for one in differences(item, value, f"{place}.{at}")]
+    if expected == got and isinstance(expected, bool) is isinstance(got, bool):
+        return []
+    return [f"{place}: expected {short_repr(expected)}, got {short_repr(got)}"]
+
+
+@dataclass(slots=True)
+class Script:
+    """The replies of one model, in order; what it was asked is added to `asked`."""
+
+    left: list[Any]
+    asked: list[str] = field(default_factory=list[str])
+
+    def model(self, *, calls_tools: bool) -> ChatModel:
+        """Return a model that replies by the script; one that calls tools needs Pydantic AI."""
+        if not calls_tools:
+            return ScriptedModel(self._answer)
+        from pydantic_ai.models.function import FunctionModel  # noqa: PLC0415 (0.3 s, on first use)
+
+        return ProviderModel(FunctionModel(self._respond))
+
+    def _next(self, asked: str) -> Any:
+        self.asked.append(asked)
+        if not self.left:
+            raise ModelError(
+                f"The case has no reply left for call {len(self.asked)}: {short_repr(asked, 300)}"
+            )
+        reply = self.left.pop(0)
+        if isinstance(reply, dict) and ERROR in reply:
+            raise ModelError(str(cast("dict[str, Any]", reply)[ERROR]))
+        return cast("Any", reply)
+
+    def _answer(self, request: ChatRequest) -> str:
+        return _text(self._next("\n\n".join(message.content for message in request.messages)))
+
+    def _respond(self, messages: list[Any], info: Any) -> Any:
+        from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart  # noqa: PLC0415 (loaded by now)
+
+        parts = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
+        reply = self._next("\n\n".join(parts))
+        if isinstance(reply, dict) and TOOL in reply:
+            call = cast("dict[str, Any]", reply)
+            return ModelResponse([ToolCallPart(str(call[TOOL]), call.get("arguments", {}))])
+        if isinstance(reply, dict) and info.output_tools:
+            return ModelResponse([ToolCallPart(info.output_tools[0].name, cast("dict[str, Any]", reply))])
+        return ModelResponse([TextPart(_text(reply))])
+
+
+def _text(reply: Any) -> str:
+    return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)

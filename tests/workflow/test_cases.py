@@ -1,0 +1,176 @@
+"""`redraft test`: cases with scripted replies, what they expect, and what they say when they fail."""
+
+# ruff: noqa: E501 (files on a line)
+import json
+
+import pytest
+
+from redraft.workflow.cases import differences
+from support.commands import redraft
+
+WORKFLOW = """\
+name: w
+env: [TONE]
+hosts: [shop.test]
+mcp: {shop: {command: [/nowhere/server]}}
+nodes:
+  - name: write
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, prompt: 'Profile of {{ state.person }}, {{ env.TONE | default("plain") }}'}
+      evaluator: {type: llm, model: judge, prompt: Is it good?}
+      max_iterations: 2
+  - {name: look, uses: http.request, with: {url: https://shop.test/}, output: price}
+"""
+ASKING = (
+    WORKFLOW
+    + """\
+  - name: ask
+    uses: llm.call
+    with: {model: gpt-4, prompt: How much?, tools: [shop.price, count]}
+"""
+)
+HEAD = "  inputs: {person: Ada}\n  actions: {http.request: 24}\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(*cases, workflow=WORKFLOW):
+        (tmp_path / "functions.py").write_text("def count(text: str) -> int:\n    return len(text.split())\n")
+        (tmp_path / "w.yaml").write_text(workflow)
+        listed = "".join(f"- name: case {number}\n{HEAD}{case}" for number, case in enumerate(cases, 1))
+        (tmp_path / "w.test.yaml").write_text(f"cases:\n{listed}")
+        result = redraft("test", str(tmp_path / "w.yaml"), "--json")
+        return (
+            result
+            if result.exit_code == 2
+            else [one["problems"] for one in json.loads(result.stdout)["cases"]]
+        )
+
+    return run
+
+
+PASSING = {
+    "one script for all models": "  replies: [hello, {valid: true}]\n  expect: {state: {result: hello, price: 24}}\n",
+    "a script for each model": (
+        "  replies: {gpt-4: [a, b], judge: [{valid: false, errors: [too short]}, {valid: true}]}\n"
+        "  expect: {state: {reflection_output: b}, prompts: [Profile of Ada, Is it good?, too short, Is it good?]}\n"
+    ),
+    "nodes and a schema": (
+        "  replies: [hello, {score: 0.9}]\n  expect: {nodes: [write, look], schema: {required: [price], properties: {price: {const: 24}}}}\n"
+    ),
+    "a variable": "  env: {TONE: warm}\n  replies: [hello, {valid: true}]\n  expect: {prompts: ['Ada, warm', good]}\n",
+    "a failure that the loop survives": "  replies: [{$error: away}, hello, {valid: true}]\n  expect: {state: {reflection_iteration: 2}}\n",
+}
+
+
+@pytest.mark.parametrize("case", PASSING.values(), ids=PASSING)
+def test_cases_that_pass(run, case):
+    assert run(case) == [[]]
+
+
+FAILING = {
+    "another value": (
+        "  replies: [hello, {valid: true}]\n  expect: {state: {result: bye}}\n",
+        "state.result: expected 'bye', got 'hello'",
+    ),
+    "a value that is not there": (
+        "  replies: [hello, {valid: true}]\n  expect: {state: {nope: 1}}\n",
+        "state.nope: expected 1, and there is none",
+    ),
+    "too few replies": ("  replies: [hello]\n  expect: {state: {valid: true}}\n", "no reply left for call 2"),
+    "too many replies": (
+        "  replies: [hello, {valid: true}, more]\n  expect: {state: {valid: true}}\n",
+        "1 of 3 were not asked for",
+    ),
+    "another node": (
+        "  replies: [hello, {valid: true}]\n  expect: {nodes: [write]}\n",
+        "nodes: expected ['write'], got ['write', 'look']",
+    ),
+    "another prompt": (
+        "  replies: [hello, {valid: true}]\n  expect: {prompts: [Bob, good]}\n",
+        "prompts: expected 'Bob' in call 1",
+    ),
+    "fewer prompts": (
+        "  replies: [hello, {valid: true}]\n  expect: {prompts: [Ada]}\n",
+        "expected 1 call, got 2",
+    ),
+    "an error that did not come": (
+        "  replies: [hello, {valid: true}]\n  expect: {error: away}\n",
+        "expected 'away', and the workflow finished",
+    ),
+    "a schema": ("  replies: [hello, {valid: true}]\n  expect: {schema: {required: [nope]}}\n", "schema: "),
+}
+
+
+@pytest.mark.parametrize(("case", "problem"), FAILING.values(), ids=FAILING)
+def test_cases_that_fail_say_why(run, case, problem):
+    [problems] = run(case)
+    assert problem in " ".join(problems)
+
+
+def test_models_call_tools_that_return_what_the_case_says(run):
+    replies = "hello, {valid: true}, {$tool: price, arguments: {name: lamp}}, {$tool: count, arguments: {text: a b}}, It is 24."
+    expect = "expect: {state: {ask: It is 24.}, prompts: [Ada, good, How much?, '24', '2']}"
+    assert run(f"  replies: [{replies}]\n  tools: {{price: 24}}\n  {expect}\n", workflow=ASKING) == [[]]
+    [problems] = run(f"  replies: [{replies}]\n  {expect}\n", workflow=ASKING)
+    assert "There is no result for the tool 'price'" in problems[0]
+
+
+def test_the_command_shows_each_case_and_fails_if_one_does(run, tmp_path):
+    run(PASSING["one script for all models"], FAILING["another value"][0])
+    result = redraft("test", str(tmp_path / "w.yaml"))
+    assert result.exit_code == 1
+    assert result.stdout.split("\n")[:3] == [
+        "ok      case 1",
+        "FAILED  case 2",
+        "        state.result: expected 'bye', got 'hello'",
+    ]
+    elsewhere = (tmp_path / "w.test.yaml").rename(tmp_path / "more.yaml")
+    assert redraft("test", str(tmp_path / "w.yaml"), "--cases", str(elsewhere)).exit_code == 1
+    missing = redraft("test", str(tmp_path / "w.yaml"))
+    assert missing.exit_code == 2
+    assert "w.test.yaml' cannot be read" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("cases: []\n", 1, "a list that is not empty"),
+        ("- a\n", 1, "a file of cases is a mapping with 'cases'"),
+        ("cases:\n- name: a\n  expect: {}\n  reply: []\n", 4, "did you mean 'replies'?"),
+        ("cases:\n- name: a\n  expect: {stat: {}}\n", 3, "did you mean 'state'?"),
+        ("cases:\n- name: a\n", 2, "'expect' is missing"),
+        ("cases:\n- expect: {}\n", 2, "'name' is missing"),
+    ],
+)
+def test_mistakes_in_cases_are_located(tmp_path, text, line, message):
+    (tmp_path / "w.yaml").write_text("nodes:\n- {name: n, run: pass}\n")
+    (tmp_path / "w.test.yaml").write_text(text)
+    told = redraft("test", str(tmp_path / "w.yaml"))
+    assert told.exit_code == 2
+    assert f"w.test.yaml, line {line}" in told.stderr
+    assert message in told.stderr
+
+
+def test_a_workflow_with_mistakes_is_not_run(run):
+    result = run(PASSING["a variable"], workflow="nodes:\n- {name: n, rnu: pass}\n")
+    assert result.exit_code == 2
+    assert "did you mean 'run'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "places"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, []),
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 2, "d": 3}]}}, []),
+        ({"a": [1]}, {"a": [1, 2]}, ["state.a"]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, ["state.a.1"]),
+        ({"a": True}, {"a": 1}, ["state.a"]),
+        ({"a": 1}, {"a": 1.0}, []),
+        ({"a": None}, {}, ["state.a"]),
+        ({"a": {}}, {"a": []}, ["state.a"]),
+    ],
+)
+def test_values_are_compared_as_far_as_they_are_given(expected, got, places):
+    assert [problem.partition(":")[0] for problem in differences(expected, got)] == places
