@@ -78,7 +78,10 @@ FAILING = {
         "  replies: [hello, {valid: true}]\n  expect: {state: {nope: 1}}\n",
         "state.nope: expected 1, and there is none",
     ),
-    "too few replies": ("  replies: [hello]\n  expect: {state: {valid: true}}\n", "no reply left for call 2"),
+    "too few replies": (
+        "  replies: [hello]\n  expect: {state: {valid: true}}\n",
+        "replies: there is none left for call 2, which asks",
+    ),
     "too many replies": (
         "  replies: [hello, {valid: true}, more]\n  expect: {state: {valid: true}}\n",
         "1 of 3 were not asked for",

@@ -41,7 +41,7 @@ class Expected(Strict):
     error: str | None = None
 
 
-class Case(Strict):
+class WorkflowCase(Strict):
     """One run of a workflow: what it gets, what models, actions and tools answer, and what is expected."""
 
     name: str = Field(min_length=1)
@@ -56,7 +56,7 @@ class Case(Strict):
 class CasesSpec(Strict):
     """A file of cases."""
 
-    cases: list[Case] = Field(min_length=1)
+    cases: list[WorkflowCase] = Field(min_length=1)
 
 
 class CasesFile(WorkflowFile):
@@ -71,7 +71,7 @@ def cases_beside(file: str) -> Path:
     return path.with_name(f"{path.stem}.test.yaml")
 
 
-def read_cases(path: Path) -> list[Case]:
+def read_cases(path: Path) -> list[WorkflowCase]:
     """Read a file of cases; raises `WorkflowError` with all its mistakes."""
     source = CasesFile(read_file(path), str(path))
     document = source.document()
@@ -81,7 +81,7 @@ def read_cases(path: Path) -> list[Case]:
 
 
 @dataclass(slots=True)
-class CaseResult:
+class WorkflowCaseResult:
     """What came of a case: `problems` are what was not as expected."""
 
     name: str
@@ -93,14 +93,14 @@ class CaseResult:
         return not self.problems
 
 
-async def run_case(file: str, case: Case) -> CaseResult:
+async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     """Run a workflow as a case says; nothing is asked of a model or a server, and nothing is stored.
 
     Raises `WorkflowError` for a workflow file that is not valid.
     """
     scripts = case.replies if isinstance(case.replies, dict) else {"": case.replies}
     asked: list[str] = []
-    models = {name: Script(replies, asked) for name, replies in scripts.items()}
+    models = {name: Replies(replies, asked) for name, replies in scripts.items()}
     source = WorkflowFile(read_file(file), file)
     calls_tools = _mentions_tools(source.document())
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
@@ -126,6 +126,8 @@ async def run_case(file: str, case: Case) -> CaseResult:
             state, nodes = result.state, result.nodes
             if expect.error is not None:
                 problems.append(f"error: expected {expect.error!r}, and the workflow finished")
+    # A loop may end well without a reply, and the case would not say why.
+    problems = [one for script in models.values() for one in script.unanswered] or problems
     if not problems and expect.error is None:
         problems += differences(expect.state, state)
         if expect.nodes is not None and list(nodes) != expect.nodes:
@@ -135,11 +137,11 @@ async def run_case(file: str, case: Case) -> CaseResult:
             problems += [f"schema: {one.message}" for one in found.errors]
     if not problems:
         problems += _unexpected_calls(expect.prompts, asked, models)
-    return CaseResult(case.name, problems)
+    return WorkflowCaseResult(case.name, problems)
 
 
 def _unexpected_calls(
-    prompts: list[str] | None, asked: list[str], scripts: Mapping[str, Script]
+    prompts: list[str] | None, asked: list[str], scripts: Mapping[str, Replies]
 ) -> Iterator[str]:
     """Yield prompts that lack their text, and replies that nothing asked for."""
     for number, (text, prompt) in enumerate(zip(prompts or (), asked, strict=False), 1):
@@ -194,11 +196,12 @@ def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
 
 
 @dataclass(slots=True)
-class Script:
+class Replies:
     """The replies of one model, in order; what it was asked is added to `asked`."""
 
     left: list[Any]
     asked: list[str] = field(default_factory=list[str])
+    unanswered: list[str] = field(default_factory=list[str])
 
     def model(self, *, calls_tools: bool) -> ChatModel:
         """Return a model that replies by the script; one that calls tools needs Pydantic AI."""
@@ -211,9 +214,10 @@ class Script:
     def _next(self, asked: str) -> Any:
         self.asked.append(asked)
         if not self.left:
-            raise ModelError(
-                f"The case has no reply left for call {len(self.asked)}: {short_repr(asked, 300)}"
-            )
+            call = len(self.asked)
+            what = f"replies: there is none left for call {call}, which asks {short_repr(asked, 300)}"
+            self.unanswered.append(what)
+            raise ModelError(what)
         reply = self.left.pop(0)
         if isinstance(reply, dict) and ERROR in reply:
             raise ModelError(str(cast("dict[str, Any]", reply)[ERROR]))

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Listener
     from redraft.stores.base import Store
-    from redraft.workflow.cases import CaseResult
+    from redraft.workflow.cases import WorkflowCaseResult
     from redraft.workflow.history import NodeRun
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
 
@@ -176,14 +176,14 @@ def test(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run the cases of a workflow: scripted replies, and what is expected. No model is asked.
+    """Test a workflow with scripted replies. No model is asked, and nothing is stored.
 
     The cases of NAME.yaml are in NAME.test.yaml beside it. The exit code is 1 if a case fails.
     """
     with surface(debug=debug):
         from redraft.workflow.cases import cases_beside, read_cases, run_case
 
-        async def run_all() -> list[CaseResult]:
+        async def run_all() -> list[WorkflowCaseResult]:
             return [await run_case(file, case) for case in read_cases(cases or cases_beside(file))]
 
         results = asyncio.run(run_all())
