@@ -161,15 +161,26 @@ def test_a_killed_cycle_resumes_without_repeating_finished_steps(program, tmp_pa
 
 @pytest.fixture
 def distant(postgres_server, postgres):
-    """The URL of a database that is 12 ms away."""
-    link = Distant(postgres_server, 0.012)
-    yield link.url(postgres)
-    link.close()
+    """Return the URL of a database that is so many milliseconds away."""
+    links = []
+
+    def distant(milliseconds):
+        if not milliseconds:
+            return postgres.url
+        links.append(Distant(postgres_server, milliseconds / 1000))
+        return links[-1].url(postgres)
+
+    yield distant
+    for link in links:
+        link.close()
 
 
-@pytest.mark.parametrize("at", ["learn", "second:2"])
-def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_path, distant, at):
-    where = {"REDRAFT_LONG_TERM_STORAGE": distant, "CYCLES": 2}
+@pytest.mark.parametrize(
+    ("at", "milliseconds"),
+    [("learn", 12), ("learn", 25), ("second:2", 0), ("second:2", 12), ("second:2", 25)],
+)
+def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_path, distant, at, milliseconds):
+    where = {"REDRAFT_LONG_TERM_STORAGE": distant(milliseconds), "CYCLES": 2}
     killed = program(at, **where)
     reached(killed, tmp_path)
     killed.send_signal(signal.SIGKILL)
@@ -184,12 +195,11 @@ def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_pat
     assert (len(set(keys)), err) == (2 * number, "")
 
 
-@pytest.mark.parametrize("is_distant", [False, True])
+@pytest.mark.parametrize("milliseconds", [0, 25])
 def test_a_process_that_wakes_up_after_a_takeover_does_nothing(
-    program, tmp_path, postgres, request, is_distant
+    program, tmp_path, postgres, distant, milliseconds
 ):
-    url = request.getfixturevalue("distant") if is_distant else postgres.url
-    where = {"REDRAFT_LONG_TERM_STORAGE": url, "LEASE": 1}
+    where = {"REDRAFT_LONG_TERM_STORAGE": distant(milliseconds), "LEASE": 1}
     paused = program("first:2", "3", CYCLES=4, **where)
     reached(paused, tmp_path)
     paused.send_signal(signal.SIGSTOP)

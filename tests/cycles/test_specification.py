@@ -1,6 +1,7 @@
 """The examples of specification 004, run as printed in a complete agent."""
 
 import json
+from textwrap import indent
 
 import pytest
 
@@ -84,6 +85,15 @@ def test_learn_update_state_and_capture_metrics_as_printed():
     assert third.state["memory"]["patterns"] == []
     assert len(third.state["memory"]["recentActions"]) == 6
     assert [one["verdict"] for one in third.state["memory"]["feedbackHistory"]] == ["reject"]
+
+
+@pytest.mark.parametrize("printed", [LEARN, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])
+def test_each_reflect_block_runs_as_printed_in_a_minimal_agent(printed):
+    source = AgentFile("name: minimal\nmodel: scripted-for-tests\nstages:\n" + indent(printed, "  "))
+    model = ScriptedModel(lambda request: '{"newPatterns": [{"description": "x", "confidence": 0.5}]}')
+    agent = CycleAgent(parse_agent_file(source), models={"scripted-for-tests": model}, source=source)
+    result = agent.run_cycle_sync()
+    assert (result.status, result.metrics.failures) == ("finished", ()), result.error
 
 
 def test_the_full_reflect_example_as_printed():

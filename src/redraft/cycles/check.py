@@ -44,6 +44,7 @@ from redraft.cycles.spec import (
 from redraft.cycles.sql import parameters, parsed_url
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
+from redraft.redact.log import logger
 from redraft.text.schema import Schema
 from redraft.text.templates import TemplateError, template
 
@@ -380,12 +381,14 @@ class _Checker:
         for number, (_, substage, way) in enumerate(self.parts):
             if not isinstance(substage, Learn) or self.is_read(number):
                 continue
-            if not writes:
-                self.fail(
-                    way,
-                    "nothing uses what is learned here; add a substage of the type 'update-state' after it, "
-                    "which writes it into the memory",
+            if not writes:  # as in an example of specification 004, which has to run
+                logger.warning(
+                    "The agent %r forgets what its substage %r learns; add a substage of the type "
+                    "'update-state' after it, which writes that into the memory.",
+                    self.spec.name,
+                    substage.name,
                 )
+                continue
             properties = as_object((substage.output_schema or {}).get("properties"))
             takes = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
             if properties and properties.keys().isdisjoint(takes):

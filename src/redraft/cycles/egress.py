@@ -62,8 +62,8 @@ class Egress:
 
     async def act(self, dispatch: Dispatch, perform: Callable[[], Awaitable[R]]) -> R:
         """Carry out a dispatch; raises `LimitError`, `LeaseError`, and what `perform` raises."""
-        self.claim(dispatch)
         await self._check_lease()
+        self.claim(dispatch)
         return await perform()
 
     def claim(self, dispatch: Dispatch) -> None:
