@@ -5,7 +5,7 @@ import aiomqtt
 import pytest
 
 from redraft.cycles.mqtt import KEY_PROPERTY, MAX_PAYLOAD, Broker, collect, publish
-from redraft.errors import AgentFileError, ConfigError, OutputError
+from redraft.errors import AgentFileError, ConfigError, MissingExtraError, OutputError
 from redraft.stores.memory import MemoryStore
 from support.monitor import monitor, run
 from support.mqtt_broker import MqttBroker
@@ -234,3 +234,9 @@ def test_a_bad_source_is_an_error_at_its_line(there, instead, message):
     with pytest.raises(AgentFileError, match=message) as found:
         monitor(text=AGENT.replace(there, instead, 1))
     assert found.value.line in (6, 8)
+
+
+def test_an_agent_without_the_extra_is_refused_before_it_runs(monkeypatch):
+    monkeypatch.setattr("redraft.cycles.mqtt.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[mqtt\]'"):
+        monitor(text=AGENT)

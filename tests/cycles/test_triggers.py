@@ -138,7 +138,8 @@ def test_a_file_fires_when_it_was_added_changed_or_removed(tmp_path, monkeypatch
     assert run(main()) == [None, None, "file", "file", "file", None]
 
 
-def test_a_file_that_is_being_written_fires_when_it_is_whole(tmp_path):
+def test_a_file_that_is_being_written_fires_when_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0)
     path = tmp_path / "a.csv"
     watch = Triggers("a", [], none)._watch
     file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="a.csv"))
@@ -152,7 +153,17 @@ def test_a_file_that_is_being_written_fires_when_it_is_whole(tmp_path):
         return [*fired, await file.fires(), await file.fires()]
 
     assert run(main()) == [False, False, False, False, True, False]
-    assert file.seconds() == LOOK_SECONDS
+
+
+def test_files_are_looked_at_no_more_often_than_that_however_often_a_message_is(tmp_path, monkeypatch):
+    file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="*.csv"))
+    (tmp_path / "a.csv").write_text("1")
+
+    async def main():
+        return [await file.fires() for _ in range(5)]
+
+    assert run(main()) == [False] * 5  # it may still be being written
+    assert 0 < file.seconds() <= LOOK_SECONDS
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(60, "file"), (-60, None)])

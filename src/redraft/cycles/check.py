@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
 from redraft.cycles.mail import Notice
-from redraft.cycles.mqtt import Broker
+from redraft.cycles.mqtt import Broker, require_mqtt
 from redraft.cycles.notices import channel_of
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
@@ -316,6 +316,8 @@ class _Checker:
         for part, place in parts:
             if isinstance(part, SqlStatement):
                 self.check_statement(part, place, is_action=isinstance(substage, Execute))
+            if isinstance(part, MqttBroker):
+                require_mqtt()
             if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
                 try:
                     _ = parsed_url(part.url) if isinstance(part, SqlStatement) else Broker(part.url)

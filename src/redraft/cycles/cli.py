@@ -519,8 +519,8 @@ def trace_view(trace: CycleTrace) -> RenderableType:
     if trace.left_out:
         parts += ["", Text(f"{counted(trace.left_out, 'call')} more, too long to be kept.", QUIET)]
     if not parts:
-        nothing = f"Cycle {trace.number} called no model, or its prompts and replies are not kept any more."
-        parts = [Text(nothing, QUIET)]
+        nothing = f"Cycle {trace.number} called no model, or its prompts and replies are not stored: a cycle"
+        parts = [Text(f"{nothing} stores them at its end, and the newest 100 keep them.", QUIET)]
     return Group(*parts)
 
 

@@ -66,12 +66,12 @@ class AgentHost:
         have ended.
         """
         async with AsyncExitStack() as stack:
-            if listen is not None:
+            for agent in self.agents.values():
+                await stack.enter_async_context(agent)
+            if listen is not None:  # the last to come and the first to go: a request may not reopen an agent
                 url = await stack.enter_async_context(self._serving(listen))
                 if on_listening is not None:
                     on_listening(url)
-            for agent in self.agents.values():
-                await stack.enter_async_context(agent)
             running = (self._run(agent, cycles, at_once=at_once) for agent in self.agents.values())
             outcomes = await asyncio.gather(*running, return_exceptions=True)
             for outcome in outcomes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from base64 import b64encode
 from collections import deque
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -60,14 +60,16 @@ class Broker:
 
         With a session, the broker keeps messages for the identifier after the client has gone.
         """
-        try:
-            from aiomqtt import Client, ProtocolVersion  # noqa: PLC0415 (only agents that use MQTT load it)
-            from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415
-            from paho.mqtt.properties import Properties  # noqa: PLC0415
-        except ImportError as error:
-            raise MissingExtraError("MQTT in an agent file", "mqtt") from error
+        require_mqtt()
+        from aiomqtt import Client, ProtocolVersion  # noqa: PLC0415 (only agents that use MQTT load it)
+        from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415
+        from paho.mqtt.properties import Properties  # noqa: PLC0415
 
-        parts = urlsplit(self.url)
+        parts, tls = urlsplit(self.url), None
+        if parts.scheme == "mqtts":
+            from ssl import create_default_context  # noqa: PLC0415 (it takes as long as all of an agent)
+
+            tls = create_default_context()
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = session_seconds
         properties.MaximumPacketSize = MAX_PAYLOAD + MAX_HEADER
@@ -81,8 +83,14 @@ class Broker:
             clean_start=not session_seconds,
             properties=properties,
             timeout=self.seconds,
-            tls_context=ssl.create_default_context() if parts.scheme == "mqtts" else None,
+            tls_context=tls,
         )
+
+
+def require_mqtt() -> None:
+    """Raise `MissingExtraError` if no MQTT client is installed."""
+    if find_spec("aiomqtt") is None:
+        raise MissingExtraError("MQTT in an agent file", "mqtt")
 
 
 Quality = Literal[0, 1, 2]

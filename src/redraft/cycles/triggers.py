@@ -204,9 +204,13 @@ class FileWatch:
         self._since = since
         self._fired_for: Files | None = None
         self._last_seen: Files | None = None
+        self._looked_at = float("-inf")
 
     async def fires(self) -> bool:
         """Return whether a file was added, changed or removed since it last fired."""
+        if self.seconds() > 0:  # another trigger is asked more often
+            return False
+        self._looked_at = monotonic()
         seen = await asyncio.to_thread(self._look)
         if self._fired_for is None:
             since = float("-inf") if self._since is None else self._since.timestamp()
@@ -218,8 +222,8 @@ class FileWatch:
         return True
 
     def seconds(self) -> float:
-        """Return how often to look."""
-        return LOOK_SECONDS
+        """Return the seconds until the next look."""
+        return self._looked_at + LOOK_SECONDS - monotonic()
 
     def _look(self) -> Files:
         found: Files = {}
