@@ -1,0 +1,84 @@
+"""What only the queue in PostgreSQL has: its tables, who made them, and what a database may lack."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from redraft.errors import ConfigError, StoreError
+from redraft.fleet.postgres_queue import ProcrastinateQueue
+from redraft.fleet.queue import FleetJob, WorkerCard
+from support.postgres_server import with_schema
+
+CARD = WorkerCard("worker", "here", 1, "v1", ("clerk",), 1)
+
+
+def run(queue, act):
+    async def main():
+        try:
+            return await act(queue)
+        finally:
+            await queue.leave()
+
+    return asyncio.run(main())
+
+
+def test_many_workers_that_come_first_make_the_tables_once(postgres):
+    async def main():
+        queues = [ProcrastinateQueue(postgres.url, "a") for _ in range(8)]
+        await asyncio.gather(*(queue.open() for queue in queues))
+        await queues[0].submit(FleetJob("a", "clerk", "x"))
+        assert (await queues[7].get("a")).state == "queued"
+        await asyncio.gather(*(queue.leave() for queue in queues))
+
+    asyncio.run(main())
+    assert postgres.ask("SELECT version FROM redraft_fleet") == [(1,)]
+
+
+def test_the_tables_of_a_newer_redraft_are_left_alone(postgres):
+    run(ProcrastinateQueue(postgres.url), lambda queue: queue.open())
+    postgres.ask("UPDATE redraft_fleet SET version = 2")
+    with pytest.raises(ConfigError, match="has version 2 of the fleet's tables, and this Redraft knows 1"):
+        run(ProcrastinateQueue(postgres.url), lambda queue: queue.register(CARD))
+
+
+def test_a_user_without_rights_is_told_so(postgres, postgres_server):
+    postgres.ask("CREATE ROLE redraft_fleet_test LOGIN")
+    try:
+        url = with_schema(postgres_server.replace("postgres@", "redraft_fleet_test@", 1), postgres.schema)
+        with pytest.raises((ConfigError, StoreError), match=r"permission|privilege|schema"):
+            run(ProcrastinateQueue(url), lambda queue: queue.register(CARD))
+    finally:
+        postgres.ask("DROP ROLE redraft_fleet_test")
+
+
+def test_the_jobs_of_other_applications_on_procrastinate_are_left_alone(postgres):
+    async def main(queue):
+        await queue.register(CARD)
+        await queue.submit(FleetJob("ours", "clerk", "x"))
+        async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as connection:
+            await connection.execute(
+                """INSERT INTO procrastinate_jobs (queue_name, task_name, args, status)
+                VALUES ('default', 'theirs', '{"run_id": "theirs"}', 'doing'),
+                    ('default', 'theirs', '{"run_id": "theirs"}', 'todo')"""
+            )
+            # Each of their workers deletes the rows of silent workers, ours included.
+            assert (await queue.claim()).run_id == "ours"
+            await connection.execute("DELETE FROM procrastinate_workers")
+        assert (await queue.heartbeat()).held == {}  # and it has registered again
+        assert await queue.reap(60) == ["ours"]
+        assert (await queue.claim()).run_id == "ours"
+        assert await queue.claim() is None
+        assert (await queue.depth()).jobs["running"] == 1
+
+    run(ProcrastinateQueue(postgres.url), main)
+    statuses = postgres.ask(
+        "SELECT status::text FROM procrastinate_jobs WHERE task_name = 'theirs' ORDER BY id"
+    )
+    assert statuses == [("doing",), ("todo",)]
+
+
+def test_a_queue_serves_one_event_loop_after_another(postgres):
+    queue = ProcrastinateQueue(postgres.url)
+    assert run(queue, lambda queue: queue.submit(FleetJob("a", "clerk", "x")))[1]
+    assert run(queue, lambda queue: queue.get("a")).state == "queued"
