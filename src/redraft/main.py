@@ -25,6 +25,7 @@ COMMANDS = {
     "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
     "run": ("redraft.workflow.cli", "Run a workflow."),
     "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
+    "approve": ("redraft.workflow.cli", "Answer what a workflow asks a person."),
     "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
     "show": ("redraft.history.cli", "Show a run."),
     "why": ("redraft.history.cli", "Explain why a run stopped."),

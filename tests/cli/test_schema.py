@@ -69,6 +69,12 @@ nodes:
       evaluator: {type: custom, language: lua, run: return true}
       corrector: {run: "return {}", apply: feedback}
 """,
+    "a question": """\
+name: w
+nodes:
+  - {name: a, uses: human.approve, with: {message: "{{ state.x }}?", data: [1], deadline: 9, default: reject}}
+  - {name: b, uses: human_approve, with: {message: Well?, deadline: "{{ state.seconds }}"}}
+""",
     "a signature": """\
 name: w
 inputs: {a: string, b: "integer[]?", c: {type: object, default: {}}}
@@ -113,6 +119,9 @@ WRONG = {
     "a variable": "{name: w, env: [A B], nodes: [{name: a, run: pass}]}",
     "visits": "{name: w, nodes: [{name: a, run: pass, max_visits: 0}]}",
     "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: pass}]}",
+    "a question without words": LOOP("human.approve", "{data: 1}"),
+    "a default that is none": LOOP("human.approve", "{message: a, deadline: 5, default: yes}"),
+    "a deadline in words": LOOP("human.approve", "{message: a, deadline: tomorrow}"),
     "an input of a number": "{name: w, inputs: {a: 5}, nodes: [{name: a, run: pass}]}",
     "outputs in a list": "{name: w, outputs: [a], nodes: [{name: a, run: pass}]}",
     "no time": "{name: w, nodes: [{name: a, run: pass, timeout: 0}]}",

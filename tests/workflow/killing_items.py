@@ -1,9 +1,9 @@
-"""Kill a workflow with a `map` again and again; print as JSON which finished items ran once more.
+"""Kill a workflow with a `map` again and again; print as JSON which finished calls were made once more.
 
-    python killing_items.py FOLDER ITEMS KILLS
+    python killing_items.py KIND FOLDER ITEMS KILLS
 
-The first of the two calls of each item is recorded before the item has finished, so it must not be repeated
-either. Each process is a fork of this one, which has no threads yet.
+The items of the kind `inside` are workflows in another file, each of which asks a person. Each process is a
+fork of this one, which has no threads yet.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from loop.killing import Killer, WatchedStore, ended
 from redraft import ChatReply, TokenUsage
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
+from redraft.workflow.approval import Approvals
 
 TEXT = """
 name: items
@@ -42,6 +43,29 @@ nodes:
     output: judged
 """
 
+OUTER = """
+name: outer
+outputs: {letters: array}
+nodes:
+  - name: letters
+    map: state.them
+    at_once: 3
+    uses: ./inner.yaml
+    with: {x: "{{ item }}"}
+"""
+INNER = """
+inputs: {x: string}
+outputs: {sent: {type: string}, by: {value: "{{ state.decision.by }}"}}
+nodes:
+  - {name: write, uses: llm.call, with: {model: m, prompt: "Write {{ state.x }}"}, output: text}
+  - {name: check, uses: human.approve, with: {message: "Send {{ state.x }}?"}, output: decision}
+  - name: send
+    when: state.decision.approved
+    uses: llm.call
+    with: {model: m, prompt: "Send {{ state.x }}"}
+    output: sent
+"""
+
 
 def log_line(folder, line):
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -49,7 +73,7 @@ def log_line(folder, line):
     os.close(log)
 
 
-def program(folder, items, point):
+def program(kind, folder, items, point):
     killer = Killer(point)
 
     async def model(request):
@@ -60,20 +84,24 @@ def program(folder, items, point):
 
     async def run():
         store = WatchedStore(folder / "redraft.db", killer)
-        workflow = Workflow.from_text(TEXT, models={"m": model}, keep=store)
+        if kind == "inside":
+            workflow = Workflow.from_file(folder / "outer.yaml", models={"m": model}, keep=store)
+        else:
+            workflow = Workflow.from_text(TEXT, models={"m": model}, keep=store)
         try:
             result = await workflow.run({"them": [f"item {at}" for at in range(items)]}, run_id="killed")
         finally:
             await store.aclose()
-        return [len(result.state["said"]), len(result.state["judged"]), result.usage.total_tokens]
+        found = result.outputs.get("letters") or [result.state.get(key) for key in ("said", "judged")]
+        return [result.status, found, result.usage.total_tokens]
 
     return run()
 
 
-def fork(folder, items, point):
+def fork(kind, folder, items, point):
     pid = os.fork()
     if pid == 0:
-        (folder / "result.json").write_text(json.dumps(asyncio.run(program(folder, items, point))))
+        (folder / "result.json").write_text(json.dumps(asyncio.run(program(kind, folder, items, point))))
         os._exit(0)
     return ended(pid)
 
@@ -85,6 +113,17 @@ async def finished_calls(folder):
     await store.aclose()
     calls = [one for one in found if one.data["name"].startswith("model ") and "result" in one.data]
     return [call.data["given"][0]["messages"][0]["content"].partition("\n")[0] for call in calls]
+
+
+async def answer_one(folder):
+    """Approve what has waited longest; return how many questions there have been."""
+    store = SqliteStore(folder / "redraft.db")
+    approvals = Approvals(store)
+    if waiting := await approvals.waiting():
+        await approvals.answer(waiting[0], approved=True, by="Ada")
+    asked = await store.find("approval")
+    await store.aclose()
+    return len(asked)
 
 
 def in_child(work):
@@ -101,22 +140,29 @@ def in_child(work):
     return json.loads(text)
 
 
-def main(folder, items, kills):
-    dice, repeated, killed = random.Random(7), [], 0  # noqa: S311 (as above)
+def main(kind, folder, items, kills):
+    dice, repeated, killed, asked = random.Random(7), [], 0, 0  # noqa: S311 (as above)
+    (folder / "outer.yaml").write_text(OUTER)
+    (folder / "inner.yaml").write_text(INNER)
     log = folder / "log"
     while True:
         known = set(in_child(lambda: asyncio.run(finished_calls(folder)))) if log.exists() else set()
         before = len(log.read_text().splitlines()) if log.exists() else 0
-        has_ended = fork(folder, items, dice.randint(5, 5 + 18 * items // kills) if killed < kills else 0)
+        has_ended = fork(
+            kind, folder, items, dice.randint(5, 5 + 18 * items // kills) if killed < kills else 0
+        )
         lines = log.read_text().splitlines()[before:] if log.exists() else []
         repeated += [line for line in lines if line in known]
-        if has_ended:
+        if not has_ended:
+            killed += 1
+        elif json.loads((folder / "result.json").read_text())[0] != "waiting":
             break
-        killed += 1
-    result = json.loads((folder / "result.json").read_text())
-    calls = len(log.read_text().splitlines())
-    sys.stdout.write(json.dumps({"killed": killed, "repeated": repeated, "calls": calls, "result": result}))
+        if kind == "inside":
+            asked = in_child(lambda: asyncio.run(answer_one(folder)))
+    _, found, tokens = json.loads((folder / "result.json").read_text())
+    report = {"killed": killed, "repeated": repeated, "asked": asked, "found": found, "tokens": tokens}
+    sys.stdout.write(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

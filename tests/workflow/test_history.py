@@ -166,6 +166,13 @@ def test_a_failed_workflow_stores_its_error():
 
 
 def test_no_finished_item_of_a_map_is_repeated_after_a_kill(tmp_path):
-    report = report_of("workflow/killing_items.py", tmp_path, 12, 5)  # tests/soak has a hundred items
-    assert (report["killed"], report["repeated"]) == (5, [])
-    assert report["result"] == [12, 12, 180]
+    report = report_of("workflow/killing_items.py", "items", tmp_path, 12, 5)  # tests/soak has a hundred
+    assert (report["killed"], report["repeated"], report["tokens"]) == (5, [], 180)
+    assert [len(results) for results in report["found"]] == [12, 12]
+
+
+def test_no_call_and_no_question_of_workflows_inside_is_repeated_after_a_kill(tmp_path):
+    report = report_of("workflow/killing_items.py", "inside", tmp_path, 4, 5)
+    assert (report["repeated"], report["asked"]) == ([], 4)
+    assert report["killed"] > 2
+    assert report["found"] == [{"sent": "said", "by": "Ada"}] * 4

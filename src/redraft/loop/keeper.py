@@ -174,7 +174,8 @@ class Keeper(Generic[K]):
             if before.status == "finished":
                 return before
             record.started_at = before.started_at
-            await journal.reopen()
+            if before.status != "waiting":  # for a person: no step of it has failed
+                await journal.reopen()
             await journal.put(record.stored())
         except StoreError as error:
             if journal.resumes:

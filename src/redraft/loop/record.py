@@ -149,7 +149,7 @@ os.register_at_fork(after_in_child=own_start.cache_clear)
 
 LONGEST_QUOTED = 200
 """Characters of a task that a call quotes; a longer one is read from the record."""
-Status = Literal["running", "finished", "failed", "cancelled", "damaged"]
+Status = Literal["running", "waiting", "finished", "failed", "cancelled", "damaged"]
 ENDED: Mapping[ConvergenceReason, Status] = {
     ConvergenceReason.ERROR: "failed",
     ConvergenceReason.CANCELLED: "cancelled",

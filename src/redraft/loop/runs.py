@@ -62,7 +62,7 @@ UNENDED = ("running", KILLED, "unknown")
 """The states of a run that has not ended; which one depends on its process."""
 AT_WORK = ("running", "unknown")
 """The states of runs that may still be active; those this machine can't check are watched, too."""
-STATES = (*UNENDED, "finished", "failed", "cancelled")
+STATES = (*UNENDED, "waiting", "finished", "failed", "cancelled")
 """The states by which runs can be filtered."""
 ENDED_RUNS = ("finished", "failed", "cancelled")
 DAMAGED = "(damaged)"

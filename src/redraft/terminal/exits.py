@@ -42,6 +42,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     BUDGET = 3
     PROVIDER = 4
+    WAITING = 5
     DEFECT = 70
     INTERRUPTED = 130
 

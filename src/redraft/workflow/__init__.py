@@ -7,7 +7,11 @@ from redraft._lazy import lazily
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.workflow.actions import action as action
+    from redraft.workflow.approval import Approval as Approval
+    from redraft.workflow.approval import Approvals as Approvals
+    from redraft.workflow.approval import HumanAnswer as HumanAnswer
     from redraft.workflow.history import Workflows as Workflows
+    from redraft.workflow.run import ItemFinished as ItemFinished
     from redraft.workflow.run import NodeFinished as NodeFinished
     from redraft.workflow.run import NodeStarted as NodeStarted
     from redraft.workflow.run import WorkflowEvent as WorkflowEvent
@@ -20,8 +24,16 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "actions": ("action",),
+    "approval": ("HumanAnswer", "Approval", "Approvals"),
     "history": ("Workflows",),
-    "run": ("NodeFinished", "NodeStarted", "WorkflowEvent", "WorkflowFinished", "WorkflowResult"),
+    "run": (
+        "ItemFinished",
+        "NodeFinished",
+        "NodeStarted",
+        "WorkflowEvent",
+        "WorkflowFinished",
+        "WorkflowResult",
+    ),
     "spec": ("workflow_schema",),
     "workflow": ("Workflow", "WorkflowStream", "run_action"),
 }

@@ -12,9 +12,20 @@ from redraft.errors import ConfigError, OutputError
 from redraft.http import HttpRequest, fetch, host_of
 from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.types import joined
+from redraft.workflow.approval import approve_action
 from redraft.workflow.loop import correct_action, loop_action
 from redraft.workflow.runtime import SCHEMA, ActionResult, read_params
-from redraft.workflow.spec import CORRECT, EVALUATE, HTTP, LLM_CALL, LOOP, HttpParams, LlmParams, plain_name
+from redraft.workflow.spec import (
+    APPROVE,
+    CORRECT,
+    EVALUATE,
+    HTTP,
+    LLM_CALL,
+    LOOP,
+    HttpParams,
+    LlmParams,
+    plain_name,
+)
 from redraft.workflow.tools import answer_with_tools
 from redraft.workflow.verdict import evaluate_action
 
@@ -115,6 +126,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     EVALUATE: evaluate_action,
     CORRECT: correct_action,
     HTTP: http_action,
+    APPROVE: approve_action,
 }
 
 _registered: dict[str, Callable[..., Any]] = {}

@@ -26,6 +26,7 @@ from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
 from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.signature import VALUE, schema_of
 from redraft.workflow.spec import (
+    APPROVE,
     CONTINUE,
     CORRECT,
     END,
@@ -35,6 +36,7 @@ from redraft.workflow.spec import (
     LOOP,
     RAISE,
     VARIABLE,
+    ApproveParams,
     Call,
     Code,
     CorrectParams,
@@ -328,6 +330,8 @@ class _FileCheck:
             self.llm(params, inside)
         elif known == HTTP:
             self.http(params, inside)
+        elif known == APPROVE:
+            self.approve(params, inside)
 
     def http(self, params: Mapping[str, Any], path: KeyPath) -> None:
         rendered = {key for key, value in params.items() if _is_template(value) and key != "url"}
@@ -356,6 +360,20 @@ class _FileCheck:
         if call.max_tokens is not None:
             self.fail((*path, "max_tokens"), "has no effect beside 'tools'; 'max_steps' bounds the replies")
         self.uses.with_tools.setdefault(call.model, path)
+
+    def approve(self, params: Mapping[str, Any], path: KeyPath) -> None:
+        plain = {key: value for key, value in params.items() if not _is_template(value)}
+        found = self.parsed(ApproveParams, {"message": "?", **plain} if "message" in params else plain, path)
+        if isinstance(plain.get("deadline"), str):
+            self.fail(
+                (*path, "deadline"), f"expected a number above 0, or a template, got {plain['deadline']!r}"
+            )
+        if found is not None and found.default is not None and "deadline" not in params:
+            self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give one")
+        node = self.spec.nodes[int(path[1])]
+        for key, what in (("timeout", "its limit is 'deadline', under 'with'"), ("retries", "it asks once")):
+            if key in node.model_fields_set:
+                self.fail((*path[:2], key), f"{key!r} is not for {APPROVE!r}: {what}")
 
     def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
+from getpass import getuser
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias, cast
@@ -44,6 +45,7 @@ from redraft.terminal.console import (
     QUIET,
     CalmConsole,
     Warnings,
+    deliver,
     emit,
     emit_json,
     emit_untrusted,
@@ -52,6 +54,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
+from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,
@@ -124,6 +127,9 @@ def run(
     graph: ShowGraph = False,
     model: Model = None,
     allow_unsandboxed: AllowUnsandboxed = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Where a person has to answer, wait for the answer.")
+    ] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
@@ -132,7 +138,8 @@ def run(
     """Run a workflow. Prints its outputs, else the result of its last node, or with --json the final state.
 
     The result of a loop is its output; an object with a single text prints that text. Exit code 1 means that
-    a loop with `on_failure: raise` failed, 3 that the workflow's budget was spent, or the time of a node.
+    a loop with `on_failure: raise` failed, 3 that the workflow's budget was spent, or the time of a node, and
+    5 that the run waits for a person: `redraft approve` answers, and goes on with it.
     """
     with surface(debug=debug):
         kept = resumed_workflow.get()
@@ -159,15 +166,85 @@ def run(
             _explain_own_actions(workflow, uses),
             progress,
         ):
-            result = run_async(_run(workflow, inputs, listener, keep=keep))
+            result = run_async(_run(workflow, inputs, listener, keep=keep, wait=wait))
         console.say(ending_text(result))
         if result.run_id:
-            console.say(
-                f"Stored as {result.run_id}; redraft {'show' if result.stop is None else 'resume'} last"
-            )
-        print_result(result, progress.last, as_json=as_json)
-        if result.stop is not None:
-            raise typer.Exit(ExitCode.BUDGET)
+            command = {"finished": "show", "stopped": "resume", "waiting": "approve"}[result.status]
+            console.say(f"Stored as {result.run_id}; redraft {command} last")
+        if as_json or not result.waiting:
+            print_result(result, progress.last, as_json=as_json)
+        if result.status != "finished":
+            raise typer.Exit(ExitCode.WAITING if result.waiting else ExitCode.BUDGET)
+
+
+def approve(
+    context: typer.Context,
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]",
+            help="A question's id or its beginning, the run that asks it, or 'last'. Default: list all.",
+            show_default=False,
+        ),
+    ] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject it instead.")] = False,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="JSON", help="Approve this in place of its data.")
+    ] = None,
+    comment: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="The reason.")] = "",
+    no_resume: Annotated[
+        bool, typer.Option("--no-resume", help="Answer, and leave the run waiting.")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Answer what a workflow asks a person (`human.approve`), and go on with the workflow."""
+    with surface(debug=debug):
+        if question is None:
+            deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
+            return
+        if reject and value is not None:
+            raise ConfigError("--value is what to approve; leave it out with --reject.")
+        changed = ... if value is None else _json("--value", value)
+        run_id, goes_on = run_async(_answer(question, approved=not reject, value=changed, comment=comment))
+        console = CalmConsole(stderr=True)
+        console.say("Rejected." if reject else "Approved.")
+        if no_resume or goes_on:
+            console.say(f"The run goes on {'by itself' if goes_on else f'with: redraft resume {run_id}'}")
+            return
+        words = ["resume", run_id, *(["--json"] if as_json else [])]
+        command = context.find_root().command
+        raise typer.Exit(ExitCode(command.main(words, standalone_mode=False) or 0))
+
+
+async def _answer(question: str, *, approved: bool, value: Any, comment: str) -> tuple[str, bool]:
+    """Answer a question; return the run that asks it, and whether a process goes on with that by itself."""
+    approvals = Approvals()
+    approval = await approvals.get(question)
+    if approval is None:
+        raise ConfigError(f"No question {question!r} waits for an answer; `redraft approve` lists them.")
+    await approvals.answer(approval, approved=approved, value=value, comment=comment, by=getuser())
+    kept = await Workflows().get(approval.run_id)
+    return approval.run_id, kept is not None and kept.is_awaited
+
+
+def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
+    """Print the questions that wait for an answer, as lines or as a JSON document."""
+    found = redactor_of_environment().redact_object(list(approvals))
+    if found or as_json:
+        deliver(Group(*map(_question, found)), {"waiting": found}, as_json=as_json)
+    else:
+        CalmConsole(stderr=True).say("Nothing waits for an answer.")
+
+
+def _question(approval: Approval) -> RenderableType:
+    until = "" if approval.deadline is None else f", until {when(approval.deadline)}"
+    place = f"{visible(approval.workflow)}, {visible(approval.node)}, {when(approval.asked_at)}{until}"
+    parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
+    parts.append(Padding(Text(visible(approval.message)), INDENT))
+    if approval.data is not None:
+        parts.append(Padding(Text(_short(approval.data), QUIET), INDENT))
+    return Group(*parts)
 
 
 def test(
@@ -294,7 +371,7 @@ def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
 
 
 async def _run(
-    workflow: Workflow, inputs: Mapping[str, Any], listener: Listener, *, keep: bool
+    workflow: Workflow, inputs: Mapping[str, Any], listener: Listener, *, keep: bool, wait: bool
 ) -> WorkflowResult:
     """Run a workflow, or resume the one that the command names."""
     on_event = cast("Callable[[WorkflowEvent], None]", listener)  # it takes any dataclass
@@ -302,7 +379,7 @@ async def _run(
         return await workflow.run(inputs, on_event=on_event)
     store = project_store()
     run_id = None if store is None else await _record_launch(store, resumed_workflow.get())
-    return await workflow.run(inputs, run_id=run_id, on_event=on_event)
+    return await workflow.run(inputs, run_id=run_id, on_event=on_event, wait=wait)
 
 
 resumed_workflow: ContextVar[StoredWorkflow | None] = ContextVar("resumed_workflow", default=None)
@@ -403,7 +480,13 @@ def readable(value: Any) -> str:
 def ending_text(result: WorkflowResult) -> str:
     """Return how many nodes ran and what they used, and why the workflow stopped early if it did."""
     nodes = "1 node" if len(result.nodes) == 1 else f"{len(result.nodes)} nodes"
-    ended = f"Finished: {nodes}." if result.stop is None else f"Stopped after {nodes}: {result.stop.detail}"
+    if result.waiting:
+        asked = "an answer" if len(result.waiting) == 1 else f"{len(result.waiting)} answers"
+        ended = f"Waiting for {asked} after {nodes}."
+    elif result.stop is not None:
+        ended = f"Stopped after {nodes}: {result.stop.detail}"
+    else:
+        ended = f"Finished: {nodes}."
     return f"{ended} Used: {render_usage(result.usage)}, {result.execution_time:.1f} s."
 
 
@@ -448,7 +531,8 @@ class WorkflowProgress:
                 if event.error:
                     self._show_item(event)
             case WorkflowFinished():
-                pass
+                for approval in event.result.waiting:
+                    self._show_question(approval)
             case _:
                 self._inside(event)
 
@@ -465,6 +549,11 @@ class WorkflowProgress:
     def _show_item(self, event: ItemFinished) -> None:
         place = f"item {event.index} of {event.count}: "
         self._console.show(Text.assemble(self._label(event.node), "  ", place, (event.error, BAD)))
+
+    def _show_question(self, approval: Approval) -> None:
+        asks = (f"asks: {visible(approval.message)}", "yellow")
+        self._console.show(Text.assemble(self._label(approval.node), "  ", asks), soft_wrap=True)
+        self._console.show(Text(f"redraft approve {approval.id}", QUIET), soft_wrap=True)
 
     def _label(self, node: str) -> str:
         shown = shortened(visible(node), self._width)
@@ -504,6 +593,9 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
         parts.append(Text(f"Error: {visible(row.error)}", BAD))
     if history.nodes:
         parts += ["", _nodes(history)]
+    if history.waiting:
+        parts += ["", *map(_question, history.waiting)]
+        parts.append(Text("redraft approve ID answers, with --reject or not.", QUIET))
     parts += ["", Text(f"Used: {render_usage(row.usage)}, {row.execution_time:.1f} s.")]
     if any(node.runs for node in history.nodes):
         parts.append(Text("redraft show RUN shows a loop's attempts.", QUIET))

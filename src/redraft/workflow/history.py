@@ -16,6 +16,7 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
+from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.node import NODE
 from redraft.workflow.run import WorkflowResult
@@ -73,7 +74,9 @@ class WorkflowRecord:
         """Record the result of the workflow."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
         self.outputs = result.outputs
-        if result.stop is not None:  # resumable, with a larger budget
+        if result.waiting:
+            self.status = "waiting"
+        elif result.stop is not None:  # resumable, with a larger budget
             self.status, self.error = "failed", result.stop.detail
         self.usage, self.execution_time = result.usage, result.execution_time
 
@@ -124,6 +127,12 @@ class StoredWorkflow:
         if self.record.status != "running" or self.launch is None:
             return self.record.status
         return self.launch.process.state_of_run
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a process waits for its answers (`redraft run --wait`), and goes on with them by itself."""
+        launch = self.launch
+        return launch is not None and "--wait" in launch.arguments and launch.process.is_gone() is False
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
@@ -185,7 +194,8 @@ class Workflows:
             nodes.append(NodeRun.of(step, own))
         if left:  # of the node under way, now or when the workflow ended
             nodes.append(NodeRun("", runs=tuple(left)))
-        return WorkflowHistory(kept, tuple(nodes))
+        waiting = await Approvals(self._store).waiting(run_id) if kept.state == "waiting" else []
+        return WorkflowHistory(kept, tuple(nodes), tuple(waiting))
 
     async def last_value(self, run_id: str) -> Any:
         """Return the value of the last node that did not fail; None if there is none."""
@@ -347,10 +357,11 @@ class WorkflowRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """A stored workflow with the visits of its nodes, in order."""
+    """A stored workflow with the visits of its nodes, in order, and what it waits to be answered."""
 
     kept: StoredWorkflow
     nodes: tuple[NodeRun, ...]
+    waiting: tuple[Approval, ...] = ()
 
     @property
     def row(self) -> WorkflowRow:
@@ -388,4 +399,10 @@ class WorkflowHistory:
             }
             for node in self.nodes
         ]
-        return self.row.document() | {"inputs": dict(record.inputs), "nodes": nodes, "state": record.state}
+        return self.row.document() | {
+            "inputs": dict(record.inputs),
+            "nodes": nodes,
+            "state": record.state,
+            "outputs": record.outputs,
+            "waiting": self.waiting,
+        }

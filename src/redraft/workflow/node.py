@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from types import NoneType
@@ -27,8 +27,9 @@ from redraft.loop.budget import OPTIONS, Budget, Tally, bounded, enclosing_budge
 from redraft.redact.log import logger
 from redraft.text.templates import braced
 from redraft.types import NOTHING_USED, TokenUsage
+from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.runtime import ActionResult, Resources, run_code
-from redraft.workflow.spec import CONTINUE, PARAMS, Node
+from redraft.workflow.spec import APPROVE, CONTINUE, PARAMS, Node
 
 if TYPE_CHECKING:
     from redraft.workflow.runtime import Scope
@@ -112,7 +113,10 @@ class NodeRunner:
         node = self.node
         if node.run is not None:
             return await run_code(node, scope, self.resources)
-        result = await self.resources.run_action(str(node.uses), node.with_, scope)
+        resources = self.resources
+        if node.action == APPROVE:
+            resources = replace(resources, node=node.name)
+        result = await resources.run_action(str(node.uses), node.with_, scope)
         return ActionResult(to_json(result.value), result.usage)
 
 
@@ -127,6 +131,7 @@ class Items:
     node: Node
     results: list[ActionResult | None] = field(init=False)
     failures: dict[int, Exception] = field(init=False, default_factory=dict[int, Exception])
+    waiting: list[WaitingForAnswer] = field(init=False, default_factory=list[WaitingForAnswer])
     last: Exception | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -141,7 +146,7 @@ class Items:
         """Run all items; return the list of their values.
 
         An item that fails is None in the list if `on_error` is `continue`. Otherwise no further item begins,
-        those under way end, and the first error is raised.
+        those under way end, and the first error is raised. Items that wait for a person hold up no other one.
         """
         step, left = inner_step.get(), iter(enumerate(self.items))
 
@@ -152,6 +157,8 @@ class Items:
                 effect = partial(run, scope.for_item(item, index))
                 try:
                     self.results[index] = await step(_name(index, item), ActionResult, effect)
+                except WaitingForAnswer as waiting:
+                    self.waiting.append(waiting)
                 except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever an item raises)
                     self._fail(index, error)
                     on_item(index, len(self.items), describe_error(error))
@@ -179,6 +186,8 @@ class Items:
             if isinstance(self.last, RedraftError):
                 self.last.usage = used
             raise self.last
+        if self.waiting:
+            raise WaitingForAnswer.of(self.waiting)
         failures = tuple(
             {"index": index, "type": type(error).__name__, "message": str(error)}
             for index, error in sorted(self.failures.items())

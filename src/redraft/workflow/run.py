@@ -24,6 +24,7 @@ from redraft.protocols import Step, TimedStep
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, Stop, TokenUsage
+from redraft.workflow.approval import Approval, WaitingForAnswer
 from redraft.workflow.loop import RESULT_KEYS
 from redraft.workflow.node import NODE, NodeRunner, usage_of
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, templates_in
@@ -48,7 +49,8 @@ class WorkflowRun:
     Only results and handled errors change the state. A resumed run takes the results of its finished steps
     from the journal, and so reaches the node at which it stopped.
 
-    The run ends early, with the state that it has reached, if its budget is spent.
+    The run ends early, with the state that it has reached, if its budget is spent, and if a person has to
+    answer first.
     """
 
     spec: WorkflowSpec
@@ -72,9 +74,12 @@ class WorkflowRun:
     async def run(self) -> WorkflowResult:
         """Run the nodes and return the result; raises the error of a node, with its place in the file."""
         tally, at = self._tally, 0
+        waiting: tuple[Approval, ...] = ()
         try:
             while at < len(self.spec.nodes):
                 at = await self._visit(at)
+        except WaitingForAnswer as unanswered:
+            waiting = unanswered.approvals
         except UnfinishedError as error:
             if tally.exhausted is None:
                 raise
@@ -86,6 +91,7 @@ class WorkflowRun:
             tally.total(),
             tally.seconds(),
             stop=None if tally.exhausted is None else tally.stop(tally.exhausted),
+            waiting=waiting,
         )
 
     async def _visit(self, at: int) -> int:
@@ -205,7 +211,8 @@ class WorkflowResult:
     `execution_time` is in seconds of work, over all processes that worked on it.
 
     `outputs` are those that the file declares. If its budget kept the run from finishing all its work, `stop`
-    says which one and what was used of it.
+    says which one and what was used of it. If the run waits for a person, `waiting` has what it asks: the
+    same call with its run_id goes on with the answer.
     """
 
     state: dict[str, Any]
@@ -215,11 +222,12 @@ class WorkflowResult:
     execution_time: float = 0.0
     stop: Stop | None = None
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    waiting: tuple[Approval, ...] = ()
 
     @property
-    def status(self) -> Literal["finished", "stopped"]:
-        """How the run ended: at its end, or with a spent budget."""
-        return "finished" if self.stop is None else "stopped"
+    def status(self) -> Literal["finished", "stopped", "waiting"]:
+        """How the run ended: at its end, with a spent budget, or before a question to a person."""
+        return "waiting" if self.waiting else "finished" if self.stop is None else "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +266,7 @@ class ItemFinished:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFinished:
-    """A workflow has finished."""
+    """A workflow has ended, as the result's `status` says."""
 
     run_id: str
     result: WorkflowResult

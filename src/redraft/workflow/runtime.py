@@ -167,8 +167,9 @@ class Resources:
     `actions` are the user's own, which take precedence over `built_in`; one from a package is an entry point,
     which is imported only if a file names it. `files` are the workflows that nodes run, or why one can't be
     read. `models` maps names in the file to models or to their names, and `only_model` stands for all of
-    them. `keep` says where the runs of loops are stored. `folder` is the file's: the schemas that it refers
-    to are read from there and nowhere else. `hosts` are those that may be sent to.
+    them. `approver` answers what `human.approve` asks, if it can. `run_id` is the outermost run, and `node`
+    the one that asks. `keep` says where the runs of loops are stored. `folder` is the file's: the schemas
+    that it refers to are read from there and nowhere else. `hosts` are those that may be sent to.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
@@ -190,6 +191,9 @@ class Resources:
     name: str = "workflow"
     tools: Tools = field(default_factory=Tools)
     hosts: Sequence[str] = ()
+    approver: Callable[..., Any] | None = None
+    run_id: str = ""
+    node: str = ""
 
     def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
         """Return the model that a node names, or else the one of the state, the file or the settings.

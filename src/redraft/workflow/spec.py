@@ -227,6 +227,19 @@ class ToolServer(Strict):
     timeout: float = Field(30.0, gt=0, le=3600, description="Seconds for each of its answers.")
 
 
+class ApproveParams(Strict):
+    """Parameters of `human.approve`; returns `approved`, `value`, `comment`, `by`, `at` and `timed_out`."""
+
+    message: Template = Field(min_length=1, description="What the person decides on.")
+    data: Any = Field(None, description="What the person sees, and may change: the `value` of the answer.")
+    deadline: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Template | None = Field(
+        None, description="Seconds to wait for an answer, from when it is asked for. Default: no limit."
+    )
+    default: Literal["approve", "reject"] | None = Field(
+        None, description="The answer at the deadline. Default: the node fails."
+    )
+
+
 class Jump(Strict):
     """Goes to a node, if its condition holds."""
 
@@ -362,6 +375,7 @@ LOOP = "reflection.loop"
 EVALUATE = "reflection.evaluate"
 CORRECT = "reflection.correct"
 HTTP = "http.request"
+APPROVE = "human.approve"
 
 END = "end"
 """The name that a goto uses to end the workflow."""
@@ -371,7 +385,7 @@ RAISE, CONTINUE = "raise", "continue"
 # The last spelling is of the_edge_agent.
 _SPELLINGS = {
     spelling: name
-    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP)
+    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP, APPROVE)
     for spelling in (name.replace(".", "_"), f"actions.{name.replace('.', '_')}")
 }
 
@@ -504,6 +518,7 @@ PARAMS = {
     EVALUATE: EvaluateParams,
     CORRECT: CorrectParams,
     HTTP: HttpParams,
+    APPROVE: ApproveParams,
 }
 """The parameters of each built-in action."""
 
@@ -608,6 +623,7 @@ def _add_conditions(parts: dict[str, Any]) -> None:
         parts[kind.__name__] |= _call_condition(own, parts["LlmParams"])
     parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
     parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
+    parts["ApproveParams"]["properties"]["deadline"]["anyOf"][1] |= LONE
     parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
     for part in parts.values():
         if {"language", "sandbox"} <= set(part["properties"]):

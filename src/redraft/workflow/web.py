@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, state_of
 from redraft.stores.run_index import RunQuery, run_index
-from redraft.web.page import NotFoundError, Page, PageRequest, Slice
+from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
+from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.history import (
     NodeOutcome,
     NodeRun,
@@ -37,6 +39,14 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a person; `data` is what it is about, as text."""
+
+    approval: Approval
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkflowView:
     """What the page of a workflow shows; `state` is its final one, `graph` that of older runs None."""
 
@@ -45,6 +55,7 @@ class WorkflowView:
     nodes: tuple[NodeView, ...]
     state: str
     graph: GraphDrawing | None
+    waiting: tuple[Question, ...]
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
@@ -75,8 +86,31 @@ def workflow_page(history: WorkflowHistory) -> WorkflowView:
     """Prepare the page of a workflow."""
     record = history.kept.record
     nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
+    waiting = tuple(Question(approval, _text(approval.data)) for approval in history.waiting)
     graph = None if record.graph is None else graph_drawing(record.graph, history.nodes)
-    return WorkflowView(history.row, _text(record.inputs), nodes, _text(record.state), graph)
+    return WorkflowView(history.row, _text(record.inputs), nodes, _text(record.state), graph, waiting)
+
+
+async def answer(form: Form) -> str:
+    """Answer a question of a workflow."""
+    approvals = Approvals(form.project.store)
+    name, verdict, value = form.path["approval"], form.text("verdict"), form.text("value", "").strip()
+    approval = next((one for one in await approvals.waiting() if one.id == name), None)
+    if approval is None:
+        raise NotFoundError(f"Nothing waits for an answer under {name!r}.")
+    if verdict not in ("approve", "reject"):
+        raise ConfigError(f"The verdict must be 'approve' or 'reject', got {verdict!r}.")
+    try:
+        changed = json.loads(value) if value else ...
+    except ValueError as error:
+        raise ConfigError(f"The value is not JSON: {error}") from error
+    approved = verdict == "approve"
+    comment = form.text("comment", "")
+    await approvals.answer(approval, approved=approved, value=changed, comment=comment, by="dashboard")
+    run_id = approval.run_id
+    kept = await Workflows(form.project.store).get(run_id)
+    goes_on = "by itself" if kept is not None and kept.is_awaited else f"with: redraft resume {run_id}"
+    return f"{'Approved' if approved else 'Rejected'}. The workflow goes on {goes_on}"
 
 
 # --- the graph: nodes beneath each other, gotos as arcs on the right, errors as arcs on the left ---
@@ -182,6 +216,8 @@ async def _fingerprint(request: PageRequest) -> str:
     """Return a text that changes as nodes end and loops go on; empty once the workflow has ended."""
     kept, project = await _kept(request), request.project
     run_id = kept.record.run_id
+    if kept.state == "waiting":
+        return f"{len(await Approvals(project.store).waiting(run_id))} waiting"
     if kept.state not in AT_WORK:
         return ""
     loops = await run_index(project.store).find(RunQuery(prefixes=(f"{run_id}.",)))
@@ -202,5 +238,6 @@ SLICE = Slice(
             fingerprint=_fingerprint,
             present=workflow_page,
         ),
-    )
+    ),
+    changes=(Change("/approvals/{approval}", answer),),
 )

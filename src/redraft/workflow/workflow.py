@@ -18,6 +18,7 @@ from redraft.loop.keeper import Keeper, check_keep, journalled_step
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
+from redraft.workflow.approval import Approvals, WaitingForAnswer
 from redraft.workflow.check import check_file, check_models, missing_values, refused_code
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.history import WorkflowRecord, Workflows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
     from redraft.text.yaml import KeyPath
+    from redraft.workflow.approval import Approver
     from redraft.workflow.check import Requirements
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
     from redraft.workflow.spec import WorkflowSpec
@@ -48,7 +50,8 @@ class Workflow:
     `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
     the file to other names, or to models. Runs are kept in the project's store, or in the store given as
     `keep`; with False, they are not kept. `model` is used in place of every model that the file names.
-    `above` are the files that run this one as a node.
+    `approver` answers what `human.approve` asks, or returns None to leave it to a person. `above` are the
+    files that run this one as a node.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Workflow:
         model: str | ChatModel | None = None,
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
+        approver: Approver | None = None,
         above: tuple[Path, ...] = (),
         tool_results: Mapping[str, Any] | None = None,
     ) -> None:
@@ -81,6 +85,7 @@ class Workflow:
                     model=model,
                     keep=keep,
                     allow_unsandboxed=allow_unsandboxed,
+                    approver=approver,
                     above=files,
                     tool_results=tool_results,
                 )
@@ -102,6 +107,7 @@ class Workflow:
             name=self.spec.name,
             tools=Tools(self.spec.mcp, Path(source.file).parent, results=tool_results),
             hosts=self.spec.hosts,
+            approver=approver,
         )
         self._uses = check_file(found, source, self._resources)
 
@@ -119,6 +125,7 @@ class Workflow:
         models: Mapping[str, str | ChatModel] | None = None,
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
+        approver: Approver | None = None,
     ) -> Workflow:
         """Read and check a workflow file."""
         return cls(
@@ -127,6 +134,7 @@ class Workflow:
             models=models,
             keep=keep,
             allow_unsandboxed=allow_unsandboxed,
+            approver=approver,
         )
 
     @classmethod
@@ -137,9 +145,10 @@ class Workflow:
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
         keep: bool | Store = True,
+        approver: Approver | None = None,
     ) -> Workflow:
         """Read and check the text of a workflow file."""
-        return cls(WorkflowFile(text), actions=actions, models=models, keep=keep)
+        return cls(WorkflowFile(text), actions=actions, models=models, keep=keep, approver=approver)
 
     @property
     def graph(self) -> WorkflowGraph:
@@ -207,14 +216,24 @@ class Workflow:
         *,
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
+        wait: bool = False,
     ) -> WorkflowResult:
         """Run the workflow; return its final state and what it cost.
 
         `state` is the initial state: plain JSON data, which templates also find under `variables`. With a
-        `run_id`, the same call continues after the last finished node. Raises the error of a node, unless its
-        `on_error` handles it.
+        `run_id`, the same call continues after the last finished node. A run that a person has to answer
+        returns with the status `waiting`; with `wait`, it goes on here as soon as there is an answer. Raises
+        the error of a node, unless its `on_error` handles it.
         """
-        return await self._run(state, run_id, on_event)
+        result = await self._run(state, run_id, on_event)
+        while wait and result.waiting:
+            await Approvals(self._store).wait(result.waiting)
+            result = await self._run(state, result.run_id, on_event)
+        return result
+
+    @property
+    def _store(self) -> Store | None:
+        return None if isinstance(self._resources.keep, bool) else self._resources.keep
 
     async def _run(
         self,
@@ -223,12 +242,15 @@ class Workflow:
         on_event: Callable[[WorkflowEvent], None] | None,
         on_token: Callable[[TokenEvent], None] | None = None,
         default_model: str | ChatModel | None = None,
+        outer: Resources | None = None,
     ) -> WorkflowResult:
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         inputs, wrong = read_inputs(self.spec, self._resources, inputs)
         if wrong:
             raise WorkflowError.of([self.source.error(path, what) for path, what in wrong])
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
+        step = journalled_step(self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}"))
+        journal = journal_in(step)
         env = {name: os.environ[name] for name in self.spec.env if name in os.environ}
         async with replace(self._resources.tools, env=env) as tools:
             resources = replace(
@@ -237,19 +259,19 @@ class Workflow:
                 on_event=on_event and emit,
                 on_token=on_token,
                 tools=tools,
+                run_id=outer.run_id if outer is not None else "" if journal is None else journal.run_id,
             )
             run = WorkflowRun(
                 self.spec,
                 self.source,
                 resources,
                 Scope(copy_of(inputs), {**self.spec.variables, **inputs}, env),
-                journalled_step(
-                    self._resources.keep, run_id, PlainTask(f"{self.spec.name} {to_json(inputs)}")
-                ),
+                step,
                 emit,
             )
             result = await self._run_and_store(run, inputs)
-        emit(WorkflowFinished(result.run_id, result))
+        if outer is None:
+            emit(WorkflowFinished(result.run_id, result))
         return result
 
     async def _run_and_store(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
@@ -298,7 +320,9 @@ class Workflow:
         """
         default = scope.state.get(MODEL) or resources.model
         on_event = cast("Callable[[WorkflowEvent], None] | None", resources.on_event)
-        result = await self._run(params, None, on_event, resources.on_token, default)
+        result = await self._run(params, None, on_event, resources.on_token, default, resources)
+        if result.waiting:
+            raise WaitingForAnswer(*result.waiting)
         if result.stop is not None:
             raise UnfinishedError(result.stop.detail, reason=result.stop.reason, usage=result.usage)
         if self.spec.outputs:
@@ -315,8 +339,7 @@ class Workflow:
         A finished run returns its result again. `run_id` may be a prefix of an id, or `last`. Raises
         `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
         """
-        store = None if isinstance(self._resources.keep, bool) else self._resources.keep
-        kept = await Workflows(store).get(run_id)
+        kept = await Workflows(self._store).get(run_id)
         if kept is None:
             raise ConfigError(f"There is no workflow {run_id!r}; `redraft runs` lists runs and workflows.")
         return await self.run(kept.record.inputs, run_id=kept.record.run_id, on_event=on_event)
@@ -327,9 +350,10 @@ class Workflow:
         *,
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
+        wait: bool = False,
     ) -> WorkflowResult:
         """Like `run`, for code that is not async; also works inside a running event loop."""
-        return run_sync(self.run(state, run_id=run_id, on_event=on_event))
+        return run_sync(self.run(state, run_id=run_id, on_event=on_event, wait=wait))
 
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
         """Return a run as an async iterator of its events, those of its loops, and what these write."""

@@ -1,0 +1,285 @@
+"""Questions to people: how a run waits for an answer, and goes on with it."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redraft import ConfigError, MemoryStore, OutputError, WorkflowError
+from redraft.workflow import Approvals, HumanAnswer, Workflow, Workflows
+from support.commands import document, redraft
+from support.dashboards import Seen, pages
+from support.workflows import making
+
+TEXT = """
+name: send
+nodes:
+  - {name: write, uses: work, output: text}
+  - name: check
+    uses: human.approve
+    with: {message: "Send {{ state.text }}?", data: "{{ state.text }}"%s}
+    output: decision
+    on_error: %s
+  - {name: send, when: state.decision.approved, uses: work, output: sent}
+"""
+
+
+def made(store, work=None, more="", on_error="raise", approver=None):
+    actions = {"work": work or making("a letter", "done")}
+    return Workflow.from_text(TEXT % (more, on_error), actions=actions, keep=store, approver=approver)
+
+
+async def answered(store, **answer):
+    approvals = Approvals(store)
+    return await approvals.answer(await approvals.get("last"), **answer)
+
+
+def test_a_run_waits_and_the_answer_resumes_it():
+    store, work, events = MemoryStore(), making("a letter", "done"), []
+    workflow = made(store, work)
+    result = workflow.run_sync(run_id="r", on_event=events.append)
+    (approval,) = result.waiting
+    assert (result.status, result.nodes, result.state) == ("waiting", ("write",), {"text": "a letter"})
+    assert (approval.run_id, approval.workflow, approval.node) == ("r", "send", "check")
+    assert (approval.message, approval.data) == ("Send a letter?", "a letter")
+    assert events[-1].result.waiting == (approval,)
+
+    again = workflow.run_sync(run_id="r")
+    assert (again.waiting, len(work.seen)) == ((approval,), 1)
+
+    asyncio.run(answered(store, approved=True, comment="Fine.", by="Ada"))
+    done = workflow.run_sync(run_id="r")
+    decision = done.state["decision"]
+    assert datetime.fromisoformat(decision.pop("at")) <= datetime.now(UTC)
+    assert decision == {
+        "approved": True,
+        "value": "a letter",
+        "comment": "Fine.",
+        "by": "Ada",
+        "timed_out": False,
+    }
+    assert (done.status, done.state["sent"], len(work.seen)) == ("finished", "done", 2)
+    assert asyncio.run(Approvals(store).waiting()) == []
+
+
+def test_a_rejected_question():
+    store = MemoryStore()
+    made(store).run_sync(run_id="r")
+    asyncio.run(answered(store, approved=False))
+    result = made(store).run_sync(run_id="r")
+    assert (result.state["decision"]["approved"], "sent" in result.state) == (False, False)
+
+
+def test_another_value_is_approved():
+    store = MemoryStore()
+    made(store).run_sync(run_id="r")
+    asyncio.run(answered(store, approved=True, value={"b": [1]}))
+    assert made(store).run_sync(run_id="r").state["decision"]["value"] == {"b": [1]}
+
+
+def test_the_first_answer_counts():
+    store = MemoryStore()
+    (approval,) = made(store).run_sync(run_id="r").waiting
+
+    async def twice():
+        approvals = Approvals(store)
+        await approvals.answer(approval, approved=True, by="Ada")
+        await approvals.answer(approval, approved=False, by="Bob")
+
+    with pytest.raises(ConfigError, match="has been approved already: by Ada"):
+        asyncio.run(twice())
+    assert made(store).run_sync(run_id="r").state["decision"]["by"] == "Ada"
+
+
+@pytest.mark.parametrize(("default", "approved"), [("approve", True), ("reject", False)])
+def test_after_the_deadline_the_default_is_the_answer(default, approved):
+    store = MemoryStore()
+    workflow = made(store, more=f", deadline: 0.05, default: {default}")
+    assert workflow.run_sync(run_id="r").status == "waiting"
+    result = workflow.run_sync(run_id="r", wait=True)
+    decision = result.state["decision"]
+    assert (decision["approved"], decision["timed_out"], decision["by"]) == (approved, True, "")
+
+
+def test_without_a_default_the_node_fails_at_the_deadline():
+    store = MemoryStore()
+    with pytest.raises(OutputError, match=r"Nobody answered before the deadline: Send a letter\?"):
+        made(store, more=", deadline: 0.05").run_sync(run_id="r", wait=True)
+    result = made(MemoryStore(), more=", deadline: 0.05", on_error="end").run_sync(run_id="s", wait=True)
+    assert result.state["error"]["node"] == "check"
+
+
+def test_an_answer_after_the_deadline_is_too_late():
+    store = MemoryStore()
+    (approval,) = made(store, more=", deadline: 0.01, default: reject").run_sync(run_id="r").waiting
+    assert approval.deadline - approval.asked_at == timedelta(seconds=0.01)
+
+    async def late():
+        await asyncio.sleep(0.02)
+        await answered(store, approved=True)
+
+    with pytest.raises(ConfigError, match="has been rejected already: its deadline has passed"):
+        asyncio.run(late())
+
+
+def test_a_run_that_waits_here_goes_on_with_the_answer(monkeypatch):
+    monkeypatch.setattr("redraft.workflow.approval.POLL", 0.01)
+    store = MemoryStore()
+
+    async def both():
+        running = asyncio.create_task(made(store).run(run_id="r", wait=True))
+        while not await Approvals(store).waiting("r"):  # noqa: ASYNC110 (what the store has is the point)
+            await asyncio.sleep(0.01)
+        await answered(store, approved=True, by="Ada")
+        return await asyncio.wait_for(running, 10)
+
+    assert asyncio.run(both()).state["sent"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("answer", "by"), [(True, "program"), (HumanAnswer(approved=True, value="a letter", by="Ada"), "Ada")]
+)
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_function_of_the_program_answers(answer, by, keep):
+    asked = []
+
+    async def approver(approval):
+        asked.append(approval.message)
+        return answer
+
+    result = made(MemoryStore() if keep else False, approver=approver).run_sync()
+    assert (asked, result.state["decision"]["by"]) == (["Send a letter?"], by)
+    assert result.state["sent"] == "done"
+
+
+def test_a_function_may_leave_the_answer_to_a_person():
+    assert made(MemoryStore(), approver=lambda approval: None).run_sync().status == "waiting"
+
+
+def test_a_run_that_is_not_stored_can_not_wait():
+    with pytest.raises(WorkflowError, match="the run is not stored, so no answer could resume it"):
+        made(False).run_sync()
+
+
+def test_items_that_wait_hold_up_no_others():
+    text = """
+    name: t
+    nodes:
+      - name: n
+        map: [1, 2, 3]
+        at_once: 1
+        uses: human.approve
+        with: {message: "{{ item }}?"}
+    """
+    store = MemoryStore()
+    workflow = Workflow.from_text(text, keep=store)
+    result = workflow.run_sync(run_id="r")
+    assert [approval.message for approval in result.waiting] == ["1?", "2?", "3?"]
+
+    async def answer_all():
+        approvals = Approvals(store)
+        for number, approval in enumerate(await approvals.waiting("r")):
+            await approvals.answer(approval, approved=number != 1)
+
+    asyncio.run(answer_all())
+    assert [one["approved"] for one in workflow.run_sync(run_id="r").state["n"]] == [True, False, True]
+
+
+def test_a_failure_that_was_handled_is_not_tried_again_after_the_answer():
+    text = TEXT.replace("uses: work, output: text}", "uses: work, output: text, on_error: continue}")
+    text = text.replace("state.text", "state.error.message")
+    store, work = MemoryStore(), making(ValueError("no"), "done")
+    workflow = Workflow.from_text(text % ("", "raise"), actions={"work": work}, keep=store)
+    assert workflow.run_sync(run_id="r").status == "waiting"
+    asyncio.run(answered(store, approved=True))
+    assert workflow.run_sync(run_id="r").state["sent"] == "done"
+    assert len(work.seen) == 2
+
+
+FILE = """
+name: file
+nodes:
+  - {name: write, run: 'return {"text": "a letter"}'}
+  - name: check
+    uses: human.approve
+    with: {message: "Send it?", data: "{{ state.text }}"}
+    output: decision
+  - {name: tell, run: 'return state["decision"]["value"] if state["decision"]["approved"] else "not sent"'}
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.yaml").write_text(FILE)
+    return "file.yaml"
+
+
+def test_the_command_ends_waiting_and_approve_goes_on(file):
+    ran = redraft("run", file)
+    assert (ran.exit_code, ran.stdout) == (5, "")
+    assert "check  asks: Send it?\nredraft approve " in ran.stderr
+    assert "Waiting for an answer after 1 node." in ran.stderr
+    (question,) = document(redraft("approve", "--json"))["waiting"]
+    assert (question["workflow"], question["node"], question["data"]) == ("file", "check", "a letter")
+    assert "Send it?" in redraft("approve").stdout
+    shown = redraft("show", "last").stdout
+    assert "State: waiting" in shown
+    assert question["id"] in shown
+    assert "waiting" in redraft("runs", "--status", "waiting").stdout
+
+    assert redraft("resume", "last").exit_code == 5
+    approved = redraft("approve", question["id"], "--value", '"another"', "-m", "better")
+    assert (approved.exit_code, approved.stdout) == (0, "another\n")
+    assert redraft("approve").stderr == "Nothing waits for an answer.\n"
+    assert redraft("approve", question["id"]).exit_code == 2
+
+
+def test_reject_and_leave_it_waiting(file):
+    redraft("run", file)
+    result = redraft("approve", "last", "--reject", "--no-resume")
+    assert result.stderr.startswith("Rejected.\nThe run goes on with: redraft resume ")
+    assert redraft("resume", "last").stdout == "not sent\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing",), "No question 'nothing' waits for an answer"),
+        (("last", "--reject", "--value", "1"), "leave it out with --reject"),
+        (("last", "--value", "{"), "invalid JSON"),
+    ],
+)
+def test_answers_that_are_none(file, words, message):
+    redraft("run", file)
+    result = redraft("approve", *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(document(redraft("approve", "--json"))["waiting"]) == 1
+
+
+def test_a_run_that_is_not_kept_can_not_ask(file):
+    result = redraft("run", file, "--no-keep")
+    assert result.exit_code == 2
+    assert "the run is not stored" in result.stderr
+
+
+def test_the_dashboard_answers():
+    store = MemoryStore()
+    made(store).run_sync(run_id="r")
+    client = pages(store)
+    seen = Seen(client.get("/workflows/r").text)
+    assert "Send a letter?" in seen.words
+    (question,) = client.get("/workflows/r.json").json()["waiting"]
+    place = f"/approvals/{question['id']}"
+    for wrong, status in (({"verdict": "maybe"}, 400), ({"verdict": "approve", "value": "{"}, 400)):
+        assert client.post(place, json=wrong).status_code == status
+    assert client.post("/approvals/none", json={"verdict": "approve"}).status_code == 404
+    told = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
+    assert told["message"] == "Approved. The workflow goes on with: redraft resume r"
+    assert client.post(place, json={"verdict": "reject"}).status_code == 404
+    assert "All answers are there." in Seen(client.get("/workflows/r").text).words
+    result = made(store).run_sync(run_id="r")
+    assert (result.state["decision"]["value"], result.state["decision"]["by"]) == ([1], "dashboard")
+    assert asyncio.run(Workflows(store).get("r")).record.status == "finished"
