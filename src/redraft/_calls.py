@@ -10,9 +10,9 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_args
@@ -277,8 +277,8 @@ async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
 def importable_name(thing: object, module: str | None = None) -> str:
     """Return the name by which another process can import `thing`, `package.module:name`; else "".
 
-    A function knows its module and name; of anything else, `module` is the one to look through. The script
-    that a process runs goes by the name of its file.
+    A function knows its module and name; of anything else, `module` is the one to look through. What a script
+    defines has no such name: to import the script would be to run it again.
     """
     if module is None:
         module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
@@ -292,11 +292,7 @@ def importable_name(thing: object, module: str | None = None) -> str:
     else:
         known = vars(sys.modules[module]) if module in sys.modules else {}
         name = next((name for name, value in known.items() if value is thing), "")
-    if module == "__main__":
-        main = sys.modules[module]
-        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-        module = spec.name if spec is not None else Path(file).stem if file else ""
-    return f"{module}:{name}" if module and name else ""
+    return f"{module}:{name}" if name and module != "__main__" else ""
 
 
 def functions_in(path: Path) -> dict[str, Callable[..., Any]]:

@@ -268,3 +268,15 @@ def test_tests_of_promptfoo_become_cases(tmp_path):
         read_cases(written(tmp_path, PROMPTFOO.replace("icontains", "javascript")))
     with pytest.raises(ConfigError, match="line 1: expected a list of one prompt"):
         read_cases(written(tmp_path, PROMPTFOO.replace("['Tr", "['x', 'Tr")))
+
+
+def test_what_a_script_defines_is_not_imported(monkeypatch):
+    """To import the script would be to run it again, which may cost money."""
+    from redraft._calls import importable_name
+
+    assert importable_name(is_fine) == f"{__name__}:is_fine"
+    assert importable_name(writer, __name__) == f"{__name__}:writer"
+    assert importable_name(lambda: None) == ""
+    assert importable_name(object(), __name__) == ""
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(writer=writer))
+    assert importable_name(writer, "__main__") == ""

@@ -115,6 +115,7 @@ def test_an_interrupted_evaluation_goes_on(project):
             "not both",
         ),
         (("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "eval-1"), "There is no evaluation"),
+        (("eval", "cases.yaml", "-a", "an_app:writer", "-m", "openai:x"), "--judge"),
         (("eval", "add"), "Say which runs"),
         (("eval", "add", "last"), "No runs are stored here yet"),
         (("eval", "hf:a/b"), "pip install datasets"),

@@ -185,6 +185,8 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
     for wrong in ({"n": 0}, {"at_once": 0}, {"budget_usd": -1}, {"model": ""}):
         with pytest.raises(ConfigError):
             Evaluation(cases(1), revising(calls), store=MemoryStore(), **wrong)
+    with pytest.raises(ConfigError, match="Two cases have the id 'case-0'"):
+        Evaluation(cases(1) * 2, revising(calls), store=MemoryStore())
     with pytest.raises(ConfigError, match="There are no cases"):
         Evaluation([], revising(calls), store=MemoryStore())
     with pytest.raises(ConfigError, match="must be an Agent, a Task, or a function"):

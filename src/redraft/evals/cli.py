@@ -108,6 +108,8 @@ async def run(
 
     if against is not None and compare is not None:
         raise ConfigError("Give either --against or --compare, not both.")
+    if agent is not None and model is not None:
+        raise ConfigError("--model answers where no --agent does; the model that grades is --judge.")
     found = _cases_in(cases)
     baseline = None
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
@@ -122,15 +124,15 @@ async def run(
     run_id = None
     if resume is not None:
         run_id = (await Evaluations(required_project_store("evaluations")).report(resume)).run_id
-    total = (
-        len(found) * n * (len(targets) if compare is None else len({"loop", *compare.split(",")} - {"first"}))
-    )
-    with _progress(console, total) as advance:
+    parts = [] if compare is None else [part.strip() for part in compare.split(",")]
+    # The first draft is part of the loop's run.
+    arms = len({"loop" if part == "first" else part for part in parts}) or len(targets)
+    with _progress(console, len(found) * n * arms) as advance:
         evaluation = Evaluation(
             found,
             targets,
             n=n,
-            compare=[] if compare is None else [part.strip() for part in compare.split(",")],
+            compare=parts,
             at_once=at_once,
             model=judge or model,
             budget_tokens=budget_tokens,

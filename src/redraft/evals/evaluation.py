@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -108,6 +109,9 @@ class Evaluation:
             check_bound(f"budget_{name}", bound)
         if not cases:
             raise ConfigError("There are no cases to evaluate.")
+        counts = Counter(case.id for case in cases)
+        if twice := [one for one, count in counts.items() if count > 1]:
+            raise ConfigError(f"Two cases have the id {twice[0]!r}; ids must be unique.")
         self._cases = tuple(cases)
         self._n, self._at_once, self._on_try = n, at_once, on_try
         self._budgets = budgets
@@ -118,7 +122,7 @@ class Evaluation:
         self._store = store
         several = cast("Mapping[str, Target]", agents) if isinstance(agents, Mapping) else None
         targets = several or {_name_of(cast("Target", agents)): cast("Target", agents)}
-        self._arms, self._views = _compared(targets, compare) if compare else _arms_of(targets)
+        self._arms, self._sides = _compared(targets, compare) if compare else _arms_of(targets)
         main = self._arms[0]
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
@@ -130,7 +134,7 @@ class Evaluation:
     async def run(self) -> EvaluationReport:
         """Run what has not been run yet, and return the report on everything.
 
-        A run that fails is a attempt with an `error`; repeating the evaluation under its `run_id` tries it
+        A run that fails is a `Try` with an `error`; repeating the evaluation under its `run_id` tries it
         again. Raises `ConfigError` for a `run_id` under which other cases or agents were evaluated, and
         `StoreError` if the store fails.
         """
@@ -180,7 +184,7 @@ class Evaluation:
             tuple(case.id for case in self._cases),
             tuple(case.id for case in self._cases if case.control),
             _digest(*(f"{case.id} {case.task.description}" for case in self._cases)),
-            self._views,
+            self._sides,
             self._n,
         )
         before = await evaluated_in(self._store, self._run_id) if self._resumes else None
@@ -209,10 +213,10 @@ class Evaluation:
         shared = None if arm.shares is None else self._key(self._place(case, arm.shares, number))
         attempt = Try(case.id, arm.name, number, (), run_id=run_id)
         made: MadeAnswers | None = None
+        answers: list[GradedAnswer] = []
+        grading = NOTHING_USED
         try:
             made = await arm.answer(case, self._key(run_id), shared)
-            answers: list[GradedAnswer] = []
-            grading = NOTHING_USED
             for draft in made.drafts:
                 key = case.id, key_of(draft.output)
                 if key not in grades:
@@ -227,6 +231,7 @@ class Evaluation:
                 attempt,
                 usage=(getattr(error, "usage", None) or NOTHING_USED) if made is None else made.usage,
                 seconds=monotonic() - began,
+                grading=grading,
                 error=describe_error(error),
                 unknown=made is not None or isinstance(error, ModelError),
             )

@@ -333,7 +333,7 @@ class EvaluationReport:
             len({attempt.case for attempt in tries}),
             len(tries),
             passed.count(1.0),
-            rate_of(of_cases["passed"], self.evaluated.n),
+            rate_of(of_cases["passed"], self._tries_each(side)),
             within_bounds(mean_of_cases(of_cases["score"])),
             mean("passed"),
             mean("score"),
@@ -362,7 +362,7 @@ class EvaluationReport:
             ours.name,
             theirs.name,
             calls,
-            compared_rates(list(passed.values()), self.evaluated.n),
+            compared_rates(list(passed.values()), min(map(self._tries_each, (ours, theirs)))),
             **compared,
             gained=tuple(case for case, (mine, other) in passed.items() if mine > other),
             lost=tuple(case for case, (mine, other) in passed.items() if mine < other),
@@ -387,6 +387,11 @@ class EvaluationReport:
 
     def _tries_of(self, side: Side) -> list[Try]:
         return [attempt for attempt in self.tries if attempt.arm == side.arm]
+
+    def _tries_each(self, side: Side) -> float:
+        """Return how often each case was tried, on average and at least once."""
+        tries = self._tries_of(side)
+        return max(1.0, len(tries) / max(1, len({one.case for one in tries})))
 
     def _of_cases(self, side: Side, name: str, calls: int | None = None) -> dict[str, float]:
         """Return the mean of a metric for each case in which it is known."""
