@@ -10,7 +10,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
@@ -26,6 +25,7 @@ from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
     from types import CodeType
 
     from redraft.protocols import Evaluator, Generator, Reviser
