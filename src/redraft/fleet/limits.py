@@ -194,6 +194,7 @@ class SharedLimit:
         self._running = 0
         self._correction = 0.0
         self._blocked_until = 0.0
+        self._next_at = 0.0
         self._admitting: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
@@ -266,9 +267,11 @@ class SharedLimit:
                 self._running += 1
                 turn.set_result(None)
             if not times:
+                # Either all calls at once are taken, or the next call is more than a second ahead.
                 self._freed.clear()
                 waiting = asyncio.ensure_future(self._freed.wait())
-                await asyncio.wait([waiting], timeout=FULL_WAIT)
+                far = self._next_at - AHEAD - self._clock()
+                await asyncio.wait([waiting], timeout=min(max(far, FULL_WAIT), REFUSED_WAIT))
                 waiting.cancel()
 
     def _with_own_share(self, state: LimitState) -> LimitState:
@@ -286,6 +289,7 @@ class SharedLimit:
                 state = replace(state, tokens_at=start + correction * 60 / self.limit.tokens_per_minute)
             waiting = [tokens for tokens, _ in self._line]
             state, times = reserve(self.limit, state, self._clock(), self._worker, waiting, self._running)
+            self._next_at = max(state.requests_at, state.tokens_at, state.blocked_until)
             return state
 
         await self._change(reserved)
