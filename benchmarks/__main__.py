@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "stores": (),
     "postgres": (),
     "workflow": (),
+    "workflow_items": (),
     "scripts": (),
     "journal": (),
     "redaction": (),

@@ -328,6 +328,13 @@ def test_failed_items_are_null_if_the_map_goes_on():
     assert [event.error for event in events if isinstance(event, NodeFinished)] == [""]
 
 
+def test_a_mistake_that_one_item_shows_fails_that_item():
+    text = "- {name: n, map: state.them, uses: work, with: {x: '{{ item.a }}', at: 0}, on_error: continue}"
+    state = ran(text, {"them": [{"a": 1}, {}, {"a": 3}]}, actions={"work": failing()}).state
+    assert state["n"] == [1, None, 3]
+    assert [one["index"] for one in state["error"]["items"]] == [1]
+
+
 def test_a_failed_item_ends_the_map_after_those_under_way():
     work = failing("b")
     with pytest.raises(ValueError, match="no b") as caught:

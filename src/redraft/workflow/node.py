@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -38,7 +38,7 @@ NODE = "node "
 """The prefix of a node's name in the journal."""
 DEFAULT_TIMEOUT = 3_600.0
 """Seconds for a try of a built-in action without a `timeout`, so that no silent provider hangs a node."""
-FATAL = (ConfigError, WorkflowError, ChangedRunError, StoreError)
+MISTAKES = (ConfigError, WorkflowError)
 """Errors that another try would raise again."""
 
 
@@ -139,7 +139,7 @@ class Items:
 
     async def run(
         self,
-        run: Callable[[Scope], Any],
+        effect: Callable[[Scope], Awaitable[ActionResult]],
         scope: Scope,
         on_item: Callable[[int, int, str], None],
     ) -> ActionResult:
@@ -154,9 +154,9 @@ class Items:
             for index, item in left:
                 if self.last is not None:
                     return
-                effect = partial(run, scope.for_item(item, index))
+                run = partial(effect, scope.for_item(item, index))
                 try:
-                    self.results[index] = await step(_name(index, item), ActionResult, effect)
+                    self.results[index] = await step(_name(index, item), ActionResult, run)
                 except WaitingForAnswer as waiting:
                     self.waiting.append(waiting)
                 except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever an item raises)
@@ -207,12 +207,13 @@ def usage_of(error: Exception) -> TokenUsage:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether nothing further can succeed: after a mistake in the file, or if a budget is spent."""
+    """Return whether an error ends the run, whatever `on_error` says: the journal's, and a spent budget."""
     budget = enclosing_budget()
     is_spent = budget is not None and budget.tally.exhausted is not None
-    return isinstance(error, FATAL) or (is_spent and over_budget(error))
+    return isinstance(error, ChangedRunError | StoreError) or (is_spent and over_budget(error))
 
 
 def _may_retry(error: Exception) -> bool:
-    """Return whether another try may succeed; not one that a provider refuses for good."""
-    return not is_final(error) and (not isinstance(error, ModelError) or error.retryable)
+    """Return whether another try may succeed: not after a mistake, or if a provider refuses for good."""
+    is_refused = isinstance(error, ModelError) and not error.retryable
+    return not (is_refused or is_final(error) or isinstance(error, MISTAKES))
