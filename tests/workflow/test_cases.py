@@ -120,6 +120,14 @@ def test_models_call_tools_that_return_what_the_case_says(run):
     assert "There is no result for the tool 'price'" in problems[0]
 
 
+def test_a_case_never_sends_a_request(tmp_path):
+    (tmp_path / "w.yaml").write_text(
+        "hosts: [shop.test]\nnodes:\n- {name: look, uses: http.request, with: {url: https://shop.test/}}\n"
+    )
+    (tmp_path / "w.test.yaml").write_text("cases:\n- {name: a, expect: {}}\n")
+    assert "no result for the action 'http.request'" in redraft("test", str(tmp_path / "w.yaml")).stdout
+
+
 def test_the_command_shows_each_case_and_fails_if_one_does(run, tmp_path):
     run(PASSING["one script for all models"], FAILING["another value"][0])
     result = redraft("test", str(tmp_path / "w.yaml"))

@@ -369,7 +369,7 @@ FILES = {
     ),
     "a secret of a server in the file": (
         "mcp:\n  shop:\n    url: http://localhost/mcp\n    headers: {Authorization: Bearer sesame}\nnodes:\n- {name: n, run: pass}",
-        4, None, "mcp.shop.headers.Authorization", "the secret in 'Authorization' stands in the file",
+        4, None, "mcp.shop.headers.Authorization", "a secret such as 'Authorization' comes from the environment only",
     ),
     "a server's header from the state": (
         "mcp:\n  shop:\n    url: http://localhost/mcp\n    headers: {X-User: '{{ state.user }}'}\nnodes:\n- {name: n, run: pass}",
@@ -387,6 +387,10 @@ FILES = {
     "a secret of a request in the file": (
         "hosts: [a.test]\n" + params("url: https://a.test/\nheaders:\n  X-Api-Key: abc", "http.request"),
         9, "n", "with.headers.X-Api-Key", "write {{ env.NAME }}",
+    ),
+    "a secret of a request in the state": (
+        "hosts: [a.test]\n" + params("url: https://a.test/\nheaders:\n  Authorization: Bearer {{ state.token }}", "http.request"),
+        9, "n", "with.headers.Authorization", "comes from the environment only",
     ),
     "a request's misspelt key": (
         "hosts: [a.test]\n" + params("url: https://a.test/\nheader: {}", "http.request"), 8, "n", "with.header", "did you mean 'headers'?",

@@ -14,12 +14,12 @@ from pydantic import Field
 
 from redraft._codec import describe_error
 from redraft._texts import counted, short_repr
-from redraft.errors import ModelError, WorkflowError
+from redraft.errors import ConfigError, ModelError, WorkflowError
 from redraft.models.provider import ProviderModel
 from redraft.models.testing import ScriptedModel
 from redraft.text.schema import Schema
 from redraft.text.spec_file import Strict
-from redraft.workflow.spec import WorkflowFile
+from redraft.workflow.spec import HTTP, WorkflowFile
 from redraft.workflow.workflow import Workflow, read_file
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
     workflow = Workflow(
         source,
-        actions={name: _returning(value) for name, value in case.actions.items()},
+        actions={HTTP: _no_result, **{name: _returning(value) for name, value in case.actions.items()}},
         models={name: model for name, model in chats.items() if name},
         model=chats.get(""),
         keep=False,
@@ -163,6 +163,10 @@ def _mentions_tools(value: Any) -> bool:
     return ("tools" in items and ("prompt" in items or "messages" in items)) or any(
         map(_mentions_tools, items.values())
     )
+
+
+def _no_result(**_params: Any) -> Any:
+    raise ConfigError(f"There is no result for the action {HTTP!r}; add it under 'actions'.")
 
 
 def _returning(value: Any) -> Callable[..., Any]:

@@ -179,25 +179,18 @@ class _FileCheck:
                 self.fail((*path, "env", at), f"the variable {name!r} is not listed under 'env' of the file")
         self.headers(server.headers, (*path, "headers"))
         for name, text in server.headers.items():
-            if any(scope != "env" for scope in self.read_scopes(text, (*path, "headers", name))):
+            self.template(text, (*path, "headers", name))
+            if any(scope != "env" for scope in _scopes_of(text)):
                 self.fail((*path, "headers", name), "a header of a server reads nothing but 'env'")
 
-    def read_scopes(self, text: str, path: KeyPath) -> frozenset[str]:
-        """Return the scopes that a template reads, after it was checked."""
-        self.template(text, path)
-        try:
-            return template(text).scopes
-        except TemplateError:
-            return frozenset()
-
     def headers(self, headers: Mapping[str, Any], path: KeyPath) -> None:
-        """Report secrets that stand in the file itself."""
+        """Report secrets that do not come from the environment."""
         for name, value in headers.items():
-            if SECRET_HEADER.search(name) and not _is_template(value):
+            if SECRET_HEADER.search(name) and "env" not in _scopes_of(str(value)):
                 self.fail(
                     (*path, name),
-                    f"the secret in {name!r} stands in the file; put it into an environment variable, list "
-                    "that under 'env', and write {{ env.NAME }}",
+                    f"a secret such as {name!r} comes from the environment only; list its variable under "
+                    "'env', and write {{ env.NAME }}",
                 )
 
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
@@ -626,6 +619,14 @@ def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, i
     names = [*known, *sorted(defined)]
     undefined = {name: line for name, line in used.items() if name not in {*names, *dir(builtins)}}
     return [(name, line, nearest(name, names)) for name, line in undefined.items()]
+
+
+def _scopes_of(text: str) -> frozenset[str]:
+    """Return the scopes that a template reads; none if it is wrong, which is reported elsewhere."""
+    try:
+        return template(text).scopes
+    except TemplateError:
+        return frozenset()
 
 
 def _returns_text(node: Node) -> bool:

@@ -51,7 +51,8 @@ class Workflow:
     the file to other names, or to models. Runs are kept in the project's store, or in the store given as
     `keep`; with False, they are not kept. `model` is used in place of every model that the file names.
     `approver` answers what `human.approve` asks, or returns None to leave it to a person. `above` are the
-    files that run this one as a node.
+    files that run this one as a node. With `tool_results`, tools return these by name, and no MCP server is
+    started: for tests.
     """
 
     def __init__(
