@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redraft.stores.location import required_project_store
 from redraft.terminal import options
+from redraft.terminal.commands import handles_errors
+from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import surface
+from redraft.text.characters import visible
+from redraft.web.people import People
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from starlette.applications import Starlette
 
     from redraft.web.page import Slice
@@ -27,6 +35,68 @@ NAVIGATION = {
     "Compare": "/compare",
     "Spend": "/spend",
 }
+
+
+token = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Give people tokens of their own, which prove who decided. Only hashes are stored.",
+)
+PersonName = Annotated[str, typer.Argument(metavar="NAME", help="The person's name.", show_default=False)]
+
+
+@token.command()
+@handles_errors
+async def add(name: PersonName, as_json: options.Json = False) -> None:
+    """Give a person a token, and print it once. They set it as REDRAFT_TOKEN."""
+    async with _people() as people:
+        made = await people.add(name)
+    if as_json:
+        emit_json({"name": name, "token": made})
+        return
+    CalmConsole(stderr=True).say(f"The token of {visible(name)}. It is shown only now; keep it secret:")
+    emit(made)
+
+
+@token.command("list")
+@handles_errors
+async def list_(as_json: options.Json = False) -> None:
+    """List who has a token."""
+    async with _people() as people:
+        found = await people.all()
+    if as_json:
+        emit_json(
+            {"people": [{"name": one.name, "token": one.token_id, "since": one.since} for one in found]}
+        )
+        return
+    console = CalmConsole()
+    for one in found:
+        console.say(f"{visible(one.name)}  {one.token_id}  since {one.since}")
+    if not found:
+        console.say("Nobody has a token yet. Give one with: redraft token add NAME")
+
+
+@token.command()
+@handles_errors
+async def revoke(name: PersonName, as_json: options.Json = False) -> None:
+    """Revoke a person's token. What they have decided stays."""
+    async with _people() as people:
+        await people.revoke(name)
+    if as_json:
+        emit_json({"name": name, "revoked": True})
+    else:
+        CalmConsole().say(f"Revoked the token of {visible(name)}.")
+
+
+@asynccontextmanager
+async def _people() -> AsyncGenerator[People]:
+    store = required_project_store("people")
+    try:
+        yield People(store)
+    finally:
+        await store.aclose()
 
 
 def dashboard(project: Project) -> Starlette:
@@ -73,7 +143,6 @@ def ui(
         from importlib.util import find_spec
 
         from redraft.errors import MissingExtraError
-        from redraft.terminal.console import CalmConsole
 
         if find_spec("starlette") is None or find_spec("uvicorn") is None:
             raise MissingExtraError("The dashboard", "ui")

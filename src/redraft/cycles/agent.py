@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from redraft.cycles.storage import LongTermStorage
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
+    from redraft.web.people import Person
 
 NOTE_AFTER = 0.05
 """Seconds after which a cycle that has not ended is stored as running."""
@@ -275,13 +276,14 @@ class CycleAgent:
         cycle: int | None = None,
         action: str | None = None,
         changes: Mapping[str, Any] | None = None,
-        by: str = "",
+        by: str | Person = "",
     ) -> Feedback:
         """Send a person's verdict on what the agent did or is about to do; the next `learn` sees it.
 
         It concerns `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
-        action, by name or id. A `modify` has `changes`, which replace planned parameters. While the database
-        is away, the feedback is held in this process, where cycles see it. Raises `ConfigError` for an
+        action, by name or id. A `modify` has `changes`, which replace planned parameters. `by` is who says
+        so: a name, or a `Person` whom a token has proved to be that. While the database is away, the feedback
+        is held in this process, where cycles see it. Raises `ConfigError` for an
         invalid verdict, such as one on an action or parameter that the agent does not have.
         """
         session = await self.open()

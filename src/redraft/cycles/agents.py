@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.outbox import Undelivered
+    from redraft.web.people import Person
 
 UNDER_WAY = ("running", "waiting")
 CHANGES = '{"level": 2}'
@@ -231,7 +232,7 @@ class AgentHandle:
         cycle: int | None = None,
         action: str | None = None,
         changes: Mapping[str, Any] | None = None,
-        by: str = "",
+        by: str | Person = "",
     ) -> Feedback:
         """Send a person's verdict; see `CycleAgent.send_feedback`."""
         if cycle is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict, deque
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
 from redraft.types import render_usd
+from redraft.web.people import People
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
     from redraft.stores.run_index import Totals
+    from redraft.web.people import Person
 
 Files = Annotated[
     list[str],
@@ -280,7 +283,9 @@ async def feedback(
     action: Annotated[
         str | None, typer.Option("--action", metavar="NAME", help="Apply the feedback to this action only.")
     ] = None,
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who is giving the feedback.")] = "",
+    by: Annotated[
+        str, typer.Option("--by", metavar="NAME", help="Who is giving the feedback. REDRAFT_TOKEN proves it.")
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
     """Give an agent feedback. It decides on a waiting plan, and the agent learns from it."""
@@ -289,15 +294,24 @@ async def feedback(
     if len(verdicts) != 1:
         raise ConfigError("Expected one of --approve, --reject and --modify.")
     changes = None if modify is None else parse_changes(modify, "--modify")
+    person = await _person()
+    if person is not None and by not in ("", person.name):
+        raise ConfigError(f"The token (REDRAFT_TOKEN) is that of {person.name!r}, not of {by!r}.")
     async with _open_agents() as agents, await agents.get(agent) as handle:
         sent = await handle.send_feedback(
-            verdicts[0], message, cycle=number, action=action, changes=changes, by=by
+            verdicts[0], message, cycle=number, action=action, changes=changes, by=person or by
         )
     if as_json:
         emit_json({"agent": agent, "feedback": redactor_of_environment().redact_object(sent)})
     else:
         about = "" if sent.cycle is None else f" on cycle {sent.cycle}"
         CalmConsole().say(f"Sent to {agent}{about}: {sent.verdict}.")
+
+
+async def _person() -> Person | None:
+    """Return whose token REDRAFT_TOKEN has; None without one."""
+    token = os.environ.get("REDRAFT_TOKEN")
+    return await People(required_project_store("people")).identify(token) if token else None
 
 
 @cycle.command()

@@ -22,6 +22,7 @@ from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
     from redraft.cycles.records import AgentCard, CycleRecord
+    from redraft.web.people import Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Feedback:
     """A person's verdict on what an agent did or is about to do.
 
     It is about `cycle` (None: in general), or about one `action` of it, by name or id. `changes` are the
-    parameters with which a `modify` replaces the planned ones.
+    parameters with which a `modify` replaces the planned ones. `by` says who it is from; `proof` is the id of
+    the token with which that person proved it, empty if nobody did.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Feedback:
     action: str | None = None
     changes: Mapping[str, Any] | None = None
     by: str = ""
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ class Mailbox:
         cycle: int | None = None,
         action: str | None = None,
         changes: Mapping[str, Any] | None = None,
-        by: str = "",
+        by: str | Person = "",
     ) -> Feedback:
         """Leave feedback; raises `ConfigError` for an invalid verdict."""
         if verdict not in VERDICTS:
@@ -226,7 +229,8 @@ class Mailbox:
             cycle,
             action,
             None if changes is None else self.redact(to_json(dict(changes))),
-            self.redact(by),
+            self.redact(by) if isinstance(by, str) else by.name,
+            "" if isinstance(by, str) else by.token_id,
         )
         await (self.save or self.store.put)(mail_record(feedback))
         return feedback

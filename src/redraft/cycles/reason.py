@@ -213,8 +213,10 @@ async def authorize(substage: Authorize, cycle: Cycle) -> None:
     governance["authority"] = _apply(answered.verdicts, actions, config, cycle)
 
 
-def _authority(mode: str, decision: str, by: str = "", message: str = "") -> dict[str, str]:
-    return {"mode": mode, "decision": decision, "by": by, "message": message}
+def _authority(mode: str, decision: str, by: str = "", message: str = "", proof: str = "") -> dict[str, str]:
+    """Return who decided and how; `proof` has the ids of the tokens that prove who it was."""
+    authority = {"mode": mode, "decision": decision, "by": by, "message": message}
+    return authority | {"proof": proof} if proof else authority
 
 
 async def _wait_for_verdicts(
@@ -252,6 +254,7 @@ def _apply(
     undecided = list(actions)
     decisions: list[str] = []
     people: list[str] = []
+    proofs: list[str] = []
     messages: list[str] = []
     for verdict in verdicts:
         about = [one for one in undecided if _is_about(verdict, one)]
@@ -262,6 +265,7 @@ def _apply(
         _apply_one(verdict, about, cycle)
         decisions.append(DECISIONS[verdict.verdict])
         people.append(verdict.by)
+        proofs.append(verdict.proof)
         messages.append(verdict.message)
     if undecided:
         default = "reject" if config.mode == CONTROLLED else config.default
@@ -272,7 +276,8 @@ def _apply(
         messages.append(f"nobody decided within {config.timeout_ms:,} ms, so the default applies: {default}")
     decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
     message = "; ".join(one for one in messages if one)
-    return _authority(config.mode, decision, ", ".join(dict.fromkeys(filter(None, people))), message)
+    by, proof = (", ".join(dict.fromkeys(filter(None, each))) for each in (people, proofs))
+    return _authority(config.mode, decision, by, message, proof)
 
 
 def _apply_one(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:

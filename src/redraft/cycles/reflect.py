@@ -209,6 +209,7 @@ def feedback_item(feedback: Feedback, redact: Redact, now: datetime) -> Item:
         "action": feedback.action,
         "changes": feedback.changes,
         "by": feedback.by or None,
+        "proof": feedback.proof or None,
     }
     present = {name: value for name, value in fields.items() if value is not None}
     return _item(

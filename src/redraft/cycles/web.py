@@ -537,6 +537,8 @@ def _decision(authorization: Any) -> str:
     if not decided or decided.get("mode") == "autonomous":
         return ""
     text = f"{decided.get('decision')} by {decided.get('by') or 'someone without a name'}"
+    if decided.get("proof"):
+        text += f" (proved by the token {decided['proof']})"
     if decided.get("decision") == "default":
         text = "by its default"
     return f"{text}: {decided['message']}" if decided.get("message") else text
