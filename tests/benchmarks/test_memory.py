@@ -252,3 +252,11 @@ def test_without_a_recording_nothing_is_replayed(tmp_path, monkeypatch, capsys):
     assert (
         capsys.readouterr().out == "SKIPPED: there is no recording benchmarks/cassettes/note-runs.jsonl.gz.\n"
     )
+
+
+def test_the_table_of_notes_is_made_again_from_its_recording(monkeypatch, capsys):
+    chosen = ["--families", "orders", "--seeds", "1", "--model", "local:qwen2.5-coder-0.5b"]
+    command(monkeypatch, note_runs, *chosen, "--replay")
+    table = capsys.readouterr().out
+    assert "| orders | without notes | 20 | 0.00 (0.00 to 0.00) | 0 (0%) |" in table
+    assert "| orders | with notes: given a note | 16 | 1.00 (1.00 to 1.00) | 16 (100%) |" in table
