@@ -34,7 +34,7 @@ COMMANDS = {
     "export": ("redraft.history.cli", "Export a run."),
     "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
-    "token": ("redraft.dashboard", "Give people tokens that prove who decided."),
+    "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     "doctor": ("redraft.doctor", "Show what is installed and works here."),
     "settings": ("redraft.doctor", "Show the settings that apply in this folder."),

@@ -329,7 +329,9 @@ def cycle_with(memory, prompt_tokens):
             "stages": {},
         }
     )
-    runtime = Runtime({}, lambda name: None, None, Path(), lambda: datetime.now(UTC), lambda value: value)
+    runtime = Runtime(
+        {}, lambda name: None, None, None, Path(), lambda: datetime.now(UTC), lambda value: value
+    )
     state = CycleState(memory=memory)
     return Cycle(spec, 7, datetime.now(UTC), state, runtime, direct)
 

@@ -172,6 +172,7 @@ def no_shouting(text):
          ["The text has the form AA-00 (0: any digit, A: any capital letter)."]),
         (criterion("regex", "Begins with x.", pattern="^x"), "secret",
          ['Begins with x: the text begins with "x".']),
+        (criterion("regex", "Has a digit.", pattern=r"a+\d+"), "secret", ["Has a digit."]),
         (criterion("regex", pattern="SECRET", flags="i", must_match=False), "secret",
          ['The text does not contain "SECRET" in upper or lower case.']),
         (criterion("regex", pattern="x", min_matches=2), "secret x",

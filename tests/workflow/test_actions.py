@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from redraft import WorkflowError
+from redraft import ChatReply, ScriptedModel, WorkflowError
 from redraft.workflow import Workflow, actions
 from support.commands import redraft
 
@@ -120,3 +120,9 @@ def test_the_command_finds_package_actions(installed, monkeypatch):
     result = redraft("run", "w.yaml", "--check")
     assert result.exit_code == 2
     assert "w.yaml, line 4, node 'look', uses: the action 'shop.broken'" in " ".join(result.stderr.split())
+
+
+def test_a_reply_without_a_schema_is_text_even_if_the_model_parses_it():
+    model = ScriptedModel([ChatReply('{"a": 1}', parsed={"a": 1})])
+    workflow = Workflow.from_text(text("llm.call", "prompt: Go"), model=model, keep=False)
+    assert workflow.run_sync().state["look"] == '{"a": 1}'

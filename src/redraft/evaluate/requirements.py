@@ -141,7 +141,9 @@ def _matching(criterion: QualityCriterion) -> str:
         form = f"{subject} {phrase.affirmed}"
     else:
         form = f"{subject} {phrase.affirmed} {_range(least or None, most)} times"
-    return _described(criterion, form) if criterion.description else _sentence(form)
+    if not criterion.description:
+        return _sentence(form)
+    return _described(criterion, form if phrase.is_in_words else "")
 
 
 # Patterns in words.
@@ -158,6 +160,11 @@ class _Phrase:
     @property
     def affirmed(self) -> str:
         return f"{self.third} {self.rest}"
+
+    @property
+    def is_in_words(self) -> bool:
+        """Whether it says the pattern in words, and does not quote it."""
+        return self.base != "match"
 
     @property
     def relative(self) -> str:

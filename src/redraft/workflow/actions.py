@@ -53,7 +53,8 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
     reply = await step("model", ChatReply, answer, model, request)
     if not reply.text.strip():
         raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
-    return _read_reply(reply.text if reply.parsed is None else reply.parsed, call, resources, reply.usage)
+    has_data = call.schema_ is not None and reply.parsed is not None
+    return _read_reply(reply.parsed if has_data else reply.text, call, resources, reply.usage)
 
 
 def _read_reply(value: Any, call: LlmParams, resources: Resources, usage: TokenUsage) -> ActionResult:

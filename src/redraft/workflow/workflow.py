@@ -124,15 +124,17 @@ class Workflow:
         *,
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
+        model: str | ChatModel | None = None,
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
         approver: Approver | None = None,
     ) -> Workflow:
-        """Read and check a workflow file."""
+        """Read and check a workflow file; `model` answers in place of every model that it names."""
         return cls(
             WorkflowFile(read_file(path), str(path)),
             actions=actions,
             models=models,
+            model=model,
             keep=keep,
             allow_unsandboxed=allow_unsandboxed,
             approver=approver,
@@ -145,11 +147,14 @@ class Workflow:
         *,
         actions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
+        model: str | ChatModel | None = None,
         keep: bool | Store = True,
         approver: Approver | None = None,
     ) -> Workflow:
-        """Read and check the text of a workflow file."""
-        return cls(WorkflowFile(text), actions=actions, models=models, keep=keep, approver=approver)
+        """Read and check the text of a workflow file, as `from_file` does."""
+        return cls(
+            WorkflowFile(text), actions=actions, models=models, model=model, keep=keep, approver=approver
+        )
 
     @property
     def graph(self) -> WorkflowGraph:
