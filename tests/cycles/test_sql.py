@@ -60,6 +60,14 @@ WRITES = [
 ]
 
 
+@pytest.mark.parametrize("query", ["ATTACH '{file}' AS more", "VACUUM INTO '{file}'"])
+def test_a_statement_that_reads_writes_no_other_file(shop, tmp_path, query):
+    other = tmp_path / "other.db"
+    with pytest.raises(OutputError, match=r"not authorized|authorization denied"):
+        ran(shop, query.format(file=f"file:{other}?mode=rwc"))
+    assert not list(tmp_path.glob("*other*"))
+
+
 @pytest.mark.parametrize("query", WRITES)
 def test_a_statement_only_reads_by_default(shop, query):
     with pytest.raises(OutputError, match="readonly database"):
@@ -117,7 +125,12 @@ def test_a_statement_that_takes_too_long_is_interrupted(shop):
 COLUMNS = "id int, price numeric, at timestamptz, tags text[], more jsonb, uid uuid"
 ROWS = """(1, 4.5, '2026-11-22 12:00+00', '{a,b}', '{"k": [1]}', '00000000-0000-0000-0000-000000000001'),
 (2, 7, NULL, NULL, NULL, NULL)"""
-READ_ONLY = ["DELETE FROM orders", "TRUNCATE orders", "SELECT nextval('s')", "COMMIT; DELETE FROM orders"]
+READ_ONLY = ["DELETE FROM orders", "TRUNCATE orders", "SELECT nextval('s')"]
+SEVERAL = [
+    "COMMIT; DELETE FROM orders",
+    "SET TRANSACTION READ WRITE; DELETE FROM orders",
+    "COMMIT; BEGIN READ WRITE; DELETE FROM orders; COMMIT",
+]
 
 
 def test_postgresql(postgres):
@@ -132,6 +145,9 @@ def test_postgresql(postgres):
     assert rows[0]["uid"] == "00000000-0000-0000-0000-000000000001"
     for query in READ_ONLY:
         with pytest.raises(OutputError, match="read-only transaction"):
+            ran(None, query, url)
+    for query in SEVERAL:
+        with pytest.raises(OutputError, match="multiple commands"):
             ran(None, query, url)
     assert ran(None, "DELETE FROM orders WHERE id = 1", url, is_read_only=False) == ([], 1)
     with pytest.raises((TimeoutError, OutputError), match=r"did not answer|statement timeout"):

@@ -122,6 +122,8 @@ def _engine(statement: Statement, url: URL) -> Engine:
             own = f"-c default_transaction_read_only={read_only} -c statement_timeout={milliseconds}"
             settings["options"] = f"{url.query.get('options', '')} {own}"
             settings["connect_timeout"] = max(2, round(statement.seconds))
+            # A prepared statement is one: a second one could allow itself to write.
+            settings["prepare_threshold"] = 0
         elif statement.is_read_only:
             raise ConfigError(
                 f"A {backend!r} database can't be limited to reading here. Use an account that may only "
@@ -145,8 +147,14 @@ def _sqlite(statement: Statement, url: URL) -> sqlite3.Connection:
         check_same_thread=False,
     )
     end = monotonic() + statement.seconds
+    if statement.is_read_only:  # ATTACH and VACUUM INTO would write into other files
+        connection.set_authorizer(_without_other_files)
     connection.set_progress_handler(lambda: monotonic() > end, STEPS_BETWEEN_CHECKS)
     return connection
+
+
+def _without_other_files(action: int, *_subject: str | None) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
 def _rows(result: CursorResult[Any], statement: Statement, url: URL) -> tuple[list[dict[str, Any]], int]:
