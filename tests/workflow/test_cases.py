@@ -112,6 +112,12 @@ def test_cases_that_fail_say_why(run, case, problem):
     assert problem in " ".join(problems)
 
 
+def test_a_model_without_replies_is_never_asked(run):
+    for replies, missing in (("gpt-4: [a, b]", "judge"), ("'openai:other': [a]", "gpt-4")):
+        result = run(f"  replies: {{{replies}}}\n  expect: {{state: {{}}}}\n")
+        assert f"replies: there are none for the model {missing!r}" in result.stderr
+
+
 def test_models_call_tools_that_return_what_the_case_says(run):
     replies = "hello, {valid: true}, {$tool: price, arguments: {name: lamp}}, {$tool: count, arguments: {text: a b}}, It is 24."
     expect = "expect: {state: {ask: It is 24.}, prompts: [Ada, good, How much?, '24', '2']}"

@@ -107,6 +107,20 @@ def test_a_model_calls_functions_beside_the_file(folder):
     assert results(shown) == [3, "ValueError: no luck"]
 
 
+def test_a_tool_that_hangs_is_left_behind(folder):
+    hang = "import time\nfrom pathlib import Path\n\ndef hang(ended: str) -> None:\n"
+    hang += "    for _ in range(300):\n        time.sleep(0.1)\n    Path(ended).touch()\n"
+    (folder / "functions.py").write_text(hang)
+    path, ended = file(folder, "hang"), folder / "ended"
+    path.write_text(path.read_text().replace("uses:", "timeout: 0.5\n  uses:"))
+    made, _ = workflow(path, call("hang", ended=str(ended)), say("done"))
+    before = set(threading.enumerate())
+    with pytest.raises(UnfinishedError, match="time budget"):
+        made.run_sync()
+    assert not ended.exists()
+    assert all(one.daemon for one in set(threading.enumerate()) - before)  # none is joined at exit
+
+
 def test_finished_replies_and_calls_are_not_repeated(folder):
     store = MemoryStore()
     path = file(folder, "count")

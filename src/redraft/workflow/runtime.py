@@ -198,9 +198,12 @@ class Resources:
     def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
         """Return the model that a node names, or else the one of the state, the file or the settings.
 
-        Raises `ConfigError` if no model was named, or it can't be used.
+        Raises `ConfigError` if no model was named, if it can't be used, or if a case has no replies for it.
         """
-        return model_of(self._chosen_model(name, scope))
+        chosen = self._chosen_model(name, scope)
+        if self.tools.results is not None and isinstance(chosen, str | None):
+            raise ConfigError(f"replies: there are none for the model {chosen or 'of the settings'!r}.")
+        return model_of(chosen)
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
         """Return the full name of the model that a node would use; None if that is not known yet."""

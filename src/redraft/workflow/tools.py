@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from hashlib import sha256
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from redraft._calls import functions_in
+from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
 from redraft._steps import direct, inner_step
 from redraft._validation import nearest
@@ -94,7 +95,7 @@ class Tools:
                 found += stand_ins
                 continue
             if server not in self.servers:
-                found.append(self.functions()[name])
+                found.append(_abandonable(self.functions()[name]))
                 continue
             tools = await self._tools_of(server)
             if wanted and wanted not in tools:
@@ -138,6 +139,18 @@ class Tools:
     async def __aexit__(self, *_error: object) -> None:
         for connection in self._started.values():
             await connection.close()
+
+
+def _abandonable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that leaves a hanging sync one behind, where it would keep the process alive."""
+    if iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await in_daemon_thread(function, *args, **kwargs)
+
+    return call
 
 
 @lru_cache(maxsize=64)  # until the file changes
