@@ -19,7 +19,7 @@ from redraft.cycles.webhook import ID, distrust
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
 from redraft.web.guard import Address
-from redraft.web.server import listening_socket
+from redraft.web.server import listening_socket, server_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -34,8 +34,6 @@ BODY_TIMEOUT = 10.0
 """Seconds within which a body must have arrived."""
 MAX_REQUESTS = 100
 """Requests that are answered at once."""
-GRACE = 2
-"""Seconds that answers under way have when the process ends."""
 READING = ("GET", "HEAD")
 
 
@@ -139,18 +137,7 @@ async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
     address = parsed_address(listen)
     with listening_socket(address) as listener:
         address = Address(address.host, listener.getsockname()[1])
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
-            limit_concurrency=MAX_REQUESTS,
-            timeout_graceful_shutdown=GRACE,
-        )
-        server = _Server(config)
+        server = _Server(server_config(app, most_at_once=MAX_REQUESTS))
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:
             yield address.url

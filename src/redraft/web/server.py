@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redraft.web.project import Project
 
 GRACE = 2
-"""Seconds that answers under way have when the dashboard shuts down."""
+"""Seconds that answers under way have when a server shuts down."""
 
 
 def serve(
@@ -45,18 +45,8 @@ def serve(
 
 
 async def _serve(app: ASGIApp, project: Project, listener: socket.socket) -> None:
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=GRACE,
-    )
     try:
-        await _Server(config, project).serve(sockets=[listener])
+        await _Server(server_config(app), project).serve(sockets=[listener])
     finally:
         await project.store.aclose()
 
@@ -71,6 +61,21 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._project.closing.set()
         await super().shutdown(sockets)
+
+
+def server_config(app: ASGIApp, *, most_at_once: int | None = None) -> uvicorn.Config:
+    """Return how an application is served: quietly, and with at most so many connections, if given."""
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=most_at_once,
+        timeout_graceful_shutdown=GRACE,
+    )
 
 
 def listening_socket(address: Address) -> socket.socket:
