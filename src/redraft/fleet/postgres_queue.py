@@ -410,6 +410,7 @@ class ProcrastinateQueue:
                         min_size=1,
                         max_size=_CONNECTIONS,
                         timeout=_CONNECT_TIMEOUT,
+                        configure=_commit_each_statement,
                     )
                     app = procrastinate.App(connector=connector)
                     await app.open_async()
@@ -505,6 +506,11 @@ class ProcrastinateQueue:
         It is short: PostgreSQL limits the channels, named after queues, on which it notifies.
         """
         return sha256(f"{self._space}\0{program}".encode()).hexdigest()[:16]
+
+
+async def _commit_each_statement(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Save the round trips of BEGIN and COMMIT: every change of a queue is one statement."""
+    await connection.set_autocommit(True)
 
 
 def _suffix(version: str) -> str:

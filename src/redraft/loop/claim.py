@@ -55,13 +55,10 @@ class Claim:
         if not isinstance(store, FencedStore):
             raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is no FencedStore.")
         while True:
-            before = await store.get(CLAIM, run_id)
             data = {"number": number, "worker": worker, "newest": "", "fruitless": 0, "is_released": False}
-            if before is None:
-                record, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
-                if is_new:
-                    return cls(store, record, valid_for)
-                continue
+            before, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
+            if is_new:
+                return cls(store, before, valid_for)
             if before.data["number"] >= number:
                 raise _lost(run_id, number, before)
             data["newest"] = await _newest_step(store, run_id)
