@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import monotonic, process_time, time
+from time import process_time, time
 
 from _measure import PROJECT, options, publish, table
 
@@ -162,7 +162,7 @@ def waits(url: str, jobs: int) -> tuple[list[float], list[float]]:
                     item = f"item-w{number}"
                     submitted[item] = time()
                     await queue.submit(FleetJob(item, "clerk", f"Write {item}."))
-                    while (job := await queue.get(item)) is None or not job.has_ended:
+                    while (job := await queue.get(item)) is None or not job.has_ended:  # noqa: ASYNC110 (polled)
                         await asyncio.sleep(0.2)
                     assert job.started_at is not None
                     claimed[item] = job.started_at.timestamp()

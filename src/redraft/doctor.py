@@ -157,7 +157,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
-    "fleet": ("psycopg", "procrastinate", "cronsim"),
+    "fleet": ("psycopg", "procrastinate", "cronsim", "prometheus_client", "starlette", "uvicorn"),
     "ui": ("starlette", "uvicorn"),
 }
 """The distributions that each extra installs."""

@@ -15,11 +15,11 @@ import httpx2 as httpx
 import pytest
 
 from redraft.cycles import endpoint
-from redraft.cycles.endpoint import parsed_address
 from redraft.cycles.host import AgentHost
 from redraft.cycles.webhook import secret_key, signed_headers
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.stores.memory import MemoryStore
+from redraft.web.server import parsed_address
 from support.commands import redraft
 from support.monitor import MONITOR, World, monitor, run
 

@@ -285,6 +285,10 @@ def test_the_depth_says_what_waits_and_for_how_long(open_queue):
             assert depth.waiting_for == {"": 2, "v1": 1}
             assert depth.jobs["queued"] == 3
             assert 0.05 < depth.oldest_seconds < 60
+            await queue.finish(await queue.claim(), "poisoned")
+            assert (await queue.depth(("queued", "running"))).jobs == {"queued": 2, "running": 0}
+            assert (await queue.depth(("failed",))).jobs == {"failed": 0}
+            assert (await queue.depth(("poisoned",))).jobs == {"poisoned": 1}
 
     asyncio.run(main())
 

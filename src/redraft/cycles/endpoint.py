@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import uvicorn
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -18,13 +16,11 @@ from redraft.cycles.cycle import plain_data
 from redraft.cycles.webhook import ID, distrust
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
-from redraft.web.guard import Address
-from redraft.web.server import listening_socket, server_config
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from redraft.cycles.agent import CycleAgent
 
@@ -32,8 +28,6 @@ MAX_BODY = 100_000
 """Bytes of the body of a webhook."""
 BODY_TIMEOUT = 10.0
 """Seconds within which a body must have arrived."""
-MAX_REQUESTS = 100
-"""Requests that are answered at once."""
 READING = ("GET", "HEAD")
 
 
@@ -129,35 +123,3 @@ def _data(body: bytes, content_type: str) -> Any:
         return plain_data(json.loads(text) if text.strip() else None, "The sender")
     except (ValueError, RecursionError, OutputError) as error:
         raise HTTPException(400, f"The body is not {media_type} in UTF-8: {error}") from error
-
-
-@asynccontextmanager
-async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
-    """Serve an application at `HOST:PORT` meanwhile; yield its URL. Raises `ConfigError`."""
-    address = parsed_address(listen)
-    with listening_socket(address) as listener:
-        address = Address(address.host, listener.getsockname()[1])
-        server = _Server(server_config(app, most_at_once=MAX_REQUESTS))
-        task = asyncio.ensure_future(server.serve(sockets=[listener]))
-        try:
-            yield address.url
-        finally:
-            server.should_exit = True
-            await task
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the agents, which finish their cycles first."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Handle no signals."""
-        yield
-
-
-def parsed_address(text: str) -> Address:
-    """Return the address in `HOST:PORT`; raises `ConfigError`."""
-    host, separator, port = text.rpartition(":")
-    if not (separator and host and port.isascii() and port.isdigit() and int(port) <= 65_535):  # noqa: PLR2004 (ports have 16 bits)
-        raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen at, got {text!r}.")
-    return Address(host.strip("[]"), int(port))

@@ -132,7 +132,7 @@ class AgentHost:
     async def _serving(self, listen: str) -> AsyncGenerator[str]:
         """Serve the application meanwhile; yield its URL."""
         app = self.app()
-        from redraft.cycles.endpoint import serving  # noqa: PLC0415 (as above)
+        from redraft.web.server import serving  # noqa: PLC0415 (as above)
 
         async with serving(app, listen) as url:
             yield url

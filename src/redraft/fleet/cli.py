@@ -54,6 +54,15 @@ def worker(
     any_program: Annotated[
         bool, typer.Option("--any-program", help="Continue jobs that other code has begun, too.")
     ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="[HOST:]PORT",
+            help="Answer supervisors at /health and /ready and Prometheus at /metrics; on loopback without a "
+            "host.",
+        ),
+    ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no job is left.")] = False,
     debug: options.Debug = False,
 ) -> None:
@@ -66,7 +75,7 @@ def worker(
 
         fleet = load_fleet(app)
         console = CalmConsole(stderr=True)
-        running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program)
+        running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program, listen=listen)
 
         # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)

@@ -137,15 +137,22 @@ def reserve(
 class SharedLimits:
     """The gate of a worker's model calls: each waits until all limits that match its model let it pass.
 
-    `clock` returns the time of the queue. While the store can't be reached, a call waits.
+    `clock` returns the time of the queue. While the store can't be reached, a call waits. `waited` is told of
+    each wait: the pattern of the limit's models, and seconds.
     """
 
     def __init__(
-        self, limits: Sequence[Limit], store: Store, worker: str, clock: Callable[[], float] = time.time
+        self,
+        limits: Sequence[Limit],
+        store: Store,
+        worker: str,
+        clock: Callable[[], float] = time.time,
+        waited: Callable[[str, float], None] | None = None,
     ) -> None:
         # Limits need not survive a crash of the database's machine.
         hasty = getattr(store, "hasty", None)
         store = store if hasty is None else hasty()
+        self._waited = waited
         self._limits = [SharedLimit(limit, store, worker, clock) for limit in limits]
 
     async def __call__(
@@ -157,8 +164,11 @@ class SharedLimits:
         used: int | None = None
         try:
             for one in matching:
+                began = time.monotonic()
                 await one.enter(tokens)
                 entered.append(one)
+                if self._waited is not None:
+                    self._waited(one.limit.models, time.monotonic() - began)
             reply = await send()
             used = usage(reply).total_tokens
         except ModelError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +53,7 @@ class FleetOverview:
     @property
     def stranded(self) -> dict[str, int]:
         """How many jobs wait for a version that no worker has, by version."""
-        return {
-            version: count
-            for version, count in self.depth.waiting_for.items()
-            if version and version not in self.versions
-        }
+        return stranded_jobs(self.depth, self.versions)
 
     def state_of(self, job: FleetJob) -> str:
         """Return the state of a job in words: `waiting for version X`, if that is what it does."""
@@ -77,6 +73,13 @@ class FleetOverview:
             "failed": to_json(self.failed),
             "limits": {models: limit_document(state) for models, state in self.limits.items()},
         }
+
+
+def stranded_jobs(depth: QueueDepth, versions: Collection[str]) -> dict[str, int]:
+    """Return how many jobs wait for a version other than those of the workers, by version."""
+    return {
+        version: count for version, count in depth.waiting_for.items() if version and version not in versions
+    }
 
 
 def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any]:

@@ -154,7 +154,8 @@ _WAKE = """SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserte
 _DEPTH = f"""
 SELECT j.status::text, coalesce(j.args->>'state', '') = 'poisoned' AS is_poisoned,
     CASE WHEN j.status = 'todo' THEN coalesce(j.args->>'version', '') ELSE '' END AS version, count(*)
-FROM procrastinate_jobs j WHERE {_OURS} GROUP BY 1, 2, 3
+FROM procrastinate_jobs j WHERE {_OURS} AND j.status = ANY(%(wanted)s::procrastinate_job_status[])
+GROUP BY 1, 2, 3
 """  # noqa: S608 (of constants)
 # Jobs that have no due time have waited since their submission; of these, the first has the lowest id.
 _OLDEST = f"""
@@ -333,9 +334,6 @@ class ProcrastinateQueue:
 
     async def find(self, states: Sequence[JobState] = STATES, /, *, limit: int = 100) -> list[FleetJob]:
         """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
-        wanted = [status for status, state in _STATES.items() if state in states]
-        if "poisoned" in states and "failed" not in states:
-            wanted.append("failed")
         rows = await self._run(
             f"""{_JOB} AND j.status::text = ANY(%(wanted)s)
                 AND coalesce(j.args->>'state', '') <> ALL(%(unwanted)s)
@@ -344,21 +342,22 @@ class ProcrastinateQueue:
                 CASE WHEN j.status IN ('doing', 'todo') THEN -j.priority END,
                 CASE WHEN j.status IN ('doing', 'todo') THEN j.id END, e.ended_at DESC
             LIMIT %(limit)s""",
-            wanted=wanted,
+            wanted=_wanted(states),
             unwanted=[] if "poisoned" in states else ["poisoned"],
             failed="failed" in states,
             limit=limit,
         )
         return [_job_of(row) for row in rows]
 
-    async def depth(self) -> QueueDepth:
-        """Return how many jobs there are in each state, and how late the queue is."""
-        rows = await self._run(_DEPTH)
-        found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+    async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
+        """Return how many jobs there are in each of these states, and how late the queue is."""
+        rows = await self._run(_DEPTH, wanted=_wanted(states))
+        found: dict[JobState, int] = dict.fromkeys(states, 0)
         versions: dict[str, int] = {}
         for row in rows:
             state = "poisoned" if row["is_poisoned"] else _STATES[row["status"]]
-            found[state] += row["count"]
+            if state in found:
+                found[state] += row["count"]
             if state == "queued":
                 versions[row["version"]] = versions.get(row["version"], 0) + row["count"]
         oldest = await self._run(_OLDEST)
@@ -506,6 +505,15 @@ class ProcrastinateQueue:
         It is short: PostgreSQL limits the channels, named after queues, on which it notifies.
         """
         return sha256(f"{self._space}\0{program}".encode()).hexdigest()[:16]
+
+
+def _wanted(states: Sequence[JobState]) -> list[str]:
+    """Return the statuses that jobs in these states have; poisoned ones have failed."""
+    return [
+        status
+        for status, state in _STATES.items()
+        if state in states or (state == "failed" and "poisoned" in states)
+    ]
 
 
 async def _commit_each_statement(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -27,10 +27,14 @@ Runnable: TypeAlias = Agent[Any] | Workflow | CycleAgent
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How the run of a job ended: with an `error` or without, and whether trying again may help."""
+    """How the run of a job ended: with an `error` or without, and whether trying again may help.
+
+    `reason` is the `ConvergenceReason` of an agent's run, and empty for other programs.
+    """
 
     error: str = ""
     may_pass: bool = False
+    reason: str = ""
 
 
 class Program(Protocol):
@@ -115,8 +119,8 @@ class AgentProgram:
         """Answer the task."""
         result = await self.agent.run(task, run_id=run_id)
         if result.convergence_reason is not ConvergenceReason.ERROR or result.error is None:
-            return JobOutcome()
-        return failure(result.error)
+            return JobOutcome(reason=result.convergence_reason.value)
+        return failure(result.error, result.convergence_reason.value)
 
     async def result(self, run_id: str, store: Store, /) -> Any:
         """Return the `ReflectionResult` of a run."""
@@ -214,9 +218,9 @@ class CycleProgram:
         return None
 
 
-def failure(error: BaseException) -> JobOutcome:
+def failure(error: BaseException, reason: str = "") -> JobOutcome:
     """Return the outcome of a run that ended with an error."""
-    return JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing(error))
+    return JobOutcome(f"{type(error).__name__}: {error}", is_passing(error), reason)
 
 
 def fingerprint(programs: Mapping[str, Program]) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 JobState: TypeAlias = Literal["queued", "running", "finished", "failed", "poisoned", "cancelled"]
 ENDED: tuple[JobState, ...] = ("finished", "failed", "poisoned", "cancelled")
-STATES: tuple[JobState, ...] = ("queued", "running", *ENDED)
+LIVE: tuple[JobState, ...] = ("queued", "running")
+STATES: tuple[JobState, ...] = (*LIVE, *ENDED)
 LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 
 
@@ -95,7 +96,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """How many jobs are in each state, and how long the one waits that has waited longest.
+    """How many jobs are in each state that was asked for, and how long the one waits that has waited longest.
 
     `waiting_for` counts the queued jobs by the version of the code that they wait for; under an empty name,
     those that any worker may begin. `oldest_seconds` is None if no job is due.
@@ -176,8 +177,8 @@ class Queue(Protocol):
         """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
         ...
 
-    async def depth(self) -> QueueDepth:
-        """Return how many jobs there are in each state, and how late the queue is."""
+    async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
+        """Return how many jobs there are in each of these states, and how late the queue is."""
         ...
 
     async def workers(self) -> list[WorkerState]:
@@ -346,13 +347,13 @@ class StoreQueue:
         """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
         return in_order(await self._jobs({"state": tuple(states)}))[:limit]
 
-    async def depth(self) -> QueueDepth:
-        """Return how many jobs there are in each state, and how late the queue is."""
+    async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
+        """Return how many jobs there are in each of these states, and how late the queue is."""
         now = _now()
-        found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+        found: dict[JobState, int] = dict.fromkeys(states, 0)
         versions: dict[str, int] = {}
         waits: list[float] = []
-        for job in await self._jobs({"state": STATES}):
+        for job in await self._jobs({"state": tuple(states)}):
             found[job.state] += 1
             if job.state == "queued":
                 versions[job.version] = versions.get(job.version, 0) + 1

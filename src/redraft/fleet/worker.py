@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import current_thread, main_thread
 from time import monotonic, time
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from redraft.fleet.fleet import Fleet
+    from redraft.fleet.monitor import Monitor
 
 POLL = 1.0
 """Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
@@ -49,6 +50,7 @@ class _Running:
 
     job: FleetJob
     task: asyncio.Task[None]
+    claimed_at: float = field(default_factory=monotonic)
     claim: Claim | None = None
     is_cancelled: bool = False
     is_lost: bool = False
@@ -63,13 +65,20 @@ class FleetWorker:
 
     The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
     The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
-    too.
+    too. `listen` is where it answers supervisors and Prometheus, as `HOST:PORT` or as a port on loopback:
+    `/health`, `/ready` and `/metrics` (`Monitor` says what).
 
     Each worker needs a queue object of its own: pass a fleet to one worker only.
     """
 
     def __init__(
-        self, fleet: Fleet, *, at_once: int = 10, grace: float = 30.0, any_version: bool = False
+        self,
+        fleet: Fleet,
+        *,
+        at_once: int = 10,
+        grace: float = 30.0,
+        any_version: bool = False,
+        listen: str | None = None,
     ) -> None:
         check_count("at_once", at_once, 1)
         if not is_number(grace) or grace < 0:
@@ -93,12 +102,32 @@ class FleetWorker:
         self._stopping = asyncio.Event()
         self._urgent = asyncio.Event()
         self._freed = asyncio.Event()
+        self._has_begun = False
         self._is_reachable = True
         self._reached_since = 0.0
         self._clock_offset = 0.0
+        self._monitor = None if listen is None else _monitor(self, listen)
+        waited = None if self._monitor is None else self._monitor.waited
         self._limits = (
-            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock) if fleet.limits else None
+            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock, waited)
+            if fleet.limits
+            else None
         )
+        self._gate = self._limits if self._monitor is None else self._monitor.counted(self._limits)
+
+    @property
+    def running(self) -> int:
+        """How many jobs are under way."""
+        return len(self._running)
+
+    @property
+    def problem(self) -> str:
+        """Why the worker claims no jobs; empty if it does, or if it only has enough of them."""
+        if self._stopping.is_set():
+            return "The worker is stopping."
+        if not self._has_begun:
+            return "The worker has not reached the queue yet."
+        return "" if self._is_reachable else "The queue is away."
 
     def stop(self) -> None:
         """First call: stop gracefully. Second: stop at once."""
@@ -110,9 +139,16 @@ class FleetWorker:
         Returns how many jobs were done. SIGTERM and SIGINT call `stop`. Raises `ConfigError` and `StoreError`
         if the queue can't be used at the start.
         """
+        async with AsyncExitStack() as stack:
+            if self._monitor is not None:
+                await stack.enter_async_context(self._monitor.serving())
+            return await self._run(jobs, until_idle=until_idle)
+
+    async def _run(self, jobs: int | None, *, until_idle: bool) -> int:
         await self._queue.open()
         await self._queue.register(self.card)
         await self._beat()  # which sets the clock
+        self._has_begun = True
         every = self.fleet.pick_up_after / 4
         beating = [
             asyncio.create_task(self._repeat(self._beat, every), name="redraft-heart"),
@@ -208,19 +244,21 @@ class FleetWorker:
             await self._give_up(running)
             return
         if running.claim is not None and running.claim.fruitless >= MOST_PICKUPS:
-            await self._report(job, "poisoned", POISONED)
+            await self._report(running, "poisoned", POISONED)
             self.done += 1
             return
         if outcome.error and outcome.may_pass and job.tries < self.fleet.tries:
             delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
+            if self._monitor is not None:
+                self._monitor.retried(job)
             await self._hand_back(running, delay=delay, error=outcome.error)
             return
-        await self._report(job, "failed" if outcome.error else "finished", outcome.error)
+        await self._report(running, "failed" if outcome.error else "finished", outcome.error, outcome.reason)
         self.done += 1
 
     async def _outcome(self, running: _Running) -> JobOutcome:
-        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._limits)
+        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
         try:
             return await self.fleet.programs[running.job.program].run(running.job.task, running.job.run_id)
         except (ClaimLostError, StoreError):
@@ -236,7 +274,7 @@ class FleetWorker:
         if running.is_lost:
             return
         if running.is_cancelled:
-            await self._report(running.job, "cancelled")
+            await self._report(running, "cancelled")
         else:
             await self._hand_back(running)
 
@@ -248,11 +286,13 @@ class FleetWorker:
 
         await self._insist(running.job, hand_back)
 
-    async def _report(self, job: FleetJob, state: JobState, error: str = "") -> None:
+    async def _report(self, running: _Running, state: JobState, error: str = "", reason: str = "") -> None:
         async def finish() -> None:
-            await self._queue.finish(job, state, error)
+            held = await self._queue.finish(running.job, state, error)
+            if held and self._monitor is not None:
+                self._monitor.ended(running.job, state, reason, monotonic() - running.claimed_at)
 
-        await self._insist(job, finish)
+        await self._insist(running.job, finish)
 
     async def _insist(self, job: FleetJob, tell: Callable[[], Awaitable[None]]) -> None:
         """Tell the queue something, again and again while it is away, unless the worker stops at once."""
@@ -314,6 +354,8 @@ class FleetWorker:
         if monotonic() - self._reached_since < self.fleet.pick_up_after:
             return  # after an outage, all workers have been silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
+        if self._monitor is not None:
+            self._monitor.picked_up(len(reaped))
         for run_id in reaped:
             logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
 
@@ -326,6 +368,12 @@ class FleetWorker:
         if self._is_reachable:
             self._is_reachable = False
             logger.warning("The queue is away; this worker waits for it: %s", error)
+
+
+def _monitor(worker: FleetWorker, listen: str) -> Monitor:
+    from redraft.fleet.monitor import Monitor  # noqa: PLC0415 (needs an extra)
+
+    return Monitor(worker, listen)
 
 
 async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:

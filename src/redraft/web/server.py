@@ -1,10 +1,10 @@
-"""Server: a dashboard that listens until it is interrupted."""
+"""Server: a dashboard that listens until it is interrupted, and endpoints of programs that do other work."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -13,7 +13,7 @@ from redraft.errors import ConfigError
 from redraft.web.guard import TOKEN, Address, Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from starlette.types import ASGIApp
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 GRACE = 2
 """Seconds that answers under way have when a server shuts down."""
+MAX_REQUESTS = 100
+"""Requests that an endpoint answers at once."""
 
 
 def serve(
@@ -46,12 +48,12 @@ def serve(
 
 async def _serve(app: ASGIApp, project: Project, listener: socket.socket) -> None:
     try:
-        await _Server(server_config(app), project).serve(sockets=[listener])
+        await _Dashboard(server_config(app), project).serve(sockets=[listener])
     finally:
         await project.store.aclose()
 
 
-class _Server(uvicorn.Server):
+class _Dashboard(uvicorn.Server):
     """End what streams before waiting for answers under way."""
 
     def __init__(self, config: uvicorn.Config, project: Project) -> None:
@@ -61,6 +63,38 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._project.closing.set()
         await super().shutdown(sockets)
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
+    """Serve an application at `HOST:PORT` meanwhile; yield its URL. Raises `ConfigError`."""
+    address = parsed_address(listen)
+    with listening_socket(address) as listener:
+        address = Address(address.host, listener.getsockname()[1])
+        server = _Endpoint(server_config(app, most_at_once=MAX_REQUESTS))
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        try:
+            yield address.url
+        finally:
+            server.should_exit = True
+            await task
+
+
+class _Endpoint(uvicorn.Server):
+    """A server that leaves signals to the program, which finishes its work first."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle no signals."""
+        yield
+
+
+def parsed_address(text: str) -> Address:
+    """Return the address in `HOST:PORT`; raises `ConfigError`."""
+    host, separator, port = text.rpartition(":")
+    if not (separator and host and port.isascii() and port.isdigit() and int(port) <= 65_535):  # noqa: PLR2004 (ports have 16 bits)
+        raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen at, got {text!r}.")
+    return Address(host.strip("[]"), int(port))
 
 
 def server_config(app: ASGIApp, *, most_at_once: int | None = None) -> uvicorn.Config:

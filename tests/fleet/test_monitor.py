@@ -1,0 +1,252 @@
+"""What a worker answers over HTTP: health, readiness and metrics."""
+
+import asyncio
+import re
+import socket
+from contextlib import asynccontextmanager
+
+import httpx2 as httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from redraft import Agent, MemoryStore, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.errors import ConfigError, StoreError
+from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
+from redraft.fleet.queue import FleetJob, WorkerCard
+from redraft.types import TokenUsage
+from support.pages import Page
+
+PATTERN = ReflectionPattern(
+    max_iterations=1,
+    quality_criteria=[QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})],
+)
+
+
+def fleet_of(store, answer, queue=None, **options):
+    clerk = Agent(ScriptedModel(answer), pattern=PATTERN, keep=store, name="clerk")
+    return Fleet([clerk], store=store, queue=queue or StoreQueue(store), **options)
+
+
+@asynccontextmanager
+async def asking(worker, host="127.0.0.1:9464"):
+    monitor = worker._monitor
+    transport = httpx.ASGITransport(app=monitor.app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+        yield client
+
+
+def values(text):
+    """Return the samples of an answer, as Prometheus parses it, by name and values of sorted labels."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_runs_calls_and_waits_are_counted():
+    answers = iter(["one two three", "one", "one two", ModelError("no", status=400)])
+
+    async def answer(_request):
+        given = next(answers)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    async def main():
+        store = MemoryStore()
+        fleet = fleet_of(store, answer, limits=[Limit("ScriptedModel", requests_per_minute=6000)])
+        for one in ("a", "b", "c"):
+            await fleet.submit("clerk", "Write.", run_id=one)
+        worker = FleetWorker(fleet, at_once=1, listen="0")
+        await worker.run(until_idle=True)
+        async with asking(worker) as client:
+            return values((await client.get("/metrics")).text), (await client.get("/health")).json()
+
+    found, health = asyncio.run(main())
+    assert found["redraft_runs_total", "clerk", "quality_met", "finished"] == 1
+    assert found["redraft_runs_total", "clerk", "max_iterations", "finished"] == 1
+    assert found["redraft_runs_total", "clerk", "", "failed"] == 1
+    assert found["redraft_run_seconds_count", "clerk"] == 3
+    assert found["redraft_model_calls_total", "ScriptedModel", "answered"] == 3
+    assert found["redraft_model_calls_total", "ScriptedModel", "failed"] == 1
+    assert found["redraft_tokens_total", "output", "ScriptedModel"] > 0
+    assert found["redraft_limit_wait_seconds_count", "ScriptedModel"] == 4
+    assert found["redraft_limit_next_call_seconds", "ScriptedModel"] >= 0
+    assert found["redraft_queue_up",] == 1
+    assert found["redraft_worker_at_once",] == 1
+    assert (health["ok"], health["done"], health["running"]) == (True, 3, 0)
+
+
+@pytest.mark.parametrize(("cost", "priced", "unpriced"), [(0.25, 0.25, 0), (None, 0, 1)])
+def test_an_unknown_cost_is_counted_apart(cost, priced, unpriced):
+    async def refuse():
+        raise ModelError("slow down", status=429)
+
+    async def main():
+        worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
+        gate = worker._monitor.counted(None)
+
+        async def send():
+            return TokenUsage(7, 3, requests=1, cost_usd=cost)
+
+        await gate("m", 5, send, lambda reply: reply)
+        with pytest.raises(ModelError):
+            await gate("m", 5, refuse, lambda reply: reply)
+        async with asking(worker) as client:
+            return values((await client.get("/metrics")).text)
+
+    found = asyncio.run(main())
+    assert found.get(("redraft_cost_usd_total", "m"), 0) == priced
+    assert found.get(("redraft_unpriced_calls_total", "m"), 0) == unpriced
+    assert [found["redraft_tokens_total", kind, "m"] for kind in ("input", "output")] == [7, 3]
+    assert found["redraft_model_calls_total", "m", "rate_limited"] == 1
+
+
+def test_the_queue_is_measured():
+    async def main():
+        store = MemoryStore()
+        queue = StoreQueue(store)
+        await queue.register(WorkerCard("old", "here", 1, "before", ("clerk",), 1))
+        await queue.submit(FleetJob("begun", "clerk", "x"))
+        await queue.hand_back(await queue.claim())
+        await queue.leave()
+        fleet = fleet_of(store, [])
+        await fleet.submit("clerk", "Write.")
+        await asyncio.sleep(0.05)
+        worker = FleetWorker(fleet, listen="9464")
+        await fleet.queue.register(worker.card)
+        async with asking(worker) as client:
+            return values((await client.get("/metrics")).text)
+
+    found = asyncio.run(main())
+    assert (found["redraft_jobs", "queued"], found["redraft_jobs", "running"]) == (2, 0)
+    assert found["redraft_stranded_jobs",] == 1
+    assert found["redraft_oldest_job_seconds",] >= 0.05
+    assert found["redraft_workers",] == 1
+
+
+class AwayQueue(StoreQueue):
+    """A queue whose database is away."""
+
+    async def depth(self, *_states):
+        raise StoreError("away")
+
+
+def test_a_queue_that_is_away_has_no_depth_rather_than_none():
+    async def main():
+        store = MemoryStore()
+        worker = FleetWorker(fleet_of(store, [], AwayQueue(store)), listen="9464")
+        async with asking(worker) as client:
+            return values((await client.get("/metrics")).text)
+
+    found = asyncio.run(main())
+    assert found["redraft_queue_up",] == 0
+    assert not [key for key in found if key[0] in ("redraft_jobs", "redraft_workers")]
+
+
+def test_a_web_page_that_calls_itself_this_machine_gets_nothing():
+    async def main():
+        statuses = []
+        for listen, host in [
+            ("9464", "127.0.0.1:9464"),
+            ("9464", "localhost:9464"),
+            ("127.0.0.1:9464", "evil.example:9464"),
+            ("0.0.0.0:9464", "worker:9464"),
+        ]:
+            worker = FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
+            async with asking(worker, host) as client:
+                statuses.append((await client.get("/metrics")).status_code)
+        return statuses
+
+    assert asyncio.run(main()) == [200, 200, 400, 200]
+
+
+@pytest.mark.parametrize("listen", ["", "localhost", "host:x", "127.0.0.1:70000"])
+def test_bad_addresses_are_refused_before_the_worker_begins(listen):
+    with pytest.raises(ConfigError, match=r"Expected an address such as '127.0.0.1:8080'"):
+        FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
+
+
+def test_an_address_in_use_is_refused_before_anything_is_claimed():
+    async def main():
+        store = MemoryStore()
+        fleet = fleet_of(store, ["one two three"])
+        await fleet.submit("clerk", "Write.", run_id="a")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            worker = FleetWorker(fleet, listen=str(taken.getsockname()[1]))
+            with pytest.raises(ConfigError, match="Can't listen"):
+                await worker.run(until_idle=True)
+        assert (await fleet.handle("a").job()).claim == 0
+
+    asyncio.run(main())
+
+
+def test_the_page_explains_each_metric():
+    async def main():
+        worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
+        async with asking(worker) as client:
+            return (await client.get("/metrics")).text
+
+    told = re.findall(
+        r"^# TYPE (redraft_\w+?) (?:counter|gauge|histogram)$", asyncio.run(main()), re.MULTILINE
+    )
+    rows = [line for line in Page("docs/fleet.md").text.splitlines() if line.startswith("| `redraft_")]
+    explained = [name for row in rows for name in re.findall(r"`(redraft_\w+)`", row.split("|")[1])]
+    assert sorted(explained) == sorted(name for name in told if not name.endswith("_created"))
+
+
+class SwitchedQueue(StoreQueue):
+    """A queue whose database is away while somebody says so."""
+
+    is_away = False
+
+    async def heartbeat(self):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().heartbeat()
+
+    async def claim(self, **options):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().claim(**options)
+
+
+def test_a_worker_lives_while_its_queue_is_away_and_is_ready_when_it_is_back():
+    async def main():
+        store = MemoryStore()
+        queue = SwitchedQueue(store)
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def answer(_request):
+            begun.set()
+            await go_on.wait()
+            return "one two three"
+
+        fleet = fleet_of(store, answer, queue, pick_up_after=1)
+        worker = FleetWorker(fleet, listen="0")
+        async with asking(worker) as client:
+
+            async def ready(status):
+                async with asyncio.timeout(10):
+                    while (found := await client.get("/ready")).status_code != status:  # noqa: ASYNC110 (polled)
+                        await asyncio.sleep(0.02)
+                assert (await client.get("/health")).status_code == 200
+                return found.json()["problem"]
+
+            assert await ready(503) == "The worker has not reached the queue yet."
+            running = asyncio.create_task(worker.run())
+            assert await ready(200) == ""
+            queue.is_away = True
+            assert await ready(503) == "The queue is away."
+            queue.is_away = False
+            assert await ready(200) == ""
+            await fleet.submit("clerk", "Write.", run_id="a")
+            await begun.wait()
+            assert (await client.get("/health")).json()["running"] == 1
+            worker.stop()
+            assert await ready(503) == "The worker is stopping."
+            go_on.set()
+            assert await running == 1
+
+    asyncio.run(main())
