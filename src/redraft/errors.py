@@ -268,14 +268,15 @@ class WorkflowError(RedraftError):
 
     @property
     def problems(self) -> tuple[WorkflowError, ...]:
-        """All mistakes that were found with this one, in the order of the file."""
+        """All mistakes that were found with this one, file by file, each in its order."""
         return self._problems or (self,)
 
     @classmethod
     def of(cls, problems: Sequence[WorkflowError]) -> WorkflowError:
         """Return one error for one or more mistakes; its message has a line for each."""
         unlike = {str(one): one for one in problems}.values()
-        first, *others = ordered = sorted(unlike, key=lambda one: one.line or 0)
+        files = list(dict.fromkeys(one.file for one in unlike))
+        first, *others = ordered = sorted(unlike, key=lambda one: (files.index(one.file), one.line or 0))
         if not others:
             return first
         whole = cls(

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a table: a case a line where it fits)
 import asyncio
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -99,10 +100,14 @@ FILES = {
     "retries of a question": (nodes("- name: n\n  uses: human.approve\n  retries: 5\n  with: {message: a}"), 5, "n", "retries", "it asks once"),
     "a question in a loop": (params("generator:\n  action: human.approve\n" + EVALUATOR), 7, "n", "with.generator.action", "can't be called by another"),
     "an unknown type": ("name: t\ninputs:\n  a: strng\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a", "did you mean 'string'"),
+    "a default of another type": (
+        "name: t\ninputs:\n  a: {type: integer, minimum: 1, default: 0}\nnodes:\n- {name: n, run: pass}",
+        3, None, "inputs.a.default", "the default is wrong",
+    ),
     "a list of an unknown type": ("name: t\ninputs:\n  a: text[]\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a", "there is no type 'text[]'"),
     "an output of an unknown type": ("name: t\noutputs:\n  a: int\nnodes:\n- {name: n, run: pass}", 3, None, "outputs.a", "'integer'"),
     "a type that is a number": ("name: t\ninputs:\n  a: 5\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a", "a text or a mapping, got 5"),
-    "an input's schema that is none": ("name: t\ninputs:\n  a: {type: text}\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a", "text"),
+    "an input's schema that is none": ("name: t\ninputs:\n  a: {type: text}\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a.type", "text"),
     "an input with a value": ("name: t\ninputs:\n  a: {type: string, value: x}\nnodes:\n- {name: n, run: pass}", 3, None, "inputs.a.value", "has a 'default'"),
     "inputs in a list": ("name: t\ninputs: [a]\nnodes:\n- {name: n, run: pass}", 2, None, "inputs", "a mapping"),
     "an output that does not parse": ("name: t\noutputs:\n  a: {value: '{{ state. }}'}\nnodes:\n- {name: n, run: pass}", 3, None, "outputs.a.value", "template is wrong"),
@@ -470,6 +475,109 @@ def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order():
     assert (caught.value.line, caught.value.key) == (2, "vairables")
 
 
+STAGES = """\
+name: stages
+imports: []
+env: [5, HOME]
+nodes:
+  - name: one
+    run: |
+      import socket
+      import threading
+      return [totl, env["HOME"]]
+  - name: two
+    language: lua
+    run: |
+      local x = = 1
+  - name: three
+    uses: reflection.loop
+    with:
+      evaluator: {type: schema, prompt: x, judge_samples: 2, schema: {type: strng}}
+      max_iteration: three
+  - name: four
+    uses: ./inner.yaml
+    with: {perso: x}
+  - name: five
+    max_visits: 0
+    goto: [5, {if: state.x}]
+    run: return input("x")
+  - name: six
+    uses: nothing
+    with: {a: "{{ x }}"}
+    goto: five
+"""
+INNER = """\
+inputs:
+  person: string
+  number: {type: integer, default: many}
+  words: {type: strng}
+nodes:
+  - {name: n, run: "import ctypes\\nreturn y"}
+"""
+IN_STAGES = [
+    ("stages.yaml", 2, "unknown key 'imports'; actions of your own"),
+    ("stages.yaml", 3, "expected a text, got 5"),
+    ("stages.yaml", 7, "No module named 'socket'"),
+    ("stages.yaml", 8, "No module named 'threading'"),
+    ("stages.yaml", 9, "'totl' is not defined"),
+    ("stages.yaml", 13, "not valid Lua"),
+    ("stages.yaml", 16, "'generator' is missing"),
+    ("stages.yaml", 16, "expected a whole number of at least 1, or a template, got 'three'"),
+    ("stages.yaml", 17, "'prompt' is not for an evaluator"),
+    ("stages.yaml", 17, "'judge_samples' is not for an evaluator"),
+    ("stages.yaml", 17, "unknown type 'strng'"),
+    ("stages.yaml", 18, "did you mean 'max_iterations'?"),
+    ("stages.yaml", 21, "there is no input 'perso'; did you mean 'person'?"),
+    ("stages.yaml", 21, "the input 'person' is missing: add it to 'with'"),
+    ("stages.yaml", 21, "the input 'words' is missing: add it to 'with'"),
+    ("stages.yaml", 23, "at least 1, got 0"),
+    ("stages.yaml", 24, "'to' is missing"),
+    ("stages.yaml", 24, "expected a mapping, got 5"),
+    ("stages.yaml", 25, "inline Python has no input()"),
+    ("stages.yaml", 27, "there is no action 'nothing'"),
+    ("stages.yaml", 28, "there is no 'x'"),
+    ("inner.yaml", 3, "the default is wrong: expected integer, got 'many'"),
+    ("inner.yaml", 4, "did you mean 'string'?"),
+    ("inner.yaml", 6, "'y' is not defined"),
+    ("inner.yaml", 6, "No module named 'ctypes'"),
+]  # fmt: skip
+
+
+def test_no_mistake_hides_another_one(tmp_path):
+    (tmp_path / "stages.yaml").write_text(STAGES)
+    (tmp_path / "inner.yaml").write_text(INNER)
+    made = Workflow.from_file(tmp_path / "stages.yaml", keep=False, strict=False)
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(made.check_all())
+    problems = caught.value.problems
+    assert [(Path(one.file).name, one.line) for one in problems] == [
+        (file, line) for file, line, _ in IN_STAGES
+    ]
+    assert [text for one, (_, _, text) in zip(problems, IN_STAGES, strict=True) if text not in str(one)] == []
+    assert set(made.problems) < set(problems)
+    with pytest.raises(WorkflowError):
+        made.run_sync()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- {name: a, max_visits: 0, run: return 1}\n- {name: b, run: return 1, goto: a}",
+        "- {name: a, run: return 1}\n- {name: b, run: return 1, goto: [{if: 5, to: a}]}",
+        "- {name: a, run: return 1, outptu: x}\n- {name: b, uses: own, with: {prompt: '{{ state.x }}'}}",
+        "- {name: a, run: return 1, output: 5}\n- {name: b, uses: own, with: {prompt: '{{ state.x }}'}}",
+        "- {name: a, run: return 1, goto: '5'}\n- {name: b, run: return 1}\n- {name: 5, run: return 1}",
+        "- {run: return 1}",
+        "- 5\n- {name: b, run: return 1}",
+    ],
+)
+def test_one_mistake_is_not_taken_for_two(text):
+    made = Workflow.from_text(nodes(text), actions={"own": own}, keep=False, strict=False)
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(made.check_all())
+    assert len(caught.value.problems) == 1
+
+
 def test_a_mistake_is_the_only_one_of_its_problems():
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text("name: t\nnodes: []\n", keep=False)
@@ -487,6 +595,13 @@ DEFINED = [
     "class A:\n    pass\nreturn A",
     "from math import *\nreturn floor(1)",
 ]
+
+
+def test_names_of_builtins_may_be_defined_anew():
+    code = "input = 5\ndef open(vars): return vars\nfor id in [input]: license = open(id)\nreturn license"
+    made = Workflow.from_text(nodes("- name: n\n  run: |\n" + under(code, 4)), keep=False)
+    asyncio.run(made.check_all())
+    assert made.run_sync().state == {"n": 5}
 
 
 @pytest.mark.parametrize("code", DEFINED)

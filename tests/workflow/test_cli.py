@@ -212,6 +212,29 @@ def test_a_missing_extra_is_reported_before_any_model_call(ran, monkeypatch):
     assert ran.model.requests == []
 
 
+LATER = """\
+name: later
+nodes:
+  - {name: pay, uses: llm.call, with: {model: gpt-4, prompt: x}}
+  - {name: late, language: LANGUAGE, run: CODE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "message"),
+    [
+        ("lua", "local x = = 1", "line 4, node 'late', run: The Lua script, line 1, is not valid Lua"),
+        ("prolog", "valid :- (.", "line 4, node 'late', run: The Prolog script"),
+        ("python", "import socket", "line 4, node 'late', run: The Python script, line 1"),
+    ],
+)
+def test_code_that_can_not_run_is_reported_before_any_model_call(ran, language, code, message):
+    result = ran(text=LATER.replace("LANGUAGE", language).replace("CODE", f"'{code}'"), words=())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert ran.model.requests == []
+
+
 def test_a_local_model_without_its_runtime_is_reported(project, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     (project / "w.yaml").write_text(PROFILE.replace("FAILURE", "return_best"))

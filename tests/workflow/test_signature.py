@@ -32,6 +32,7 @@ def made(text, work=None, keep=False, **options):
     [
         ({"name": "Ada"}, {"name": "Ada", "tags": ["none"]}),
         ({"name": "Ada", "age": " 36"}, {"name": "Ada", "age": 36, "tags": ["none"]}),
+        ({"name": '"quoted"'}, {"name": '"quoted"', "tags": ["none"]}),
         ({"name": "36", "tags": '["a"]'}, {"name": "36", "tags": ["a"]}),
         ({"name": "a", "tags": [], "anything": "[1]"}, {"name": "a", "tags": [], "anything": "[1]"}),
         (
@@ -63,6 +64,13 @@ def test_wrong_inputs_spend_nothing(given, line, key, message):
         assert message in str(caught.value)
         assert (caught.value.line, caught.value.key) == (line, key)
     assert work.seen == []
+
+
+def test_a_default_is_converted_as_a_value_is():
+    text = "inputs: {n: {type: integer, default: '5'}}\nnodes:\n- {name: n, uses: work}"
+    work = making(1)
+    made(text, work).run_sync()
+    assert work.seen == [({"n": 5}, {})]
 
 
 def test_all_wrong_inputs_are_reported_at_once():

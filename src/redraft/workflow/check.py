@@ -24,7 +24,7 @@ from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN, check_host
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
 from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
-from redraft.workflow.signature import VALUE, schema_of
+from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,
@@ -52,7 +52,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import Node, ReadFile, ToolServer, WorkflowFile
@@ -62,6 +62,8 @@ LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_it
 """The variables of code in a loop, besides the scopes."""
 LLM_KEYS = {field.alias or name for name, field in LlmParams.model_fields.items()}
 """The parameters of `llm.call`."""
+JUMPING = {"goto", "when", "on_error", "max_visits"}
+"""The keys of a node that say which ones follow it."""
 PRELOADED = ("json", "re")
 """The modules that inline Python need not import."""
 
@@ -113,16 +115,13 @@ class Requirements:
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
 
-def check_file(read: ReadFile, source: WorkflowFile, resources: Resources) -> Requirements:
-    """Check a workflow file; return what it uses.
-
-    Raises `WorkflowError`, with file, line, node and key, for everything that could not work.
-    """
+def check_file(
+    read: ReadFile, source: WorkflowFile, resources: Resources
+) -> tuple[Requirements, list[WorkflowError]]:
+    """Check a workflow file; return what it uses, and an error for everything that could not work."""
     check = _FileCheck(read, source, resources)
     check.all()
-    if check.problems:
-        raise WorkflowError.of(check.problems)
-    return check.uses
+    return check.uses, check.problems
 
 
 class _FileCheck:
@@ -137,7 +136,13 @@ class _FileCheck:
         self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
-        self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
+        # Where a node leads that has mistakes in these keys is not known.
+        self.unclear = {path[1] for path in read.places if path[0] == "nodes" and JUMPING & {*path[2:3]}}
+        self.unbounded = {
+            node.name: at
+            for at, node in enumerate(spec.nodes)
+            if node.max_visits is None and at not in self.unclear
+        }
         self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
 
     def all(self) -> None:
@@ -160,14 +165,26 @@ class _FileCheck:
     def signature(self, key: str, declared: Mapping[str, str | Mapping[str, Any]]) -> None:
         for name, kind in declared.items():
             try:
-                self.resources.schema(schema_of(kind))
+                schema = self.resources.schema(schema_of(kind))
+            except InvalidSchemaError as error:
+                for inside, what in error.problems:
+                    self.fail((key, name, *inside), what)
+                schema = None
             except ConfigError as error:
                 self.fail((key, name), str(error))
-            if not isinstance(kind, str) and VALUE in kind:
+                schema = None
+            if isinstance(kind, str):
+                continue
+            if VALUE in kind:
                 if key == "inputs":
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
                 for text, path in templates_in(kind[VALUE], (key, name, VALUE)):
                     self.template(text, path)
+            if key == "inputs" and DEFAULT in kind and schema is not None:
+                found = schema.check(kind[DEFAULT])
+                if not found.valid:
+                    what = problems_of(kind, kind[DEFAULT], found)
+                    self.fail((key, name, DEFAULT), f"the default is wrong: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
         if (server.command is None) == (server.url is None):
@@ -200,13 +217,11 @@ class _FileCheck:
         self.uses.notes.append(self.source.error(path, what, within=within))
 
     def parsed(self, kind: type[M], params: Mapping[str, Any], path: KeyPath) -> M | None:
-        """Validate parameters; with mistakes, those without them, and None if these are not valid either."""
-        wrong = self.source.mistakes_in(kind, dict(params))
+        """Validate parameters; of those with mistakes, return what is valid, and None if nothing is."""
+        rest, wrong = repaired(self.source, kind, params, path, _loop_stand_in)
         for place, what in wrong:
-            self.fail((*path, *place), what)
-        rest = repaired(params, wrong)
-        rest = repaired(rest, self.source.mistakes_in(kind, rest))  # a misspelt key may have a bad value, too
-        return None if wrong and self.source.mistakes_in(kind, rest) else kind.model_validate(rest)
+            self.fail(place, what)
+        return None if rest is None else kind.model_validate(rest)
 
     def node(self, node: Node, path: KeyPath) -> None:
         if self.first[node.name] != path[1]:
@@ -253,9 +268,11 @@ class _FileCheck:
             self.resources.code(code)
         except ConfigError as error:
             self.fail((*path, "sandbox" if code.sandbox != "inline" else "language"), str(error))
-            return False
+            runnable = list[tuple[Code, KeyPath]]()
+        else:
+            runnable = [(code, place)]
         if code.language != "python":
-            self.uses.code.append((code, place))
+            self.uses.code.extend(runnable)
             return False
         try:
             tree = ast.parse(code.run)
@@ -267,7 +284,7 @@ class _FileCheck:
             mend = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
             self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
             return False
-        self.uses.code.append((code, place))
+        self.uses.code.extend(runnable)
         known = (*self.scopes, *names, *PRELOADED)
         for name, line, hint in undefined_names(tree, known):
             self.fail(place, f"the name {name!r} is not defined; {hint}", within=line)
@@ -303,11 +320,12 @@ class _FileCheck:
                 f"there is no action {name!r}; "
                 + (instead or nearest(name, [*BUILT_IN, *self.resources.actions])),
             )
-            return
-        self.note_action(known)
         inside = (*path, "with")
         for text, place in templates_in(params, inside):
             self.template(text, place)
+        if own is None and known not in BUILT_IN:
+            return
+        self.note_action(known)
         if own is not None:
             self.own_call(own, name, params, inside)
         elif known == LOOP:
@@ -329,12 +347,13 @@ class _FileCheck:
     def http(self, params: Mapping[str, Any], path: KeyPath) -> None:
         rendered = {key for key, value in params.items() if _is_template(value) and key != "url"}
         call = self.parsed(HttpParams, {k: v for k, v in params.items() if k not in rendered}, path)
+        if call is not None:
+            self.headers(call.headers, (*path, "headers"))
         if find_spec("httpx2") is None:
             self.fail(path, str(MissingExtraError(HTTP, "http")))
             return
         if call is None:
             return
-        self.headers(call.headers, (*path, "headers"))
         beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
         if "{{" not in beginning:
             try:
@@ -370,16 +389,17 @@ class _FileCheck:
 
     def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""
-        if isinstance(file, WorkflowError):
-            if file.line is None:
-                self.fail((*path, "uses"), str(file))
-            self.problems += [] if file.line is None else file.problems
-            return
         inside, later = (*path, "with"), set[str]()
         for text, place in templates_in(params, inside, without=()):
             self.template(text, place)
             if "{{" in text or "{%" in text:
                 later.add(str(place[len(inside)]))
+        if isinstance(file, WorkflowError):  # it can't be read
+            if file.line is None:
+                self.fail((*path, "uses"), str(file))
+            else:
+                self.problems += file.problems
+            return
         for (_inputs, *name), what in file.mistakes_in(params, later):
             self.fail((*inside, *name) if name and name[0] in params else inside, what)
 
@@ -388,6 +408,7 @@ class _FileCheck:
             call = correct.call()
         except ConfigError as error:
             self.fail(path, str(error))
+            self.code(correct, path, LOOP_NAMES)
         else:
             self.call(call, path, "corrector_action")
 
@@ -481,14 +502,11 @@ class _FileCheck:
             self.fail((*path, "max_steps"), "bounds the replies of a model with 'tools', and it has none")
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
-        try:
-            evaluator.check()
-        except ConfigError as error:
-            self.fail(path, str(error))
-            return
+        for what in evaluator.mistakes():
+            self.fail(path, what)
         if self.code(evaluator, path, LOOP_NAMES):
             self.judging(evaluator, (*path, "run"))
-        if evaluator.type == "schema":
+        if evaluator.schema_ is not None:
             self.schema(evaluator.schema_, path)
         if evaluator.type == "llm":
             self.model(evaluator.model, path)
@@ -577,6 +595,8 @@ class _FileCheck:
 
     def follows(self, at: int) -> list[int]:
         """Return the nodes that may follow a node any number of times: gotos to a bounded one end."""
+        if at in self.unclear:
+            return []
         node = self.spec.nodes[at]
         jumps = node.jumps
         named = (*(jump.to for jump in jumps), node.on_error)
@@ -586,10 +606,29 @@ class _FileCheck:
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
 
 
+def _loop_stand_in(path: KeyPath, _value: Any) -> Any:
+    """Return what is put in place of a loop's generator or evaluator that is missing, to check the rest."""
+    code = {"run": "pass"}
+    return {"generator": code, "evaluator": {"type": "custom", **code}}.get(str(path[-1]))
+
+
 def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, int, str]]:
     """Return the names that Python code reads and nothing defines, each with its first line and a hint.
 
     A name counts as defined wherever in the code that happens.
+    """
+    read, defined = _names_in(tree)
+    if "*" in defined:
+        return []
+    names = [*known, *sorted(defined)]
+    undefined = {name: line for name, line in read.items() if name not in {*names, *dir(builtins)}}
+    return [(name, line, nearest(name, names)) for name, line in undefined.items()]
+
+
+def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
+    """Return the names that Python code reads, each with its first line, and those that it defines.
+
+    An import of all names of a module defines `*`.
     """
     defined, used = set[str](), dict[str, int]()
     for node in ast.walk(tree):
@@ -610,15 +649,11 @@ def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, i
                 defined.add(name)
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 defined.update(names)
-            case ast.alias(name="*"):
-                return []
             case ast.alias(name=name, asname=other):
                 defined.add(other or name.partition(".")[0])
             case _:
                 pass
-    names = [*known, *sorted(defined)]
-    undefined = {name: line for name, line in used.items() if name not in {*names, *dir(builtins)}}
-    return [(name, line, nearest(name, names)) for name, line in undefined.items()]
+    return used, defined
 
 
 def _scopes_of(text: str) -> frozenset[str]:
@@ -654,16 +689,25 @@ def _is_template(value: object) -> bool:
 
 
 def missing_values(
-    spec: WorkflowSpec, source: WorkflowFile, inputs: Mapping[str, Any]
+    spec: WorkflowSpec,
+    source: WorkflowFile,
+    inputs: Mapping[str, Any],
+    problems: Sequence[WorkflowError] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each value that is certain to be read and that nothing provides.
 
-    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
+    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand, or
+    that is among the problems of the file.
     """
+    wrong = {problem.node for problem in problems}
+    if None in wrong:  # in the file itself, and maybe in its inputs or variables
+        return
     state = {*inputs, *RESULT_KEYS, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
     missing = set[tuple[str | int, ...]]()
     for at, node in enumerate(spec.nodes):
+        if node.name in wrong:
+            return
         for text, path in _read_first(node, ("nodes", at)):
             for scope, *rest in sorted(template(text).required, key=str):
                 name = (scope, *rest[:1])
@@ -757,7 +801,11 @@ def _may_return_model(code: str) -> bool:
     """Return whether Python code may return an object with the key `model`: not if its values are literal."""
     returned: list[ast.expr | None] = []
     mentions = 0
-    for one in ast.walk(ast.parse(code)):
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # which is reported
+        return True
+    for one in ast.walk(tree):
         if isinstance(one, ast.Return):
             returned.append(one.value)
         elif isinstance(one, ast.Assign) and all(_is_result(target) for target in one.targets):
@@ -788,16 +836,22 @@ async def refused_code(
     """
     problems: list[WorkflowError] = []
     for code, path in uses.code:
-        text, lines = _parsed_only(code)
-        script = Script(code.language, text, sandbox=code.sandbox)
-        try:
-            await run_script(script, allow_unsandboxed=allow_unsandboxed)
-        except SandboxError as error:
-            why, line = str(error), error.line
-            if line is not None:
-                line = lines[line - 1] if line <= len(lines) else line - len(lines)
-                why = why.replace(f", line {error.line},", f", line {line},", 1)
-            problems.append(source.error(path, why, within=line))
+        first, text = _parsed_only(code)
+        while True:
+            whole = "\n".join([*(line for line, _ in first), text])
+            script = Script(code.language, whole, sandbox=code.sandbox)
+            try:
+                await run_script(script, allow_unsandboxed=allow_unsandboxed)
+                break
+            except SandboxError as error:
+                at, why = error.line, str(error)
+                line = at and (first[at - 1][1] if at <= len(first) else at - len(first))
+                problems.append(
+                    source.error(path, why.replace(f", line {at},", f", line {line},", 1), within=line)
+                )
+                if at is None or at > len(first):
+                    break
+                del first[at - 1]  # what follows this line may be refused as well
     return problems
 
 
@@ -805,22 +859,20 @@ _RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !
 """Code to put first, so that the rest is parsed and never run."""
 
 
-def _parsed_only(code: Code) -> tuple[str, list[int]]:
-    """Return code that is parsed and not run, and the original line of each line put before it.
+def _parsed_only(code: Code) -> tuple[list[tuple[str, int]], str]:
+    """Return code that is parsed and not run, and the lines that run before it, with their original numbers.
 
-    These are its imports, and the builtins that it names: inline Python has not all of them.
+    These are its imports, and the builtins that it reads: inline Python has not all of them.
     """
     text = str(code.run)
     if code.language != "python":
-        return _RETURNS_AT_ONCE[code.language] + text, []
+        return [], _RETURNS_AT_ONCE[code.language] + text
     tree = ast.parse(text)
-    imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    first = [
+        (ast.unparse(one), one.lineno) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)
+    ]
     if code.sandbox == "process":  # runs this Python, which has just parsed the code
-        return "\n".join([*map(ast.unparse, imports), "result = True"]), [node.lineno for node in imports]
-    named = {
-        node.id: node.lineno
-        for node in reversed([one for one in ast.walk(tree) if isinstance(one, ast.Name)])
-        if hasattr(builtins, node.id)
-    }
-    first = [(ast.unparse(node), node.lineno) for node in imports] + list(named.items())
-    return "\n".join([*(line for line, _ in first), "return True", text]), [*(at for _, at in first), 1]
+        return first, "result = True"
+    read, defined = _names_in(tree)
+    first += [(name, line) for name, line in read.items() if hasattr(builtins, name) and name not in defined]
+    return [*first, ("return True", 1)], text

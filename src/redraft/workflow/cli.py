@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from getpass import getuser
 from math import isfinite
 from pathlib import Path
@@ -69,11 +70,12 @@ from redraft.workflow.run import ItemFinished, NodeFinished, NodeStarted, Workfl
 from redraft.workflow.spec import (
     WorkflowFile,
 )
-from redraft.workflow.workflow import Workflow
+from redraft.workflow.workflow import Workflow, WorkflowOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import TracebackType
+    from typing import Unpack
 
     from rich.console import RenderableType
 
@@ -147,17 +149,17 @@ def run(
         if model is not None:
             inputs["model"] = model
         keep = not no_keep
+        load = partial(load_workflow, file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+        if graph:
+            drawn = load().graph
+            emit_json(to_record(drawn)) if as_json else emit(drawn.mermaid())
+            return
+        with _problems_as_json(file) if check and as_json else nullcontext():
+            workflow = load(strict=False)
+            uses = asyncio.run(workflow.check_all(inputs))
         if check:
-            with _problems_as_json(file) if as_json else nullcontext():
-                workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
-                uses = asyncio.run(workflow.check_all(inputs))
             deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
             return
-        workflow = load_workflow(file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
-        if graph:
-            emit_json(to_record(workflow.graph)) if as_json else emit(workflow.graph.mermaid())
-            return
-        uses = workflow.check(inputs)
         console = CalmConsole(stderr=True)
         progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
         with (
@@ -342,18 +344,15 @@ AGENT_KEYS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
 """Top-level keys of an agent's file; `stages` is a common mistake."""
 
 
-def load_workflow(file: str, *, model: str | None, keep: bool, allow_unsandboxed: bool) -> Workflow:
-    """Read and check a workflow file; `model` replaces every model that the file names.
-
-    Raises `WorkflowError`, with file, line, node and key, for the first mistake.
-    """
+def load_workflow(file: str, **options: Unpack[WorkflowOptions]) -> Workflow:
+    """Read and check a workflow file, or standard input; raises `WorkflowError` for its mistakes."""
     source = WorkflowFile(read_text(file, "The workflow"), file)
     document = source.document()
     if "nodes" not in document and (agent_key := next((key for key in AGENT_KEYS if key in document), None)):
         raise source.error(
             (agent_key,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
         )
-    return Workflow(source, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+    return Workflow(source, **options)
 
 
 def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
 from redraft.errors import ConfigError, OutputError
+from redraft.text.schema import SchemaResult
 from redraft.text.templates import TemplateError
 from redraft.text.yaml import KeyPath
 from redraft.types import joined
@@ -15,7 +17,6 @@ from redraft.workflow.runtime import MODEL
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from redraft.text.schema import SchemaResult
     from redraft.workflow.runtime import Resources, Scope
     from redraft.workflow.spec import WorkflowSpec
 
@@ -23,6 +24,8 @@ TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
 """The short types; `TYPE[]` is a list of them, and an input of the type `TYPE?` may be left out."""
 VALUE = "value"
 """The key, beside those of a JSON Schema, with the template that an output is rendered from."""
+DEFAULT = "default"
+"""The key of a JSON Schema with the value of an input that is left out."""
 
 
 def schema_of(declared: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -38,12 +41,17 @@ def schema_of(declared: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_inputs(
-    spec: WorkflowSpec, resources: Resources, values: Mapping[str, Any], unknown: Container[str] = ()
+    spec: WorkflowSpec,
+    resources: Resources,
+    values: Mapping[str, Any],
+    unknown: Container[str] = (),
+    mend: str = "pass it to run(), on the command line use -v {name}=TEXT",
 ) -> tuple[dict[str, Any], list[tuple[KeyPath, str]]]:
     """Return the inputs of a run, with their defaults, and what is wrong with them.
 
-    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration. The values
-    of names in `unknown` are not known yet, and not checked. A workflow that declares no inputs takes any.
+    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration; `mend` says
+    how to give a value that is missing. The values of names in `unknown` are not known yet, and not checked.
+    A workflow that declares no inputs takes any.
     """
     inputs, wrong = dict(values), list[tuple[KeyPath, str]]()
     if not spec.inputs:
@@ -54,18 +62,19 @@ def read_inputs(
         if name not in spec.inputs and name not in spec.variables and name != MODEL
     ]
     for name, declared in spec.inputs.items():
-        schema = schema_of(declared)
-        if name not in values:
-            if "default" in schema:
-                inputs[name] = schema["default"]
-            elif not (isinstance(declared, str) and declared.endswith("?")):
-                pass_it = f"pass it to run(), on the command line use -v {name}=TEXT"
-                wrong.append((("inputs", name), f"the input {name!r} is missing: {pass_it}"))
-        elif name not in unknown and schema:
-            found = resources.schema(schema).check(values[name])
+        keys = {} if isinstance(declared, str) else declared
+        if name not in values and DEFAULT not in keys:
+            if not (isinstance(declared, str) and declared.endswith("?")):
+                wrong.append((("inputs", name), f"the input {name!r} is missing: {mend.format(name=name)}"))
+        elif name not in unknown:
+            value = values[name] if name in values else keys[DEFAULT]
+            try:
+                found = _converted(value, declared, resources)
+            except ConfigError:  # the check of the file reports a wrong type
+                continue
             inputs[name] = found.value
-            if not found.valid:
-                what = f"the input {name!r} is wrong: {_problems(declared, values[name], found)}"
+            if not found.valid and name in values:  # likewise a wrong default
+                what = f"the input {name!r} is wrong: {problems_of(declared, value, found)}"
                 wrong.append((("inputs", name), what))
     return inputs, wrong
 
@@ -83,17 +92,27 @@ def read_outputs(spec: WorkflowSpec, resources: Resources, scope: Scope) -> dict
             value = scope.state[name] if template is None else scope.render(template)
         except TemplateError as error:
             raise OutputError(f"The output {name!r} can't be rendered: {error}") from error
-        if schema := schema_of(declared):
-            found = resources.schema(schema).check(value)
-            if not found.valid:
-                what = _problems(declared, value, found)
-                raise OutputError(f"The output {name!r} is wrong: {what}")
-            value = found.value
-        outputs[name] = value
+        found = _converted(value, declared, resources)
+        if not found.valid:
+            what = problems_of(declared, value, found)
+            raise OutputError(f"The output {name!r} is wrong: {what}")
+        outputs[name] = found.value
     return outputs
 
 
-def _problems(declared: str | Mapping[str, Any], value: Any, found: SchemaResult) -> str:
+def _converted(value: Any, declared: str | Mapping[str, Any], resources: Resources) -> SchemaResult:
+    """Check a value, converted as by the evaluator `schema`; a text that is valid stays as it is."""
+    if not (schema := schema_of(declared)):
+        return SchemaResult(valid=True, score=1.0, value=value)
+    compiled = resources.schema(schema)
+    found = compiled.check(value)
+    # A text that is valid as it is was not meant as JSON, even if it looks like it.
+    is_text = found.valid and isinstance(value, str) and isinstance(found.value, str)
+    return replace(found, value=value) if is_text and compiled.is_valid(value) else found
+
+
+def problems_of(declared: str | Mapping[str, Any], value: Any, found: SchemaResult) -> str:
+    """Say what is wrong with a value of a declared type."""
     kind = declared if isinstance(declared, str) else declared.get("type")
     if found.wrong_type and isinstance(kind, str):
         return f"expected {kind}, got {short_repr(value, 60)}"

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from redraft._steps import Retry
 from redraft.errors import ConfigError, WorkflowError
@@ -20,7 +20,7 @@ from redraft.text.yaml import KeyPath, load_yaml
 from redraft.workflow.ported import STOP, Note, advice, taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 Language = Literal["python", "lua", "prolog"]
@@ -101,18 +101,17 @@ class EvaluatorSpec(EvaluatorKeys):
     type: Literal["schema", "llm", "custom"]
     judge_margin: float = Field(MARGIN, ge=0, allow_inf_nan=False)
 
-    def check(self) -> None:
-        """Raise `ConfigError` if the key of its type is missing, or a key of another type is present."""
-        for key in ("judge_samples", "judge_margin"):
-            if key in self.model_fields_set and self.type != "llm":
-                raise ConfigError(f"{key!r} is not for an evaluator of the type {self.type!r}")
+    def mistakes(self) -> Iterator[str]:
+        """Yield what is wrong if the key of its type is missing, or keys of other types are present."""
         values = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
         needed = NEEDED_BY_EVALUATOR[self.type]
         if values[needed] is None:
-            raise ConfigError(f"an evaluator of the type {self.type!r} needs {needed!r}")
-        for key, value in values.items():
-            if key != needed and value is not None:
-                raise ConfigError(f"{key!r} is not for an evaluator of the type {self.type!r}")
+            yield f"an evaluator of the type {self.type!r} needs {needed!r}"
+        others = [key for key, value in values.items() if key != needed and value is not None]
+        if self.type != "llm":
+            others += [key for key in ("judge_samples", "judge_margin") if key in self.model_fields_set]
+        for key in others:
+            yield f"{key!r} is not for an evaluator of the type {self.type!r}"
 
 
 NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
@@ -446,11 +445,15 @@ class WorkflowFile(SpecFile):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A workflow file as it was read: what of it is valid, all mistakes, and notes on what differs here."""
+    """A workflow file as it was read: what of it is valid, all mistakes, and notes on what differs here.
+
+    `places` are those of the mistakes in its form; what stands there is not in the `spec`.
+    """
 
     spec: WorkflowSpec
     problems: list[WorkflowError]
     notes: list[Note]
+    places: list[KeyPath]
 
 
 def read(source: WorkflowFile) -> ReadFile:
@@ -459,52 +462,102 @@ def read(source: WorkflowFile) -> ReadFile:
     Raises `WorkflowError`, with all mistakes, if there is no workflow without them.
     """
     document, notes, wrong = taken_over(source.document())
-    problems = [source.error(path, what) for path, what in wrong]
-    found = source.mistakes_in(WorkflowSpec, document)
-    for path, what in found:
-        instead = advice(path) if what.startswith(UNKNOWN_KEY) else None
-        problems.append(source.error(path, f"unknown key {path[-1]!r}; {instead}" if instead else what))
-    if found:
-        document = _with_stand_ins(repaired(document, found), {path[1] for path, _ in found if len(path) > 1})
-        if source.mistakes_in(WorkflowSpec, document):
-            raise WorkflowError.of(problems)
-    spec = WorkflowSpec.model_validate(document)
+    rest, found = repaired(source, WorkflowSpec, document, stand_in=_node_stand_in)
+    problems = [source.error(path, what) for path, what in (*wrong, *found)]
+    if rest is None:
+        raise WorkflowError.of(problems)
+    places = [path for path, _ in found]
+    for at, node in enumerate(rest["nodes"]):  # one that does nothing may have been meant to
+        if not {"uses", "run"} & set(node) and any(path[:2] == ("nodes", at) for path in places):
+            rest["nodes"][at] = _node_stand_in(("nodes", at), node)
+    spec = WorkflowSpec.model_validate(rest)
     if not spec.name:
         name = "workflow" if source.file == STDIN else Path(source.file).stem
         spec = spec.model_copy(update={"name": name})
-    return ReadFile(spec, problems, notes)
+    return ReadFile(spec, problems, notes, places)
 
 
-def repaired(data: Mapping[str, Any], found: Iterable[tuple[KeyPath, str]]) -> dict[str, Any]:
-    """Return data in which misspelt keys are spelt as meant, and other values with mistakes are left out."""
-    changed = deepcopy(dict(data))
-    for path, what in found:
-        holder: Any = changed
-        for part in path[:-1]:
-            holder = holder[part]
-        if isinstance(holder, dict):
-            keys = cast("dict[Any, Any]", holder)
-            value, meant = keys.pop(path[-1], None), re.search(r"did you mean '(\w+)'", what)
-            if meant and what.startswith(UNKNOWN_KEY):
-                keys.setdefault(meant[1], value)
-    return changed
+def repaired(
+    source: WorkflowFile,
+    kind: type[BaseModel],
+    data: Mapping[str, Any],
+    at: KeyPath = (),
+    stand_in: Callable[[KeyPath, Any], Any] = lambda _path, _value: None,
+) -> tuple[dict[str, Any] | None, list[tuple[KeyPath, str]]]:
+    """Return what of `data` is valid as a `kind`, and all mistakes with their places.
+
+    `at` is the place of the data in the file. A misspelt key is spelt as meant, so that its value is checked
+    as well. Any other mistake is replaced by `stand_in(path, value)`, or left out if that is None, together
+    with what can't be without it. The data is None if nothing is left.
+    """
+    rest = deepcopy(dict(data))
+    found: list[tuple[KeyPath, str]] = []
+    left_out: list[KeyPath] = []
+    as_written: dict[KeyPath, KeyPath] = {}
+
+    def in_file(path: KeyPath) -> KeyPath:
+        length = next((one for one in range(len(path), 0, -1) if path[:one] in as_written), 0)
+        return (*as_written.get(path[:length], ()), *path[length:])
+
+    while wrong := source.mistakes_in(kind, rest):
+        for path, what in wrong:
+            place = (*at, *in_file(path))
+            instead = advice(place) if what.startswith(UNKNOWN_KEY) else None
+            mistake = place, f"{UNKNOWN_KEY} {path[-1]!r}; {instead}" if instead else what
+            if mistake not in found and not any(one[: len(path)] == path for one in left_out):
+                found.append(mistake)
+        # Of several items of a list the last one first, so that the others keep their places.
+        path, what = max(wrong, key=lambda one: [part for part in one[0] if isinstance(part, int)])
+        holder, key = _value_at(rest, path[:-1]), path[-1]
+        meant = re.search(r"did you mean '(\w+)'", what) if what.startswith(UNKNOWN_KEY) else None
+        if meant and meant[1] not in holder and advice((*at, *path)) is None:
+            as_written[*path[:-1], meant[1]] = in_file(path)
+            holder[meant[1]] = holder.pop(key)
+        elif not _replace(rest, path, stand_in, left_out):
+            return None, found
+    return rest, found
 
 
-def _with_stand_ins(document: dict[str, Any], wrong: Container[str | int]) -> dict[str, Any]:
-    """Replace the nodes at these places that are still not valid by ones that do nothing."""
-    nodes = document.get("nodes")
-    listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
-    for at, node in enumerate(listed):
-        keys = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
-        try:
-            Node.model_validate(node)
-            is_whole = at not in wrong or "uses" in keys or "run" in keys
-        except ValidationError:
-            is_whole = False
-        if not is_whole:
-            name = str(keys.get("name") or f"number {at + 1}")
-            listed[at] = {"name": name, "run": "pass", "max_visits": 1}
-    return document
+def _replace(
+    data: dict[str, Any], path: KeyPath, stand_in: Callable[[KeyPath, Any], Any], left_out: list[KeyPath]
+) -> bool:
+    """Replace the value at a path, or leave it out; if it is missing, then what needs it.
+
+    Returns False if that is all of the data.
+    """
+    while path:
+        holder, key = _value_at(data, path[:-1]), path[-1]
+        is_there = isinstance(key, int) or key in holder  # a number is a place in a list
+        value = holder.pop(key) if is_there else ...
+        not_texts: list[Any] = [] if is_there else [one for one in holder if not isinstance(one, str)]
+        for one in not_texts:
+            del holder[one]
+        left_out.append(path)
+        if (other := stand_in(path, value)) is not None:
+            holder.insert(key, other) if isinstance(key, int) else holder.update({key: other})
+            return True
+        if is_there or not_texts:
+            return True
+        path = path[:-1]
+    return False
+
+
+def _value_at(data: Any, path: KeyPath) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _node_stand_in(path: KeyPath, value: Any) -> Any:
+    """Return a name for a node without one, and in place of a node that can't be read one without effect."""
+    match path:
+        case ("nodes", int(at), "name"):
+            return f"number {at + 1}" if value in (..., None, "") else str(value)
+        case ("nodes", int(at)):
+            name = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
+            return {"name": str(name or f"number {at + 1}"), "run": "pass", "max_visits": 1}
+        case _:
+            return None
 
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

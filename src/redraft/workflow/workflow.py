@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from redraft._codec import to_json
 from redraft._sync import run_sync
@@ -29,7 +29,8 @@ from redraft.workflow.spec import WorkflowFile, read
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Mapping, Sequence
+    from typing import Unpack
 
     from redraft.events import TokenEvent
     from redraft.protocols import ChatModel
@@ -41,76 +42,67 @@ if TYPE_CHECKING:
     from redraft.workflow.spec import WorkflowSpec
 
 
+class WorkflowOptions(TypedDict, total=False):
+    """The options of a `Workflow`, which hold for the files that it runs as nodes, too."""
+
+    actions: Mapping[str, Callable[..., Any]] | None
+    """Functions of your own, called as `fn(state=..., **params)`."""
+    models: Mapping[str, str | ChatModel] | None
+    """What names of models in the file stand for: other names, or models."""
+    model: str | ChatModel | None
+    """A model in place of every model that the file names."""
+    keep: bool | Store
+    """Keep runs in the project's store (True, the default), in this one, or nowhere (False)."""
+    allow_unsandboxed: bool
+    """If no jail is available, run `sandbox: process` code with limits only."""
+    approver: Approver | None
+    """Answers what `human.approve` asks, or returns None to leave it to a person."""
+    tool_results: Mapping[str, Any] | None
+    """What tools return, by name, in a test: no MCP server is started."""
+    strict: bool
+    """Raise for mistakes at once (True, the default), or leave them to `check`, `check_all` and `run`."""
+
+
 class Workflow:
     """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
 
     Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
-    all mistakes that can be found before anything is spent (`error.problems`).
+    all mistakes that can be found before anything is spent (`error.problems`). With `strict=False` they raise
+    it only for a file that is no workflow at all: `problems` has the others.
 
-    `actions` are your own functions, called as `fn(state=..., **params)`. `models` maps names of models in
-    the file to other names, or to models. Runs are kept in the project's store, or in the store given as
-    `keep`; with False, they are not kept. `model` is used in place of every model that the file names.
-    `approver` answers what `human.approve` asks, or returns None to leave it to a person. `above` are the
-    files that run this one as a node. With `tool_results`, tools return these by name, and no MCP server is
-    started: for tests.
+    `above` are the files that run this one as a node.
     """
 
     def __init__(
-        self,
-        source: WorkflowFile,
-        *,
-        actions: Mapping[str, Callable[..., Any]] | None = None,
-        models: Mapping[str, str | ChatModel] | None = None,
-        model: str | ChatModel | None = None,
-        keep: bool | Store = True,
-        allow_unsandboxed: bool = False,
-        approver: Approver | None = None,
-        above: tuple[Path, ...] = (),
-        tool_results: Mapping[str, Any] | None = None,
+        self, source: WorkflowFile, *, above: tuple[Path, ...] = (), **options: Unpack[WorkflowOptions]
     ) -> None:
+        keep, folder = options.get("keep", True), Path(source.file).parent
         check_keep(keep)
         self.source = source
         found = read(source)
         self.spec: WorkflowSpec = found.spec
-
-        def opened(name: str) -> Workflow | WorkflowError:
-            path, files = Path(source.file).parent / name, (*above, Path(source.file).resolve())
-            if path.resolve() in files:
-                return WorkflowError(f"{name!r} runs this file itself, so it would never end")
-            try:
-                text = read_file(path)
-                return Workflow(
-                    WorkflowFile(text, str(path)),
-                    actions=actions,
-                    models=models,
-                    model=model,
-                    keep=keep,
-                    allow_unsandboxed=allow_unsandboxed,
-                    approver=approver,
-                    above=files,
-                    tool_results=tool_results,
-                )
-            except WorkflowError as error:
-                return error
-
-        self._files = {name: opened(name) for node in self.spec.nodes if (name := node.file) is not None}
+        files = (*above, Path(source.file).resolve())
+        names = [node.file for node in self.spec.nodes if node.file is not None]
+        self._files = {name: _inner_workflow(folder / name, name, files, options) for name in names}
         self._resources = Resources(
             built_in=BUILT_IN,
-            actions=known_actions(actions or {}),
+            actions=known_actions(options.get("actions") or {}),
             files=self._files,
-            models={**self.spec.models, **(models or {})},
-            only_model=model,
+            models={**self.spec.models, **(options.get("models") or {})},
+            only_model=options.get("model"),
             model=self.spec.model,
             limits=self.spec.limits,
             keep=keep,
-            folder=str(Path(source.file).parent),
-            allow_unsandboxed=allow_unsandboxed,
+            folder=str(folder),
+            allow_unsandboxed=options.get("allow_unsandboxed", False),
             name=self.spec.name,
-            tools=Tools(self.spec.mcp, Path(source.file).parent, results=tool_results),
+            tools=Tools(self.spec.mcp, folder, results=options.get("tool_results")),
             hosts=self.spec.hosts,
-            approver=approver,
+            approver=options.get("approver"),
         )
-        self._uses = check_file(found, source, self._resources)
+        self._uses, self._problems = check_file(found, source, self._resources)
+        if options.get("strict", True):
+            self._raise_problems()
 
     @property
     def keep(self) -> bool | Store:
@@ -118,43 +110,20 @@ class Workflow:
         return self._resources.keep
 
     @classmethod
-    def from_file(
-        cls,
-        path: str | Path,
-        *,
-        actions: Mapping[str, Callable[..., Any]] | None = None,
-        models: Mapping[str, str | ChatModel] | None = None,
-        model: str | ChatModel | None = None,
-        keep: bool | Store = True,
-        allow_unsandboxed: bool = False,
-        approver: Approver | None = None,
-    ) -> Workflow:
-        """Read and check a workflow file; `model` answers in place of every model that it names."""
-        return cls(
-            WorkflowFile(read_file(path), str(path)),
-            actions=actions,
-            models=models,
-            model=model,
-            keep=keep,
-            allow_unsandboxed=allow_unsandboxed,
-            approver=approver,
-        )
+    def from_file(cls, path: str | Path, **options: Unpack[WorkflowOptions]) -> Workflow:
+        """Read and check a workflow file."""
+        return cls(WorkflowFile(read_file(path), str(path)), **options)
 
     @classmethod
-    def from_text(
-        cls,
-        text: str,
-        *,
-        actions: Mapping[str, Callable[..., Any]] | None = None,
-        models: Mapping[str, str | ChatModel] | None = None,
-        model: str | ChatModel | None = None,
-        keep: bool | Store = True,
-        approver: Approver | None = None,
-    ) -> Workflow:
-        """Read and check the text of a workflow file, as `from_file` does."""
-        return cls(
-            WorkflowFile(text), actions=actions, models=models, model=model, keep=keep, approver=approver
-        )
+    def from_text(cls, text: str, **options: Unpack[WorkflowOptions]) -> Workflow:
+        """Read and check the text of a workflow file; it has no folder with other files."""
+        return cls(WorkflowFile(text), **options)
+
+    @property
+    def problems(self) -> tuple[WorkflowError, ...]:
+        """What is wrong with the file and those that it runs, apart from code that a sandbox refuses."""
+        inner = [one for one in self._files.values() if isinstance(one, Workflow)]
+        return (*self._problems, *(problem for one in inner for problem in one.problems))
 
     @property
     def graph(self) -> WorkflowGraph:
@@ -168,9 +137,12 @@ class Workflow:
         here.
         """
         uses, problems = self._check(state)
-        if problems:
-            raise WorkflowError.of(problems)
+        self._raise_problems(problems)
         return uses
+
+    def _raise_problems(self, more: Sequence[WorkflowError] = ()) -> None:
+        if problems := [*self.problems, *more]:
+            raise WorkflowError.of(problems)
 
     def _check(
         self,
@@ -183,10 +155,12 @@ class Workflow:
         # The parameters of a node were checked with its file; what templates render to is known later.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
         if inside or not wrong:
-            problems += missing_values(self.spec, self.source, inputs)
+            problems += missing_values(self.spec, self.source, inputs, self._problems)
         resources = replace(self._resources, model=self.spec.model or default_model)
-        uses, unusable = check_models(self._uses, self.spec, self.source, resources, inputs)
-        problems += unusable
+        uses = self._uses
+        if not any(problem.node is None for problem in self._problems):  # else the models may not be known
+            uses, unusable = check_models(uses, self.spec, self.source, resources, inputs)
+            problems += unusable
         for node in self.spec.nodes:
             inner = None if node.file is None else self._files[node.file]
             if isinstance(inner, Workflow):
@@ -203,9 +177,7 @@ class Workflow:
         Raises `WorkflowError` for everything that could not work here.
         """
         uses, problems = self._check(state)
-        problems += await self._refused_code()
-        if problems:
-            raise WorkflowError.of(problems)
+        self._raise_problems([*problems, *await self._refused_code()])
         return uses
 
     async def _refused_code(self) -> list[WorkflowError]:
@@ -250,6 +222,7 @@ class Workflow:
         default_model: str | ChatModel | None = None,
         outer: Resources | None = None,
     ) -> WorkflowResult:
+        self._raise_problems()
         inputs = plain_data(dict(state or {}), "The initial state of the workflow")
         inputs, wrong = read_inputs(self.spec, self._resources, inputs)
         if wrong:
@@ -315,7 +288,7 @@ class Workflow:
 
     def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
         """Return what is wrong with a node's parameters as inputs; those in `unknown` are known later."""
-        return read_inputs(self.spec, self._resources, params, unknown)[1]
+        return read_inputs(self.spec, self._resources, params, unknown, "add it to 'with'")[1]
 
     async def run_inside(
         self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
@@ -364,6 +337,19 @@ class Workflow:
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
         """Return a run as an async iterator of its events, those of its loops, and what these write."""
         return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
+
+
+def _inner_workflow(
+    path: Path, name: str, above: tuple[Path, ...], options: WorkflowOptions
+) -> Workflow | WorkflowError:
+    """Read the file of a node, mistakes or not; return the error for one that can't be read."""
+    if path.resolve() in above:
+        return WorkflowError(f"{name!r} runs this file itself, so it would never end")
+    try:
+        source = WorkflowFile(read_file(path), str(path))
+        return Workflow(source, above=above, **cast("WorkflowOptions", {**options, "strict": False}))
+    except WorkflowError as error:
+        return error
 
 
 def read_file(path: str | Path) -> str:
