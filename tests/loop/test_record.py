@@ -52,6 +52,26 @@ def test_an_ended_process_is_gone_without_proc(without_proc, sleeper):
     )
 
 
+@pytest.fixture
+def zombie():
+    """A process that was killed, and whose parent has not asked how it ended."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = Process(Process.this().host, process.pid, start_of(process.pid))
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    yield identity
+    process.communicate()
+
+
+def test_a_killed_process_that_nobody_waits_for_is_gone(zombie):
+    assert zombie.is_gone()
+
+
+@pytest.mark.parametrize("without_proc", ["ps"], indirect=True)
+def test_a_killed_process_that_nobody_waits_for_is_gone_without_proc(without_proc, zombie):
+    assert zombie.is_gone()
+
+
 @pytest.mark.parametrize("without_proc", ["nothing"], indirect=True)
 def test_the_state_is_unknown_without_proc_and_ps(without_proc, sleeper):
     lost = Process(Process.this().host, sleeper.pid, "")

@@ -81,8 +81,10 @@ class Process:
             return own_start() != self.started
         if not _is_used(self.pid):
             return True
+        state, started = _status_of(self.pid)
+        if state == ZOMBIE:
+            return True
         # Process ids are reused: only the start tells whether it is the same process.
-        started = start_of(self.pid)
         return started != self.started if started and self.started else None
 
     @property
@@ -113,19 +115,30 @@ PROC = Path("/proc")
 PS = "ps"
 
 
+ZOMBIE = "Z"
+"""The state of a process that has ended, and whose parent has not asked how."""
+
+
 def start_of(pid: int) -> str:
     """Return when a process began, in this machine's notation; empty if that is unknown."""
+    return _status_of(pid)[1]
+
+
+def _status_of(pid: int) -> tuple[str, str]:
+    """Return the state of a process, as a letter, and when it began; both empty if that is unknown."""
     try:
         if (PROC / "self").exists():
             # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
-            return (PROC / f"{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-        command = [PS, "-o", "lstart=", "-p", str(pid)]  # macOS, the BSDs
+            fields = (PROC / f"{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            return fields[0], fields[19]
+        command = [PS, "-o", "stat=", "-o", "lstart=", "-p", str(pid)]  # macOS, the BSDs
         process = subprocess.run(  # noqa: S603 (a fixed command, and a number)
             command, capture_output=True, text=True, timeout=5, check=False, env={**os.environ, "LC_ALL": "C"}
         )
-        return " ".join(process.stdout.split())
-    except (OSError, IndexError, subprocess.SubprocessError):
-        return ""
+        state, *start = process.stdout.split()
+        return state[0], " ".join(start)
+    except (OSError, IndexError, ValueError, subprocess.SubprocessError):
+        return "", ""
 
 
 def _is_used(pid: int) -> bool:
