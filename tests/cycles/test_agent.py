@@ -189,6 +189,34 @@ def test_a_cancelled_cycle_resumes_and_repeats_nothing():
     assert len(result.state["memory"]["recentActions"]) == 1
 
 
+def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
+    waits = "triggers: [{type: message, topic: news}]\nstages:"
+    text = MONITOR.replace("stages:", waits, 1)
+
+    async def main():
+        store = MemoryStore()
+        reached = asyncio.Event()
+
+        async def answer(request):
+            reached.set()
+            await asyncio.sleep(60)
+
+        async with monitor(text=text, storage=store, replies=answer) as first:
+            cycle = asyncio.ensure_future(first.run_cycle("message"))
+            await reached.wait()
+            cycle.cancel()
+            await asyncio.wait([cycle])
+        async with monitor(text=text, storage=store) as agent:
+            running = asyncio.ensure_future(agent.run_forever(cycles=2))
+            while (await agent.open()).number < 1:  # no message has come
+                await asyncio.sleep(0.01)
+            await agent.deliver("news", {"rate": 9}, "first")
+            await running
+        return [(one.data["trigger"], one.data["status"]) for one in await store.find("cycle")]
+
+    assert run(main()) == [("message", "finished")] * 2
+
+
 def test_an_unfinished_cycle_of_another_file_is_given_up():
     async def main():
         store = MemoryStore()

@@ -235,6 +235,7 @@ class CycleAgent:
     ) -> int:
         """Run a cycle whenever a trigger of the file fires; return how many ran.
 
+        A cycle that an earlier process left unfinished is finished first, and uses up no trigger.
         `Triggers` says what each kind fires for; with `at_once`, cycles don't wait for triggers at all.
         Triggers that fire during a cycle count as one. Ends after that many `cycles`, or on SIGTERM or
         SIGINT: the cycle under way then has `grace` seconds to finish. After that, or on a second signal, it
@@ -262,7 +263,10 @@ class CycleAgent:
         count = 0
         with _stop_signals() as stop:
             while (cycles is None or count < cycles) and not stop.requested.is_set():
-                trigger = "manual" if at_once else await _unless(stop.requested, triggers.next())
+                if (unfinished := (await self.open()).unfinished) is not None:
+                    trigger = unfinished.trigger
+                else:
+                    trigger = "manual" if at_once else await _unless(stop.requested, triggers.next())
                 if trigger is None or not await self._run_until_stopped(trigger, stop, grace):
                     break
                 count += 1
