@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from redraft.cycles.actuate import evaluate, execute, idempotency_key
+from redraft.cycles.actuate import evaluate, execute
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
@@ -360,9 +360,9 @@ def test_idempotency_keys_differ_between_cycles():
         replace(cycle, agent_id="another"),  # another agent of the same name
         replace(cycle, spec=cycle.spec.model_copy(update={"name": "other"})),
     ]
-    keys = [idempotency_key(one, "act", 0, "note") for one in (cycle, *others)]
+    keys = [one.idempotency_key("act", 0, "note") for one in (cycle, *others)]
     keys += [
-        idempotency_key(cycle, *place) for place in (("b", 0, "note"), ("act", 1, "note"), ("act", 0, "c"))
+        cycle.idempotency_key(*place) for place in (("b", 0, "note"), ("act", 1, "note"), ("act", 0, "c"))
     ]
     assert len(set(keys)) == 7
-    assert idempotency_key(cycle, "act", 0, "note") == keys[0]
+    assert cycle.idempotency_key("act", 0, "note") == keys[0]

@@ -206,10 +206,14 @@ def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
             await reached.wait()
             cycle.cancel()
             await asyncio.wait([cycle])
-        async with monitor(text=text, storage=store) as agent:
+        ended = asyncio.Event()
+        async with monitor(
+            text=text,
+            storage=store,
+            on_event=lambda event: ended.set() if isinstance(event, CycleFinished) else None,
+        ) as agent:
             running = asyncio.ensure_future(agent.run_forever(cycles=2))
-            while (await agent.open()).number < 1:  # no message has come
-                await asyncio.sleep(0.01)
+            await ended.wait()  # no message has come
             await agent.deliver("news", {"rate": 9}, "first")
             await running
         return [(one.data["trigger"], one.data["status"]) for one in await store.find("cycle")]

@@ -1,6 +1,8 @@
 import asyncio
 import json
 
+import pytest
+
 from redraft._steps import inner_step
 from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
@@ -51,7 +53,8 @@ async def soon():
         await asyncio.sleep(0)
 
 
-def test_an_action_is_written_before_the_next_step_begins():
+@pytest.mark.parametrize("name", ["actuate/act/first", "sense/claim"])
+def test_what_acts_is_written_before_the_next_step_begins(name):
     begun = []
 
     async def effect(name):
@@ -60,14 +63,14 @@ def test_an_action_is_written_before_the_next_step_begins():
     async def main():
         store = Gate()
         step = steps_of(store).journal(resumes=False)
-        await step("actuate/act/first", type(None), effect, "first")
+        await step(name, type(None), effect, "first")
         next_one = asyncio.ensure_future(step("reason/plan", type(None), effect, "next"))
         await soon()
         assert begun == ["first"]
         store.is_open.set()
         await next_one
         assert begun == ["first", "next"]
-        assert store.steps == ["actuate/act/first"]
+        assert store.steps == [name]
 
     asyncio.run(main())
 

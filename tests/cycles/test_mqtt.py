@@ -4,9 +4,12 @@ import secrets
 import aiomqtt
 import pytest
 
-from redraft.cycles.mqtt import KEY_PROPERTY, MAX_PAYLOAD, Broker, collect, publish
+from redraft.cycles.mqtt import KEY_PROPERTY, MAX_PAYLOAD, Broker, collecting, publish
+from redraft.cycles.sense import sense
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError, OutputError
+from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
+from support.cycles import cycle_of
 from support.monitor import monitor, run
 from support.mqtt_broker import MqttBroker
 
@@ -15,8 +18,9 @@ def sent(broker, topic, payload, **options):
     return publish(Broker(broker.url), topic, payload, "k1", **options)
 
 
-def collected(broker, topic, seconds=0.3, limit=100, **options):
-    return collect(Broker(broker.url), topic, wait_seconds=seconds, limit=limit, **options)
+async def collected(broker, topic, seconds=0.3, limit=100, **options):
+    async with collecting(Broker(broker.url), topic, wait_seconds=seconds, limit=limit, **options) as found:
+        return found
 
 
 async def arrived(broker, topic, count, **options):
@@ -27,6 +31,10 @@ async def arrived(broker, topic, count, **options):
         if len(found) >= count:
             break
     return found
+
+
+class _KilledError(BaseException):
+    """What ends a process."""
 
 
 def session():
@@ -53,6 +61,27 @@ def test_a_session_keeps_what_arrives_between_two_cycles(mqtt_broker):
         return [one["data"] for one in kept], await collected(mqtt_broker, "line/#", **own)
 
     assert run(main()) == ([2, 3, 4], [])
+
+
+def test_a_broker_forgets_nothing_before_it_is_told_to(mqtt_broker):
+    own = session()
+
+    async def killed(topic, own):
+        taking = collecting(Broker(mqtt_broker.url), topic, wait_seconds=1, limit=100, qos=2, **own)
+        async with taking as found:
+            assert found
+            raise _KilledError
+
+    async def main():
+        assert await collected(mqtt_broker, "many", **own) == []
+        for number in range(60):
+            await sent(mqtt_broker, "many", number)
+        with pytest.raises(_KilledError):
+            await killed("many", own)
+        again = await arrived(mqtt_broker, "many", 60, **own)
+        return [one["data"] for one in again], await collected(mqtt_broker, "many", **own)
+
+    assert run(main()) == (list(range(60)), [])
 
 
 def test_without_a_session_only_what_arrives_meanwhile(mqtt_broker):
@@ -201,6 +230,37 @@ def test_a_source_and_an_action(mqtt_broker, monkeypatch):
     [action] = second.state["derivedData"]["execution"]["actions"]
     assert (action["status"], action["result"]) == ("succeeded", {"topic": "works/7/set"}), action
     assert [(one["topic"], one["data"]) for one in published] == [("works/7/set", {"level": 1})]
+
+
+def test_what_a_killed_cycle_had_taken_comes_again_or_is_in_its_journal(mqtt_broker, monkeypatch):
+    monkeypatch.setenv("BROKER", mqtt_broker.url)
+    store, spec = MemoryStore(), monitor(text=AGENT).spec
+
+    def sensing(number, *, ends_at="", resumes=False):
+        journal = Journalled(store, f"cycle-{number}", resumes=resumes)
+
+        async def step(name, returns, fn, /, *args):
+            if name == ends_at:
+                raise _KilledError
+            return await journal(name, returns, fn, *args)
+
+        cycle, _ = cycle_of(spec, step=step)
+        return sense(spec.stages.sense, cycle), cycle
+
+    async def main():
+        await sensing(6)[0]  # which makes the session
+        await sent(mqtt_broker, "works/7/rate", {"line": 7})
+        with pytest.raises(_KilledError):
+            await sensing(7, ends_at="sense/acknowledge")[0]
+        resumed, cycle = sensing(7, resumes=True)
+        await resumed
+        again, later = sensing(8)
+        await again
+        return [one.state.environmental_data["payload"]["rates"] for one in (cycle, later)]
+
+    in_journal, once_more = run(main())
+    assert [one["data"] for one in in_journal] == [{"line": 7}]
+    assert once_more == in_journal
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 import asyncio
 import os
+from dataclasses import replace
 
 import pytest
 
+from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.sense import read_csv, sense
-from redraft.errors import OutputError
+from redraft.errors import LeaseError, OutputError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
-from support.cycles import ScriptedBus, cycle_of, run, spec_of
+from support.cycles import ScriptedBus, cycle_of, run, spec_of, unsaved
 from support.http_server import of_json, serving
 
 NEWS = AgentMessage("m1", "news", {"text": "{{ env.KEY }}"}, "2026-11-22T12:00:00.000Z", "other")
@@ -93,6 +95,49 @@ def test_all_source_types(tmp_path, monkeypatch):
     assert payload["own"] == {"rate": 5}
     assert cycle.taken == [NEWS]
     assert cycle.state.environmental_data["errors"] == []
+
+
+def test_a_source_that_acts_is_asked_once_under_its_key_and_within_its_limit():
+    store, hourly = MemoryStore(), {"maxRuns": 1, "perMs": 3_600_000}
+    with serving({"/claim": of_json({"job": 7}), "/look": of_json({"rate": 5})}) as server:
+        spec = spec_of(
+            sense=[
+                source("api", "claim", url=server.url + "/claim", method="POST", limit=hourly),
+                source("api", "look", url=server.url + "/look"),
+            ]
+        )
+
+        def resumed(**more):
+            cycle, _ = cycle_of(spec, step=Journalled(store, "cycle-7", **more))
+            run(sense(spec.stages.sense, cycle))
+            return cycle
+
+        cycle = resumed()
+        assert resumed(resumes=True).state.environmental_data == cycle.state.environmental_data
+        assert cycle.state.environmental_data["payload"] == {"job": 7, "rate": 5}
+        assert [request.path for request in server.requests] == ["/look", "/claim"]
+        keys = [request.headers["idempotency-key"] for request in server.requests]
+        assert keys == [None, cycle.idempotency_key("sense/claim")]
+
+        later, _ = cycle_of(spec)
+        later.number, later.runtime = 8, cycle.runtime
+        run(sense(spec.stages.sense, later))
+        [error] = later.state.environmental_data["errors"]
+        assert error["source"] == "claim"
+        assert error["error"].startswith("the limit of 'sense/claim' is reached")
+
+
+def test_nothing_that_acts_is_asked_once_another_process_runs_the_agent():
+    async def lost():
+        raise LeaseError("another process")
+
+    with serving({}) as server:
+        spec = spec_of(sense=[source("api", "claim", url=server.url, method="POST")])
+        cycle, _ = cycle_of(spec)
+        cycle.runtime = replace(cycle.runtime, egress=Egress(lost, cycle.runtime.clock, unsaved))
+        with pytest.raises(LeaseError):
+            run(sense(spec.stages.sense, cycle))
+        assert server.requests == []
 
 
 def test_a_message_in_two_sources_is_taken_once():

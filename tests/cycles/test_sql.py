@@ -5,9 +5,12 @@ from contextlib import closing
 
 import pytest
 
+from redraft.cycles.sense import sense
 from redraft.cycles.sql import Statement, parsed_url, run_statement
 from redraft.errors import AgentFileError, ConfigError, OutputError
+from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
+from support.cycles import cycle_of, spec_of
 from support.monitor import monitor, run
 
 URL = "sqlite:///shop.db"
@@ -200,6 +203,29 @@ def test_a_source_and_an_action(shop, monkeypatch):
     assert (action["status"], action["result"]) == ("succeeded", {"rows": [], "count": 1})
     rows = ran(shop, "SELECT * FROM done")[0]
     assert rows == [{"item": "cup", "key": action["idempotencyKey"]}]
+
+
+def test_a_source_that_writes_is_an_effect_with_a_key(shop, monkeypatch):
+    monkeypatch.setenv("SHOP", f"sqlite:///{shop}/shop.db")
+    with closing(sqlite3.connect(shop / "shop.db")) as database, database:
+        database.execute("CREATE TABLE done (item TEXT, key TEXT UNIQUE)")
+    claim = {
+        "url": "{{ env.SHOP }}",
+        "query": "INSERT INTO done VALUES ('cup', :idempotency_key) RETURNING item",
+        "readOnly": False,
+    }
+    spec = spec_of(sense=[{"type": "sql", "name": "claim", "config": claim}])
+    store, cycles = MemoryStore(), []
+    for resumes in (False, True):
+        cycle, _ = cycle_of(
+            spec.model_copy(update={"env": ["SHOP"]}), step=Journalled(store, "cycle-7", resumes=resumes)
+        )
+        run(sense(spec.stages.sense, cycle))
+        cycles.append(cycle)
+    assert [one.state.environmental_data["payload"] for one in cycles] == [{"claim": [{"item": "cup"}]}] * 2
+    assert ran(shop, "SELECT * FROM done")[0] == [
+        {"item": "cup", "key": cycles[0].idempotency_key("sense/claim")}
+    ]
 
 
 BAD = [

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
-from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +12,7 @@ from redraft._texts import short_repr, shortened
 from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.effects import ask_model, call_configured, call_function
 from redraft.cycles.egress import Dispatch, LimitError
-from redraft.cycles.memory import moment_of, stamp_of
+from redraft.cycles.memory import stamp_of
 from redraft.cycles.mqtt import publish
 from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 
 ALERTS = "alerts"
 """The topic on the bus under which alerts are published."""
-KEY_HEADER = "Idempotency-Key"
 QUEUED = "queued"
 """Marks the result of an alert that is sent when the database is back."""
 MAX_LOG_LINE = 2_000
@@ -107,7 +104,7 @@ async def _outcome(
         "status": "succeeded",
         "result": None,
         "error": None,
-        "idempotencyKey": idempotency_key(cycle, substage.name, position, action.name),
+        "idempotencyKey": cycle.idempotency_key(substage.name, position, action.name),
         "startedAt": stamp_of(cycle.runtime.clock()),
         "durationMs": 0.0,
     }
@@ -125,8 +122,6 @@ async def _outcome(
     limits = {name: limit for name, limit in bounded.items() if limit is not None}
     dispatch = Dispatch(outcome["idempotencyKey"], limits)
     outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, dispatch, cycle)
-    if outcome["status"] != "blocked":  # also one of an earlier process, which the journal has
-        cycle.runtime.egress.count(dispatch, moment_of(outcome["startedAt"]) or cycle.started_at)
     if outcome["error"] is not None:
         cycle.failures.append(f"{step}: {outcome['error']}")
     return outcome
@@ -154,8 +149,7 @@ async def _run(
 
 async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle) -> Any:
     if isinstance(action, ApiCallAction):
-        call = http_request(action, cycle.outward_scopes(seen))
-        return await fetch(replace(call, headers={**call.headers, KEY_HEADER: key}))
+        return await fetch(http_request(action, cycle.outward_scopes(seen), idempotency_key=key))
     if isinstance(action, SqlAction):
         scopes = cycle.outward_scopes(seen)
         rows, affected = await run_statement(sql_statement(action, scopes, cycle, idempotency_key=key))
@@ -180,12 +174,6 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
         if not await cycle.runtime.bus.publish(ALERTS, cycle.runtime.redact(alert), key):
             return {**data, QUEUED: True}
     return data
-
-
-def idempotency_key(cycle: Cycle, substage: str, position: int, action: str) -> str:
-    """Return a key that stays the same when a killed cycle resumes, and differs in every other cycle."""
-    parts = json.dumps([cycle.spec.name, cycle.agent_id, cycle.number, substage, position, action])
-    return sha256(parts.encode()).hexdigest()[:32]
 
 
 def _bounded(result: Any) -> Any:

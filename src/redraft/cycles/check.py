@@ -33,6 +33,7 @@ from redraft.cycles.spec import (
     MqttSense,
     Plan,
     SqlSense,
+    SqlSource,
     SqlStatement,
     UpdateState,
     WebhookTrigger,
@@ -315,7 +316,7 @@ class _Checker:
             parts = [(action, (*way, "config", "actions", at)) for at, action in actions]
         for part, place in parts:
             if isinstance(part, SqlStatement):
-                self.check_statement(part, place, is_action=isinstance(substage, Execute))
+                self.check_statement(part, place)
             if isinstance(part, MqttBroker):
                 require_mqtt()
             if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
@@ -326,7 +327,7 @@ class _Checker:
                 except ConfigError as error:
                     self.fail((*place, "url"), str(error))
 
-    def check_statement(self, statement: SqlStatement, way: KeyPath, *, is_action: bool) -> None:
+    def check_statement(self, statement: SqlStatement, way: KeyPath) -> None:
         if "{{" in statement.query:
             self.fail(
                 (*way, "query"),
@@ -334,7 +335,8 @@ class _Checker:
                 "'name' under 'with'",
             )
         named, given = set(parameters(statement.query)), set(statement.with_)
-        filled = {"idempotency_key"} if is_action else set[str]()
+        has_key = not (isinstance(statement, SqlSource) and statement.is_reading)
+        filled = {"idempotency_key"} if has_key else set[str]()
         if missing := sorted(named - given - filled):
             self.fail((*way, "query"), f"the parameter {missing[0]!r} has no value; give one under 'with'")
         if unused := sorted(given - named):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -83,8 +85,8 @@ class Runtime:
     """What an agent works with in all its cycles.
 
     `functions` are those of the program that its file names, `folder` is where its file is, `clock` returns
-    the time of day in UTC, and `redact` withholds the secrets in plain JSON data. All actions go through
-    `egress`.
+    the time of day in UTC, and `redact` withholds the secrets in plain JSON data. Actions, and sources that
+    act, go through `egress`.
     """
 
     functions: Mapping[str, Callable[..., Any]]
@@ -133,6 +135,11 @@ class Cycle:
     next_memory: Memory | None = None
     changes: tuple[MemoryChange, ...] = ()
     waits_until: datetime | None = None
+
+    def idempotency_key(self, *place: str | int) -> str:
+        """Return the key of an effect; the same when a killed cycle resumes, another one in other cycles."""
+        parts = json.dumps([self.spec.name, self.agent_id, self.number, *place])
+        return sha256(parts.encode()).hexdigest()[:32]
 
     def scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the names that a condition or a message sees, with those of a planned `action`."""

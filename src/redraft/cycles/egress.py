@@ -14,7 +14,7 @@ from redraft.errors import RedraftError
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 R = TypeVar("R")
 
@@ -47,36 +47,41 @@ class Egress:
     """Carries out what an agent does to the world: its actions, and what it sends from its outbox.
 
     Nothing happens once another process runs the agent (`check_lease` raises `LeaseError`), or beyond a
-    limit. What limits count is stored with the agent, so a restart does not start them anew. Recording the
+    limit. What limits count is stored with the agent before it happens, by `save`, so neither a restart nor a
+    kill starts them anew. Recording the
     outcome is up to the caller: an action is a step of the cycle's journal, a delivery ends with the removal
     of what was sent from the outbox. Until that is written, a process that is killed does it again, under the
     same key.
     """
 
-    def __init__(self, check_lease: Callable[[], Awaitable[None]], clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        check_lease: Callable[[], Awaitable[None]],
+        clock: Callable[[], datetime],
+        save: Callable[[Sequence[Record]], Awaitable[None]],
+    ) -> None:
         self._check_lease = check_lease
         self._clock = clock
+        self._save = save
         self._runs: dict[str, dict[str, str]] = {}
         """By the name of a limit, the keys of the effects that it counts, each with the end of that."""
-        self._is_changed = False
+        self._is_changed = self._is_loaded = False
 
     async def act(self, dispatch: Dispatch, perform: Callable[[], Awaitable[R]]) -> R:
         """Carry out a dispatch; raises `LimitError`, `LeaseError`, and what `perform` raises."""
         await self._check_lease()
         self.claim(dispatch)
+        if counts := self.take_record():
+            await self._save(counts)
         return await perform()
 
     def claim(self, dispatch: Dispatch) -> None:
         """Count what is about to be done; raises `LimitError` if a limit forbids it now."""
         self._check_limits(dispatch)
-        self.count(dispatch, self._clock())
-
-    def count(self, dispatch: Dispatch, at: datetime) -> None:
-        """Count a dispatch that took place at a time; once, however often it is counted."""
         for name, limit in dispatch.limits.items():
             runs = self._runs.setdefault(name, {})
             if dispatch.key not in runs:
-                runs[dispatch.key] = stamp_of(moment_after(at, limit.per_ms / 1000) or FOR_EVER)
+                runs[dispatch.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or FOR_EVER)
                 self._is_changed = True
 
     def _check_limits(self, dispatch: Dispatch) -> None:
@@ -99,14 +104,15 @@ class Egress:
     # Between processes
 
     def load(self, stored: Record | None) -> None:
-        """Count what was stored earlier, too."""
+        """Count what was stored earlier, too; before that, nothing is stored, so that it is not replaced."""
+        self._is_loaded = True
         found = cast("dict[str, dict[str, str]]", {} if stored is None else stored.data.get("runs", {}))
         for name, runs in found.items():
             self._runs[name] = {**runs, **self._runs.get(name, {})}
 
     def take_record(self) -> list[Record]:
-        """Return the record to be stored, in a list that is empty if nothing has changed since."""
-        if not self._is_changed:
+        """Return the record to be stored, in a list that is empty if there is nothing to store now."""
+        if not self._is_changed or not self._is_loaded:
             return []
         now, self._is_changed = stamp_of(self._clock()), False
         self._runs = {

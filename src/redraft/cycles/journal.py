@@ -34,11 +34,12 @@ CHECKS_AGAIN = 0.05
 class CycleSteps:
     """Keep the steps of one cycle together in one record: the `StepLog` of cycles.
 
-    What cost money, took time or changed the world, a model call or an action, is written before the next
-    step begins or a listener hears of it (`settled`), with everything before it. Sensing, and thinking that
-    takes less time than a write, is written within 20 ms, with the next step or alone; a cycle that is killed
-    before then does it again. Nothing is written before the end of the previous cycle is, whose steps it
-    replaces, and no effect begins once another process runs the agent: that raises `LeaseError`.
+    What cost money, took time or changed the world, a model call, an action or a source that acts, is written
+    before the next step begins or a listener hears of it (`settled`), with everything before it. Sensing, and
+    thinking that takes less time than a write, is written within 20 ms, with the next step or alone; a cycle
+    that is killed before then does it again. Nothing is written before the end of the previous cycle is,
+    whose steps it replaces, and no effect begins once another process runs the agent: that raises
+    `LeaseError`.
 
     A cycle waits for its journal, however slow the store is. It goes on without one only while the store is
     away, which `write_behind` knows, or learns here when a write fails or is not answered for its `silence`.
@@ -163,11 +164,12 @@ class CycleSteps:
 
 
 def _is_repeatable(step: StepData) -> bool:
-    """Return whether a step may be done again: it is neither an action nor took long."""
-    if step["name"] == "sense":
+    """Return whether a step may be done again: it neither acts on the world nor took long."""
+    name: str = step["name"]
+    if name == "sense":
         return True
-    is_action = step["name"].count("/") > 1
-    return not is_action and step["elapsed"] - step["began"] < QUICK
+    acts = name.count("/") > 1 or name.startswith("sense/")
+    return not acts and step["elapsed"] - step["began"] < QUICK
 
 
 def unjournalled(write_behind: WriteBehind, calls: list[StepData]) -> Step:

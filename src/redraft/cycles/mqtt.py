@@ -6,7 +6,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections import deque
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +16,7 @@ from redraft.cycles.cycle import plain_data
 from redraft.errors import ConfigError, MissingExtraError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Generator
 
     from aiomqtt import Client, Message
 
@@ -25,6 +25,8 @@ MAX_PAYLOAD = 100_000
 """Bytes of the payload of one message; a broker does not send larger ones."""
 MAX_HEADER = 66_000
 """Bytes of the rest of a message: its topic and its properties."""
+MAX_UNACKNOWLEDGED = 65_535
+"""Messages that a broker sends before the first is acknowledged: as many as the protocol can count."""
 KEY_PROPERTY = "idempotency-key"
 """The MQTT 5 user property that tells a message from all others."""
 
@@ -56,7 +58,7 @@ class Broker:
         return f"{parts.scheme}://{parts.hostname}:{parts.port or PORTS[parts.scheme]}"
 
     def client(self, identifier: str | None = None, session_seconds: int = 0) -> Client:
-        """Return a client that is not connected yet.
+        """Return a client that is not connected yet, and acknowledges no message by itself.
 
         With a session, the broker keeps messages for the identifier after the client has gone.
         """
@@ -73,7 +75,8 @@ class Broker:
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = session_seconds
         properties.MaximumPacketSize = MAX_PAYLOAD + MAX_HEADER
-        return Client(
+        properties.ReceiveMaximum = MAX_UNACKNOWLEDGED
+        client = Client(
             parts.hostname or "",
             parts.port or PORTS[parts.scheme],
             username=None if parts.username is None else unquote(parts.username),
@@ -85,6 +88,8 @@ class Broker:
             timeout=self.seconds,
             tls_context=tls,
         )
+        client._client.manual_ack_set(True)  # noqa: SLF001, FBT003  # pyright: ignore[reportPrivateUsage] (aiomqtt has no option for it)
+        return client
 
 
 def require_mqtt() -> None:
@@ -113,18 +118,18 @@ async def publish(
     if not topic or {"+", "#"} & set(topic):
         raise OutputError(f"{broker}: a message needs a topic without wildcards, got {topic!r}.")
 
-    async def send(client: Client) -> None:
-        from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 (as above)
-        from paho.mqtt.properties import Properties  # noqa: PLC0415
+    from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 (as above)
+    from paho.mqtt.properties import Properties  # noqa: PLC0415
 
-        properties = Properties(PacketTypes.PUBLISH)
-        properties.UserProperty = [(KEY_PROPERTY, key)]
-        await client.publish(topic, data, qos, retain, properties)
+    properties = Properties(PacketTypes.PUBLISH)
+    properties.UserProperty = [(KEY_PROPERTY, key)]
+    with _naming(broker, broker.seconds):
+        async with _connected(broker.client()) as client, asyncio.timeout(broker.seconds):
+            await client.publish(topic, data, qos, retain, properties)
 
-    await _with(broker, broker.client(), send, broker.seconds)
 
-
-async def collect(
+@asynccontextmanager
+async def collecting(
     broker: Broker,
     topic: str,
     *,
@@ -133,42 +138,57 @@ async def collect(
     qos: Quality = 1,
     identifier: str | None = None,
     session_seconds: int = 0,
-) -> list[dict[str, Any]]:
-    """Return the newest messages of a topic filter, oldest first: `topic`, `data`, `retained`.
+) -> AsyncGenerator[list[dict[str, Any]]]:
+    """Yield the newest messages of a topic filter, oldest first: `topic`, `data`, `retained`.
 
     They are those that the broker retains, those that arrive within `wait_seconds`, and with a session those
-    that it has kept for the `identifier` since the last time. `data` is that of JSON, else the text, else
-    base64 after `base64,`. Raises like `publish`.
+    that it has kept for the `identifier` since the last time: until the block ends without an error, which
+    acknowledges them, so that none is lost, though one may come twice. `data` is that of JSON, else the text,
+    else base64 after `base64,`. Raises like `publish`.
     """
-    found: deque[dict[str, Any]] = deque(maxlen=limit)
-
-    async def listen(client: Client) -> None:
-        await client.subscribe(topic, qos)
-        try:
-            async with asyncio.timeout(wait_seconds):
-                async for message in client.messages:
-                    found.append(_reading(message))
-        except TimeoutError:  # as always: the broker never says that there is no more
-            return
-
+    found: deque[Message] = deque()
     client = broker.client(identifier, session_seconds)
-    await _with(broker, client, listen, broker.seconds + wait_seconds)
-    return list(found)
+    if session_seconds:  # more would need a client that keeps on disk what it has half received
+        qos = min(qos, 1)
+    seconds = broker.seconds + wait_seconds
+    async with AsyncExitStack() as stack:
+        with _naming(broker, seconds):
+            await stack.enter_async_context(_connected(client))
+            async with asyncio.timeout(seconds):
+                await client.subscribe(topic, qos)
+                with suppress(TimeoutError):  # as always: the broker never says that there is no more
+                    async with asyncio.timeout(wait_seconds):
+                        async for message in client.messages:
+                            found.append(message)
+                            if len(found) > limit:
+                                _acknowledge(client, found.popleft())
+        yield [_reading(message) for message in found]
+        with _naming(broker, seconds):
+            for message in found:
+                _acknowledge(client, message)
+            await stack.aclose()
 
 
-async def _with(
-    broker: Broker, client: Client, use: Callable[[Client], Awaitable[None]], seconds: float
-) -> None:
-    """Connect a client, use it for at most so many seconds, and disconnect it."""
+def _acknowledge(client: Client, message: Message) -> None:
+    # aiomqtt has no call for it.
+    client._client.ack(message.mid, message.qos)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+@asynccontextmanager
+async def _connected(client: Client) -> AsyncGenerator[Client]:
+    async with AsyncExitStack() as stack:
+        # Before it connects: after a failure to, it would leave its socket open.
+        stack.push_async_exit(client)
+        yield await client.__aenter__()
+
+
+@contextmanager
+def _naming(broker: Broker, seconds: float) -> Generator[None]:
+    """Let errors name the broker."""
     from aiomqtt import MqttError  # noqa: PLC0415 (as above)
 
     try:
-        async with AsyncExitStack() as stack:
-            # Before it connects: after a failure to, it would leave its socket open.
-            stack.push_async_exit(client)
-            await client.__aenter__()
-            async with asyncio.timeout(seconds):
-                await use(client)
+        yield
     except TimeoutError as error:
         raise TimeoutError(f"{broker} did not answer within {seconds:g} s") from error
     except MqttError as error:

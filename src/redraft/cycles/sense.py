@@ -7,6 +7,7 @@ import csv
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from redraft._codec import to_json
 from redraft.cycles.cycle import error_line, plain_data, render, render_text
 from redraft.cycles.effects import call_function
+from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.mqtt import Broker, collect
+from redraft.cycles.mqtt import Broker, collecting
 from redraft.cycles.spec import (
     ApiSense,
     CsvSense,
     FunctionSense,
+    LimitedSource,
     MqttSense,
     Sense,
     SenseSubstage,
@@ -31,13 +34,14 @@ from redraft.cycles.spec import (
 from redraft.cycles.sql import Statement, parameters, run_statement
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import MqttBroker, Request, SqlStatement
+    from redraft.cycles.spec import MqttBroker, MqttSource, Request, SqlStatement
 
 MAX_ROWS = 100_000
 MAX_CSV_BYTES = 200_000_000
@@ -66,25 +70,40 @@ class Readings:
 async def sense(stage: Sense, cycle: Cycle) -> None:
     """Write `environmentalData`: `payload`, the `errors` of sources that failed, and `at`.
 
+    Sources that only read are read at once, in one step, which a killed cycle may repeat. Then come those
+    that act on the world, one after another, each a step of its own, as actions are.
+
     An object is merged into the payload; any other value goes under `into` or the name of its source. A key
     that an earlier source has set is kept, and setting it again is an error. Raises `OutputError` if a
     required source failed; no messages are taken then.
     """
-    readings = await cycle.step("sense", Readings, _read_all, stage.substages, cycle)
-    payload: dict[str, Any] = {}
-    errors: list[dict[str, str]] = []
-    for substage in stage.substages:
-        found = readings.sources[substage.name]
-        error = found.error or _merge(payload, substage, found.value)
-        if error:
-            errors.append({"source": substage.name, "error": error})
-    cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
-    required = {substage.name for substage in stage.substages if substage.config.required}
-    for failed in errors:
-        if failed["source"] in required:
-            raise OutputError(f"The source {failed['source']!r} is required, and failed: {failed['error']}")
-    taken = {message.id: message for found in readings.sources.values() for message in found.messages}
-    cycle.taken.extend(taken.values())
+    reading = [substage for substage in stage.substages if substage.config.is_reading]
+    async with AsyncExitStack() as kept_open:
+        readings = await cycle.step("sense", Readings, _read_all, reading, cycle)
+        sources = dict(readings.sources)
+        for substage in stage.substages:
+            if not substage.config.is_reading:
+                step = f"sense/{substage.name}"
+                sources[substage.name] = await cycle.step(step, Reading, _act, substage, cycle, kept_open)
+        payload: dict[str, Any] = {}
+        errors: list[dict[str, str]] = []
+        for substage in stage.substages:
+            found = sources[substage.name]
+            error = found.error or _merge(payload, substage, found.value)
+            if error:
+                errors.append({"source": substage.name, "error": error})
+        cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
+        required = {substage.name for substage in stage.substages if substage.config.required}
+        for failed in errors:
+            if failed["source"] in required:
+                raise OutputError(
+                    f"The source {failed['source']!r} is required, and failed: {failed['error']}"
+                )
+        taken = {message.id: message for found in sources.values() for message in found.messages}
+        cycle.taken.extend(taken.values())
+        if any(isinstance(substage, MqttSense) for substage in stage.substages if substage not in reading):
+            # A step begins when the journal has the one before: brokers may forget what was taken.
+            await cycle.step("sense/acknowledge", object, _acknowledge, kept_open, cycle)
 
 
 def _merge(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str:
@@ -110,39 +129,72 @@ async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Reading
     return Readings(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
 
 
-async def _read_safely(substage: SenseSubstage, cycle: Cycle) -> Reading:
+async def _act(substage: SenseSubstage, cycle: Cycle, kept_open: AsyncExitStack) -> Reading:
+    """Ask a source that acts on the world; beyond its limit, it fails."""
+    name, source = f"sense/{substage.name}", substage.config
+    limit = source.limit if isinstance(source, LimitedSource) else None
+    dispatch = Dispatch(cycle.idempotency_key(name), {} if limit is None else {name: limit})
     try:
-        return await _read(substage, cycle)
+        return await cycle.runtime.egress.act(dispatch, lambda: _read_safely(substage, cycle, kept_open))
+    except LimitError as error:
+        return Reading(error=str(error))
+
+
+async def _acknowledge(kept_open: AsyncExitStack, cycle: Cycle) -> None:
+    """Tell brokers what was taken; what a killed process did not get to comes again."""
+    try:
+        await kept_open.aclose()
+    except OSError as error:
+        logger.info("Messages for the agent %r will come again: %s", cycle.spec.name, error)
+
+
+async def _read_safely(
+    substage: SenseSubstage, cycle: Cycle, kept_open: AsyncExitStack | None = None
+) -> Reading:
+    """Return what a source has, or its error; a connection that it needs may be kept open."""
+    try:
+        async with AsyncExitStack() as own:
+            return await _read(substage, cycle, kept_open or own)
     except Exception as error:  # noqa: BLE001 (whatever a source raises becomes an error in the data)
         return Reading(error=cycle.runtime.redact(error_line(error)))  # a server may echo the key it was sent
 
 
-async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
+async def _read(substage: SenseSubstage, cycle: Cycle, connections: AsyncExitStack) -> Reading:
+    key = cycle.idempotency_key(f"sense/{substage.name}")
     if isinstance(substage, ApiSense):
-        return Reading(await fetch(http_request(substage.config, cycle.outward_scopes())))
+        request, scopes = substage.config, cycle.outward_scopes()
+        return Reading(await fetch(http_request(request, scopes, "" if request.method == "GET" else key)))
     if isinstance(substage, CsvSense):
         table = substage.config
         path = cycle.runtime.folder / render_text(table.path, cycle.outward_scopes())
         return Reading(await asyncio.to_thread(read_csv, path, table.delimiter, table.last))
     if isinstance(substage, FunctionSense):
         call = substage.config
-        return Reading(await call_function(cycle, call.function, call.with_, timeout_ms=call.timeout_ms))
+        found = await call_function(
+            cycle, call.function, call.with_, idempotency_key=key, timeout_ms=call.timeout_ms
+        )
+        return Reading(found)
     if isinstance(substage, SqlSense):
-        rows, _ = await run_statement(sql_statement(substage.config, cycle.outward_scopes(), cycle))
+        statement = sql_statement(substage.config, cycle.outward_scopes(), cycle, idempotency_key=key)
+        rows, _ = await run_statement(statement)
         return Reading(rows)
     if isinstance(substage, MqttSense):
-        return Reading(await _collected(substage, cycle))
+        return Reading(await _collected(substage.config, substage.name, cycle, connections))
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
     value = plain_data([to_json(message) for message in messages], "The bus")
     return Reading(value, messages=tuple(messages))
 
 
-def http_request(request: Request, scopes: Mapping[str, Any]) -> HttpRequest:
-    """Render a request of the agent file; raises `TemplateError`."""
+KEY_HEADER = "Idempotency-Key"
+
+
+def http_request(request: Request, scopes: Mapping[str, Any], idempotency_key: str = "") -> HttpRequest:
+    """Render a request of the agent file, which carries its key if there is one; raises `TemplateError`."""
+    own = {KEY_HEADER: idempotency_key} if idempotency_key else {}
     return HttpRequest(
         url=render_text(request.url, scopes),
         method=request.method,
-        headers=render(request.headers, scopes),
+        headers={**render(request.headers, scopes), **own},
         body=render(request.body, scopes),
         seconds=request.timeout_ms / 1000,
     )
@@ -169,19 +221,20 @@ def mqtt_broker(broker: MqttBroker, scopes: Mapping[str, Any]) -> Broker:
     return Broker(render_text(broker.url, scopes), broker.timeout_ms / 1000)
 
 
-async def _collected(substage: MqttSense, cycle: Cycle) -> list[dict[str, Any]]:
-    source, scopes = substage.config, cycle.outward_scopes()
-    broker, topic = mqtt_broker(source, scopes), render_text(source.topic, scopes)
-    own = sha256(f"{cycle.agent_id}/{substage.name}".encode()).hexdigest()[:16]
-    return await collect(
-        broker,
-        topic,
+async def _collected(source: MqttSource, name: str, cycle: Cycle, connections: AsyncExitStack) -> list[Any]:
+    """Return the messages of a broker, which are acknowledged when the connections are closed."""
+    scopes, session = cycle.outward_scopes(), source.session_ms
+    own = sha256(f"{cycle.agent_id}/{name}".encode()).hexdigest()[:16]
+    messages = collecting(
+        mqtt_broker(source, scopes),
+        render_text(source.topic, scopes),
         wait_seconds=source.wait_ms / 1000,
         limit=source.most,
         qos=source.qos,
-        identifier=None if source.session_ms is None else f"redraft-{own}",
-        session_seconds=0 if source.session_ms is None else ceil(source.session_ms / 1000),
+        identifier=None if session is None else f"redraft-{own}",
+        session_seconds=0 if session is None else ceil(session / 1000),
     )
+    return await connections.enter_async_context(messages)
 
 
 def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[dict[str, Any]]:

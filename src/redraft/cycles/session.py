@@ -165,7 +165,7 @@ class Session:
         self.location = location
         self.card = card
         self.write_behind = location.write_behind()
-        self.egress = Egress(self.write_behind.check_lease, clock)
+        self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
         self.outbox = Outbox(
             location, network, self.mailbox, self.write_behind, self.egress, channels, redact
@@ -329,9 +329,8 @@ class Session:
 
     async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
         self.number, self.unfinished = record.number, None
-        # What earlier processes did is unknown in an outage from the start on, and not to be replaced.
-        counts = self.egress.take_record() if self._is_registered else []
         told = [] if (failure := self._failure(record)) is None else self.outbox.enter(failure)
+        counts = self.egress.take_record()
         await self.write_behind.save([*memory, self._stored(record), *taken, *counts, *told])
         self.outbox.wake()
         if self._steps is not None:

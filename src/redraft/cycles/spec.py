@@ -106,9 +106,35 @@ class Source(CamelCase):
         description="Whether the cycle fails if the source does; otherwise the data has its error.",
     )
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether it may be asked again, because that changes nothing."""
+        return True
 
-class ApiSource(Source, Request):
-    """A source over HTTP."""
+
+class ActionLimit(CamelCase):
+    """How often something may happen within a period that ends now; attempts that fail count, too."""
+
+    max_runs: int = Field(ge=0, description="How often at most; 0: never.")
+    per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
+
+
+class LimitedSource(Source):
+    """A source that may do more than read."""
+
+    limit: ActionLimit | None = Field(
+        default=None,
+        description="How often the source may be asked; beyond that, it fails. Default: no limit.",
+    )
+
+
+class ApiSource(LimitedSource, Request):
+    """A source over HTTP; a request that is no `GET` carries an `Idempotency-Key`."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether its request only reads, as often as it likes."""
+        return self.method == "GET" and self.limit is None
 
 
 class CsvSource(Source):
@@ -141,8 +167,13 @@ class SqlStatement(CamelCase):
     max_rows: int = Field(default=1_000, ge=1, le=100_000, description="More rows than this are an error.")
 
 
-class SqlSource(Source, SqlStatement):
-    """A source that reads a database."""
+class SqlSource(LimitedSource, SqlStatement):
+    """A source in a database; one that may write gets its key as the parameter `:idempotency_key`."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether its statement only reads, as often as it likes."""
+        return self.read_only and self.limit is None
 
 
 class MqttBroker(CamelCase):
@@ -171,6 +202,11 @@ class MqttSource(Source, MqttBroker):
         "none.",
     )
     most: int = Field(default=100, ge=1, le=10_000, description="Take only this many, the newest.")
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it takes nothing that the broker keeps."""
+        return self.session_ms is None
 
 
 class MessagesSource(Source):
@@ -327,13 +363,6 @@ class Reason(CamelCase):
     """Interpret the data and choose what to do."""
 
     substages: list[ReasonSubstage] = Field(min_length=1)
-
-
-class ActionLimit(CamelCase):
-    """How often something may happen within a period that ends now; attempts that fail count, too."""
-
-    max_runs: int = Field(ge=0, description="How often at most; 0: never.")
-    per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
 
 
 NoticeEvent: TypeAlias = Literal["waiting", "alert", "failure"]
@@ -692,7 +721,7 @@ DESCRIPTIONS = {
     "sense": "Observe the world.",
     "severity": "How serious it is.",
     "stages": "What the agent does in each cycle.",
-    "substages": "The parts of the stage, in order; sources of `sense` are read all at once.",
+    "substages": "The parts of the stage, in order; sources of `sense` that only read are read at once.",
     "timeoutMs": "The time limit, in milliseconds.",
     "topic": "The topic of the message.",
     "trackAlertCount": "The number of alerts published.",
