@@ -231,6 +231,73 @@ def test_health_tells_supervisors_what_runs():
     assert (good["state"], good["cycle"]["number"], good["cycle"]["status"]) == ("ended", 1, "finished")
 
 
+def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr("redraft.web.server.REQUEST_TIMEOUT", 0.5)
+    agent, clients = monitor(text=HOOKED, storage=MemoryStore()), []
+
+    async def main():
+        app = AgentHost([agent]).app()
+        async with agent, endpoint.serving(app, "127.0.0.1:0") as url:
+            port = int(url.rstrip("/").rpartition(":")[2])
+            for sent in [b"", b"GET /hea", b"POST /hooks/monitor/orders HTTP/1.1\r\nhost: "] * 40:
+                clients.append(await asyncio.open_connection("127.0.0.1", port))
+                clients[-1][1].write(sent)
+            async with httpx.AsyncClient(base_url=url) as client:
+                statuses = [(await client.get("/health")).status_code, (await post(client)).status_code]
+            ends = [await reader.read() for reader, _ in clients]
+            for _, writer in clients:
+                writer.close()
+        return statuses, ends
+
+    assert run(main()) == ([200, 202], [b""] * 120)
+
+
+def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch):
+    monkeypatch.setattr("redraft.web.server.MAX_CONNECTIONS", 5)
+
+    async def main():
+        async with endpoint.serving(AgentHost([]).app(), "127.0.0.1:0") as url:
+            port = int(url.rstrip("/").rpartition(":")[2])
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+            assert await clients[0][0].read() == b""
+            clients[0][1].close()
+            for reader, writer in clients[1:]:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+                writer.close()
+
+    run(main())
+
+
+def test_too_many_webhooks_at_once_come_again_later_and_health_answers(monkeypatch):
+    monkeypatch.setattr(endpoint, "MAX_DELIVERIES", 1)
+
+    async def main():
+        agent = monitor(text=HOOKED, storage=MemoryStore())
+        goes_on, deliver = asyncio.Event(), agent.deliver
+
+        async def slowly(*message):
+            await goes_on.wait()
+            return await deliver(*message)
+
+        agent.deliver = slowly
+        async with visited(agent) as client:
+            first = asyncio.ensure_future(post(client))
+            await asyncio.sleep(0.1)
+            refused = await post(client, b"2")
+            assert (await client.get("/health")).status_code == 200
+            goes_on.set()
+            return (
+                refused,
+                (await first).status_code,
+                (await post(client, b"3", **signed(b"3", "m3"))).status_code,
+            )
+
+    refused, *statuses = run(main())
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert statuses == [202, 202]
+
+
 def test_one_agent_that_fails_leaves_the_others_running():
     async def main():
         worlds = World(), World()

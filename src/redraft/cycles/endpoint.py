@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -28,7 +29,10 @@ MAX_BODY = 100_000
 """Bytes of the body of a webhook."""
 BODY_TIMEOUT = 10.0
 """Seconds within which a body must have arrived."""
+MAX_DELIVERIES = 100
+"""Webhooks that are taken at once; `/health` answers beside them."""
 READING = ("GET", "HEAD")
+RETRY_SOON = {"retry-after": "5"}
 
 
 class Endpoint:
@@ -36,7 +40,8 @@ class Endpoint:
 
     `POST /hooks/AGENT/TOPIC` leaves the body of a signed request as a message for the agent: 202, also for a
     repetition, which leaves no second message; 401 without a valid signature; 503 while the message can't be
-    stored, so that the sender tries again. `GET /health` answers 200, or 503 if an agent has failed.
+    stored, and beyond 100 at once, so that the sender tries again. `GET /health` answers 200, or 503 if an
+    agent has failed.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class Endpoint:
         self._agents = agents
         self._keys = keys
         self._health = health
+        self._deliveries = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -73,9 +79,20 @@ class Endpoint:
             case ["hooks", agent, topic] if (agent, topic) in self._keys:
                 if request.method != "POST":
                     raise HTTPException(405, "Method not allowed.")
-                return await self._deliver(agent, topic, request)
+                with self._one_more_delivery():
+                    return await self._deliver(agent, topic, request)
             case _:
                 raise HTTPException(404, "Not found.")
+
+    @contextmanager
+    def _one_more_delivery(self) -> Generator[None]:
+        if self._deliveries >= MAX_DELIVERIES:
+            raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
+        self._deliveries += 1
+        try:
+            yield
+        finally:
+            self._deliveries -= 1
 
     async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
         body = await _body(request)
@@ -90,7 +107,7 @@ class Endpoint:
             raise HTTPException(413, str(error)) from error
         except (StoreError, LeaseError, TimeoutError) as error:
             logger.warning("A webhook to %r can't be stored now: %s", agent, error)
-            raise HTTPException(503, "The message can't be stored now.", {"retry-after": "5"}) from error
+            raise HTTPException(503, "The message can't be stored now.", RETRY_SOON) from error
         return JSONResponse({"ok": True, "repeated": not is_new}, 202)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from redraft.errors import ConfigError
 from redraft.web.guard import TOKEN, Address, Guard
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from redraft.web.guard import Keys
     from redraft.web.project import Project
 
+REQUEST_TIMEOUT = 10.0
+"""Seconds within which a connection must have sent the head of a request."""
+MAX_CONNECTIONS = 500
+"""Connections at once; beyond, the one that has waited longest for a request is closed."""
 GRACE = 2
 """Seconds that answers under way have when a server shuts down."""
-MAX_REQUESTS = 100
-"""Requests that an endpoint answers at once."""
 
 
 def serve(
@@ -71,7 +75,7 @@ async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
     address = parsed_address(listen)
     with listening_socket(address) as listener:
         address = Address(address.host, listener.getsockname()[1])
-        server = _Endpoint(server_config(app, most_at_once=MAX_REQUESTS))
+        server = _Endpoint(server_config(app))
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:
             yield address.url
@@ -97,17 +101,60 @@ def parsed_address(text: str) -> Address:
     return Address(host.strip("[]"), int(port))
 
 
-def server_config(app: ASGIApp, *, most_at_once: int | None = None) -> uvicorn.Config:
-    """Return how an application is served: quietly, and with at most so many connections, if given."""
+class Connection(H11Protocol):
+    """A connection that is closed unless a request arrives in time, and first if there are too many.
+
+    Otherwise whoever opens connections and sends nothing would keep everyone else out.
+    """
+
+    waits_since: float
+    """When it began to wait for a request that has not begun yet, in seconds of its loop."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] (as uvicorn has it)
+        """Wait for the first request; make room if there are too many connections."""
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > MAX_CONNECTIONS:
+            others = cast("set[Connection]", self.connections)
+            oldest = min((one for one in others if one.is_waiting), key=attrgetter("waits_since"))
+            oldest.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._end.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._end.cancel()
+        self._wait()
+        super().on_response_complete()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is being answered."""
+        return not self.transport.is_closing() and (not self.cycle or bool(self.cycle.response_complete))
+
+    def _wait(self) -> None:
+        self.waits_since = self.loop.time()
+        self._end = self.loop.call_later(REQUEST_TIMEOUT, self._end_wait)
+
+    def _end_wait(self) -> None:
+        if self.is_waiting:
+            self.transport.close()
+
+
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """Return how an application is served: quietly, and to those who ask for something."""
     return uvicorn.Config(
         app,
+        http=Connection,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=most_at_once,
         timeout_graceful_shutdown=GRACE,
     )
 
