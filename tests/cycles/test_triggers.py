@@ -166,15 +166,40 @@ def test_files_are_looked_at_no_more_often_than_that_however_often_a_message_is(
     assert 0 < file.seconds() <= LOOK_SECONDS
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(60, "file"), (-60, None)])
-def test_a_file_that_changed_since_the_last_cycle_fires_at_the_start(
-    tmp_path, monkeypatch, seconds, expected
+def test_a_file_that_never_rests_does_not_hold_up_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0)
+    file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="*.csv"))
+
+    async def main():
+        fired = [await file.fires()]
+        (tmp_path / "order.csv").write_text("1")
+        for count in range(4):
+            (tmp_path / "log.csv").write_text("1" * count)
+            fired.append(await file.fires())
+        (tmp_path / "order.csv").unlink()
+        for count in range(4, 7):
+            (tmp_path / "log.csv").write_text("1" * count)
+            fired.append(await file.fires())
+        return fired, [await file.fires(), await file.fires()]
+
+    assert run(main()) == (
+        [False, False, True, False, False, False, True, False],
+        [True, False],  # at last, the log
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "began", "expected"),
+    [(0, -60, "file"), (-3600, -60, "file"), (60, 30, "file"), (0, 60, None)],
+)
+def test_a_file_that_came_since_the_last_cycle_fires_at_the_start(
+    tmp_path, monkeypatch, written, began, expected
 ):
     monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0.01)
-    path, since = tmp_path / "a.csv", datetime(2026, 11, 22, 12, tzinfo=UTC)
+    path, now = tmp_path / "a.csv", datetime.now(UTC)
     path.write_text("1")
-    written = since.timestamp() + seconds
-    os.utime(path, (written, written))
+    os.utime(path, (now.timestamp() + written,) * 2)  # as a file that is moved keeps its time
+    since = now + timedelta(seconds=began)
     triggers = Triggers("a", [FileTrigger(type="file", path=str(path))], none, since=since)
     assert run(fires(triggers, 0.2)) == expected
 

@@ -196,14 +196,14 @@ class MessageWatch:
 
 
 class FileWatch:
-    """Fire when the files of a pattern have changed, and are no longer being written."""
+    """Fire when a file of a pattern has changed, and is no longer being written; others may still be."""
 
     def __init__(self, folder: Path, pattern: str, since: datetime | None) -> None:
         self._folder = folder
         self._pattern = pattern
         self._since = since
-        self._fired_for: Files | None = None
-        self._last_seen: Files | None = None
+        self._fired_for: dict[str, SeenFile] | None = None
+        self._last_seen: dict[str, SeenFile] = {}
         self._looked_at = float("-inf")
 
     async def fires(self) -> bool:
@@ -214,19 +214,20 @@ class FileWatch:
         seen = await asyncio.to_thread(self._look)
         if self._fired_for is None:
             since = float("-inf") if self._since is None else self._since.timestamp()
-            self._fired_for = {path: stamp for path, stamp in seen.items() if stamp[0] <= since * 1e9}
-        is_settled, self._last_seen = seen == self._last_seen, seen
-        if seen == self._fired_for or not is_settled:
-            return False
-        self._fired_for = seen
-        return True
+            self._fired_for = {path: file for path, file in seen.items() if file.arrived <= since}
+        changed = {path for path in seen | self._fired_for if seen.get(path) != self._fired_for.get(path)}
+        settled = {path for path in changed if seen.get(path) == self._last_seen.get(path)}
+        self._last_seen = seen
+        untouched = {path: file for path, file in self._fired_for.items() if path not in settled}
+        self._fired_for = untouched | {path: seen[path] for path in settled if path in seen}
+        return bool(settled)
 
     def seconds(self) -> float:
         """Return the seconds until the next look."""
         return self._looked_at + LOOK_SECONDS - monotonic()
 
-    def _look(self) -> Files:
-        found: Files = {}
+    def _look(self) -> dict[str, SeenFile]:
+        found: dict[str, SeenFile] = {}
         for name in iglob(self._pattern, root_dir=self._folder, recursive=True):  # noqa: PTH207 (Path.glob refuses an absolute pattern)
             path = self._folder / name
             try:
@@ -234,9 +235,21 @@ class FileWatch:
             except OSError:  # removed meanwhile, or a link to nothing
                 continue
             if not path.is_dir():
-                found[name] = (status.st_mtime_ns, status.st_size)
+                # What is moved or copied here may have been written long before.
+                arrived = max(status.st_mtime, status.st_ctime)
+                found[name] = SeenFile(status.st_ino, status.st_mtime_ns, status.st_size, arrived)
         return found
 
 
-Files: TypeAlias = dict[str, tuple[int, int]]
-"""When each file was written, in nanoseconds since 1970, and its size in bytes."""
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was seen; equal to a later look unless it was written or replaced meanwhile.
+
+    `written` is in nanoseconds, `size` in bytes; `arrived` is when it got its name, or its access rights, at
+    the latest, in seconds since 1970.
+    """
+
+    inode: int
+    written: int
+    size: int
+    arrived: float = field(compare=False)
