@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from redraft._codec import to_json
 from redraft._texts import as_text, shortened
@@ -170,6 +171,15 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
         headers[name.lower()] = text
     headers["accept-encoding"] = "gzip"  # the only encoding that is decompressed within bounds
     return headers
+
+
+def is_web_address(text: str) -> bool:
+    """Return whether a text may be the URL of a request: HTTP or HTTPS, with a host."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def host_of(url: str) -> tuple[str, int | None]:

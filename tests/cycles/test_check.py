@@ -145,6 +145,8 @@ FILES = {
     "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "unknown name 'payload'"),
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
     "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "unknown name 'nobody'"),
+    "an address of no use": (stage("sense", "type: api\nname: s\nconfig: {url: 'ftp://x'}"), 7, "sense", "s", "config.url", "got 'ftp://x'"),
+    "an action's address of no use": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u}"), 9, "actuate", "e", "config.actions.0.url", "got 'u'"),
     "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "unknown name 'nobody'"),
     # environment variables
     "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls can read it"),
@@ -295,7 +297,7 @@ def test_every_rendered_text_is_checked():
         ),
         stage("sense", "type: csv\nname: s\nconfig: {path: '{{ env.KEY }}/x.csv'}"),
         stage("sense", "type: function\nname: s\nconfig: {function: hold, with: {batch: '{{ env.KEY }}'}}"),
-        stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, headers: {a: '{{ env.KEY }}'}}"),
+        stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'http://u', headers: {a: '{{ env.KEY }}'}}"),
     ],
 )
 def test_requests_and_calls_read_the_environment(file):

@@ -72,8 +72,12 @@ def test_a_webhook_is_signed_and_shaped_as_its_file_says(monkeypatch):
 def test_a_secret_that_is_too_short_is_not_used(monkeypatch):
     monkeypatch.setenv("HOOK", "short")
     with serving({"/hook": of_json({})}) as server:
+        settings = {"type": "webhook", "url": f"{server.url}/hook", "secret": "{{env.HOOK}}"}
+        monkeypatch.delenv("HOOK")
+        channel = channel_of(Webhook.model_validate(settings), ["HOOK"])
+        monkeypatch.setenv("HOOK", "short")
         with pytest.raises(ConfigError, match=r"The secret '{{env.HOOK}}' must have at least 16 bytes"):
-            send({"type": "webhook", "url": f"{server.url}/hook", "secret": "{{env.HOOK}}"}, env=["HOOK"])
+            run(channel.send(TOLD, "key-1"))
         assert server.requests == []
 
 
@@ -172,12 +176,25 @@ def with_notify(*told):
         ([{"type": "email", "to": OPS}], "E-mail needs the setting `smtp_url`"),
         ([{"type": "webhook", "url": "{{ env.OTHER }}"}], "'OTHER' is not listed under 'env'"),
         ([{"type": "webhook", "url": "{{ memory.patterns }}"}], "unknown name 'memory'"),
-        ([{"type": "webhook", "url": "x", "body": {"a": ["{{ notice.titel }}"]}}], "'notice' has no 'titel'"),
-        ([{"type": "webhook", "url": "x", "secret": "{{ env. }}"}], "invalid template"),
-        ([{"type": "webhook", "url": "x"}] * 2, "leads to the same place as an earlier one, 'webhook x'"),
+        (
+            [{"type": "webhook", "url": "http://x", "body": {"a": ["{{ notice.titel }}"]}}],
+            "'notice' has no 'titel'",
+        ),
+        ([{"type": "webhook", "url": "http://x", "secret": "{{ env. }}"}], "invalid template"),
+        (
+            [{"type": "webhook", "url": "http://x"}] * 2,
+            "leads to the same place as an earlier one, 'webhook http://x'",
+        ),
+        ([{"type": "webhook", "url": "ftp://x"}], "an address that begins with http:// or https://"),
+        ([{"type": "webhook", "url": "{{ env.HOOK }}"}], "or https://, in '{{ env.HOOK }}'"),
+        (
+            [{"type": "webhook", "url": "http://x", "secret": "{{ env.HOOK }}"}],
+            "The secret '{{ env.HOOK }}' must have at least 16 bytes, got 5",
+        ),
     ],
 )
-def test_what_can_not_work_is_refused_before_the_first_cycle(told, message):
+def test_what_can_not_work_is_refused_before_the_first_cycle(told, message, monkeypatch):
+    monkeypatch.setenv("HOOK", "short")
     with pytest.raises(AgentFileError, match="notify") as error:
         CycleAgent(with_notify(*told))
     assert message in str(error.value)

@@ -18,6 +18,7 @@ from redraft.cycles.spec import (
     MEMORY,
     STAGES,
     Analyze,
+    ApiSense,
     Authorize,
     CaptureMetrics,
     CronTrigger,
@@ -32,6 +33,7 @@ from redraft.cycles.spec import (
     MqttBroker,
     MqttSense,
     Plan,
+    Request,
     SqlSense,
     SqlSource,
     SqlStatement,
@@ -45,6 +47,7 @@ from redraft.cycles.spec import (
 from redraft.cycles.sql import parameters, parsed_url
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
+from redraft.http import is_web_address
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
 from redraft.text.templates import TemplateError, template
@@ -307,9 +310,9 @@ class _Checker:
             self.fail(way, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
 
     def check_connections(self, substage: Any, way: KeyPath) -> None:
-        """Check statements and URLs of databases and brokers, as far as they are known."""
+        """Check statements, and the URLs of requests, databases and brokers, as far as they are known."""
         parts: list[tuple[Any, KeyPath]] = []
-        if isinstance(substage, SqlSense | MqttSense):
+        if isinstance(substage, ApiSense | SqlSense | MqttSense):
             parts = [(substage.config, (*way, "config"))]
         elif isinstance(substage, Execute):
             actions = enumerate(substage.config.actions)
@@ -319,6 +322,11 @@ class _Checker:
                 self.check_statement(part, place)
             if isinstance(part, MqttBroker):
                 require_mqtt()
+            if isinstance(part, Request) and not template(part.url).scopes and not is_web_address(part.url):
+                self.fail(
+                    (*place, "url"),
+                    f"expected an address that begins with http:// or https://, got {part.url!r}",
+                )
             if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
                 try:
                     _ = parsed_url(part.url) if isinstance(part, SqlStatement) else Broker(part.url)

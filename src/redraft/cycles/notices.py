@@ -22,9 +22,10 @@ from redraft.cycles.records import PROVISIONAL, objects_in, values_in
 from redraft.cycles.spec import Webhook
 from redraft.cycles.webhook import ID, secret_key, signed_headers
 from redraft.errors import ConfigError, MissingExtraError
-from redraft.http import HttpRequest, fetch
+from redraft.http import HttpRequest, fetch, is_web_address
 from redraft.settings import load_settings
 from redraft.text.characters import visible
+from redraft.text.templates import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,11 +164,18 @@ def channel_of(told: Webhook | Email, env: Sequence[str]) -> Channel:
 
 
 class WebhookChannel:
-    """Post notices to an address, signed if there is a secret."""
+    """Post notices to an address, signed if there is a secret.
+
+    Raises `ConfigError` for an address or a secret of no use, if it is known without a notice.
+    """
 
     def __init__(self, webhook: Webhook, env: Sequence[str]) -> None:
         self._webhook = webhook
         self._env = env
+        if (url := self._known(webhook.url)) is not None and not is_web_address(url):
+            raise ConfigError(f"Expected an address that begins with http:// or https://, in {webhook.url!r}")
+        if webhook.secret is not None and (secret := self._known(webhook.secret)) is not None:
+            secret_key(secret, webhook.secret)
         self.name = f"webhook {webhook.url}"
         self.events = webhook.events
         self.limit = webhook.limit
@@ -175,8 +183,7 @@ class WebhookChannel:
     async def send(self, notice: Notice, key: str, /) -> None:
         """Post a notice; any reply of a status below 400 will do."""
         webhook = self._webhook
-        env = {name: value for name in self._env if (value := os.environ.get(name)) is not None}
-        scopes = {"notice": to_json(notice), "env": env}
+        scopes = {"notice": to_json(notice), "env": self._variables()}
         body = notice.document() if webhook.body is None else render(webhook.body, scopes)
         content = (as_text(body) if isinstance(body, str) else json.dumps(body)).encode()
         headers = {"content-type": "application/json", ID: key}
@@ -192,6 +199,16 @@ class WebhookChannel:
             is_read=False,
         )
         await fetch(request)
+
+    def _known(self, text: str) -> str | None:
+        """Return what a template gives, if it reads only variables, and those are set here."""
+        try:
+            return render_text(text, {"env": self._variables()})
+        except TemplateError:
+            return None
+
+    def _variables(self) -> dict[str, str]:
+        return {name: value for name in self._env if (value := os.environ.get(name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
