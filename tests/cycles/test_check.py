@@ -297,7 +297,10 @@ def test_every_rendered_text_is_checked():
         ),
         stage("sense", "type: csv\nname: s\nconfig: {path: '{{ env.KEY }}/x.csv'}"),
         stage("sense", "type: function\nname: s\nconfig: {function: hold, with: {batch: '{{ env.KEY }}'}}"),
-        stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'http://u', headers: {a: '{{ env.KEY }}'}}"),
+        stage(
+            "actuate",
+            EXECUTE + "  - {type: api_call, name: x, url: 'http://u', headers: {a: '{{ env.KEY }}'}}",
+        ),
     ],
 )
 def test_requests_and_calls_read_the_environment(file):

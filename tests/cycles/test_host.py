@@ -19,7 +19,7 @@ from redraft.cycles.host import AgentHost
 from redraft.cycles.webhook import secret_key, signed_headers
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.stores.memory import MemoryStore
-from redraft.web.server import parsed_address
+from redraft.web.server import parsed_address, serving
 from support.commands import redraft
 from support.monitor import MONITOR, World, monitor, run
 
@@ -237,7 +237,7 @@ def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch):
 
     async def main():
         app = AgentHost([agent]).app()
-        async with agent, endpoint.serving(app, "127.0.0.1:0") as url:
+        async with agent, serving(app, "127.0.0.1:0") as url:
             port = int(url.rstrip("/").rpartition(":")[2])
             for sent in [b"", b"GET /hea", b"POST /hooks/monitor/orders HTTP/1.1\r\nhost: "] * 40:
                 clients.append(await asyncio.open_connection("127.0.0.1", port))
@@ -256,7 +256,7 @@ def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch)
     monkeypatch.setattr("redraft.web.server.MAX_CONNECTIONS", 5)
 
     async def main():
-        async with endpoint.serving(AgentHost([]).app(), "127.0.0.1:0") as url:
+        async with serving(AgentHost([]).app(), "127.0.0.1:0") as url:
             port = int(url.rstrip("/").rpartition(":")[2])
             clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
             assert await clients[0][0].read() == b""

@@ -101,7 +101,7 @@ def parsed_address(text: str) -> Address:
     return Address(host.strip("[]"), int(port))
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection that is closed unless a request arrives in time, and first if there are too many.
 
     Otherwise whoever opens connections and sends nothing would keep everyone else out.
@@ -115,7 +115,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > MAX_CONNECTIONS:
-            others = cast("set[Connection]", self.connections)
+            others = cast("set[HttpConnection]", self.connections)
             oldest = min((one for one in others if one.is_waiting), key=attrgetter("waits_since"))
             oldest.transport.close()
 
@@ -148,7 +148,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
     """Return how an application is served: quietly, and to those who ask for something."""
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=HttpConnection,
         log_level="warning",
         access_log=False,
         server_header=False,
