@@ -14,7 +14,14 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft import errors
-from redraft.errors import DamagedRecordError, ModelError, RedraftError, StoreError, UnfinishedError
+from redraft.errors import (
+    DamagedRecordError,
+    ModelError,
+    RedraftError,
+    StoreError,
+    UnfinishedError,
+    WorkflowError,
+)
 from redraft.types import ISSUE_FIELDS, ConvergenceReason, Conversation, Issue, TokenUsage
 
 if TYPE_CHECKING:
@@ -235,6 +242,8 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
         data["usage"] = to_json(error.usage)
     if isinstance(error, ModelError):
         data |= {"status": error.status, "retryable": error.retryable, "retry_after": error.retry_after}
+    if isinstance(error, WorkflowError):
+        data["retryable"] = error.retryable
     if isinstance(error, UnfinishedError):
         data |= {"reason": to_json(error.reason), "conversation": to_json(error.conversation)}
     return data
@@ -254,6 +263,8 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
             retryable=data["retryable"],
             retry_after=data["retry_after"],
         )
+    elif name == WorkflowError.__name__:
+        failure = WorkflowError(message, retryable=data.get("retryable", False))
     elif name == UnfinishedError.__name__:
         reason, conversation = data["reason"], data["conversation"]
         failure = UnfinishedError(

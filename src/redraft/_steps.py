@@ -238,8 +238,8 @@ def retried(
 
 
 def _with_sentence(error: ModelError, sentence: str) -> ModelError:
-    """Return an error with a sentence added to its message, if there is one to add."""
-    if not sentence:
+    """Return an error with a sentence added to its message, if there is one that it does not have."""
+    if not sentence or sentence in str(error):
         return error
     return ModelError(
         f"{str(error).rstrip('.')}. {sentence}",

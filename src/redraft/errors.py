@@ -248,6 +248,8 @@ class WorkflowError(RedraftError):
     """A workflow has a mistake, at this file, line, node and key (where known).
 
     If several were found at once, this is the first of `problems`, each of which has a place of its own.
+    `retryable` says that it is no mistake of the file in itself: code or a template failed on the values of a
+    run, and may not fail on those of another.
     """
 
     def __init__(
@@ -258,12 +260,14 @@ class WorkflowError(RedraftError):
         line: int | None = None,
         node: str | None = None,
         key: str | None = None,
+        retryable: bool = False,
     ) -> None:
         super().__init__(message)
         self.file = file
         self.line = line
         self.node = node
         self.key = key
+        self.retryable = retryable
         self._problems: tuple[WorkflowError, ...] = ()
 
     @property

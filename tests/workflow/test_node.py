@@ -15,6 +15,7 @@ from redraft import (
     UnfinishedError,
     WorkflowError,
 )
+from redraft._codec import failure_from_json, failure_to_json
 from redraft.types import ConvergenceReason
 from redraft.workflow import Workflow
 from redraft.workflow.run import ItemFinished, NodeFinished
@@ -218,6 +219,42 @@ def test_what_another_try_would_repeat_is_not_retried(error, tries):
     with pytest.raises(type(error)):
         ran("- {name: n, uses: work, retries: {times: 2, wait: 0}}", actions={"work": work})
     assert len(work.seen) == tries
+
+
+INNER_FAILURES = {
+    "code": ("{name: use, run: 'return 1 / state[\"n\"]'}", 0, 1.0),
+    "a template": ("{name: use, uses: own, with: {x: '{{ 1 / state.n }}'}}", 0, 1.0),
+    "another action": ("{name: use, uses: own, with: {x: '{{ state.n }}'}}", ValueError("no"), 1),
+}
+
+
+@pytest.mark.parametrize(("node", "first", "value"), INNER_FAILURES.values(), ids=INNER_FAILURES)
+def test_a_file_that_fails_on_what_it_made_is_run_again(tmp_path, node, first, value):
+    (tmp_path / "inner.yaml").write_text(f"nodes:\n- {{name: n, uses: make}}\n- {node}\n")
+    (tmp_path / "outer.yaml").write_text(
+        "nodes:\n- {name: run, uses: ./inner.yaml, output: o, retries: {times: 2, wait: 0}}\n"
+    )
+    make, store = making(first, 1), MemoryStore()
+    workflow = Workflow.from_file(
+        tmp_path / "outer.yaml", actions={"make": make, "own": lambda state, x: x}, keep=store
+    )
+    state = workflow.run_sync().state
+    assert (state["o"]["use"], len(make.seen)) == (value, 2)
+
+
+def test_a_failure_of_a_file_is_known_as_such_after_a_restart():
+    recorded = failure_from_json(failure_to_json(WorkflowError("a place: failed", retryable=True)))
+    assert (type(recorded), recorded.retryable) == (WorkflowError, True)
+    assert not failure_from_json({"type": "WorkflowError", "message": "of an earlier version"}).retryable
+
+
+def test_a_file_with_wrong_inputs_is_not_run_again(tmp_path):
+    (tmp_path / "inner.yaml").write_text("inputs: {n: integer}\nnodes:\n- {name: n, run: return 1}\n")
+    (tmp_path / "outer.yaml").write_text(
+        "nodes:\n- {name: run, uses: ./inner.yaml, with: {n: '{{ state.x }}'}, retries: {times: 1, wait: 60}}"
+    )
+    with pytest.raises(WorkflowError, match="the input 'n' is wrong"):
+        Workflow.from_file(tmp_path / "outer.yaml", keep=False).run_sync({"x": "many"})
 
 
 def test_a_resumed_run_goes_on_with_the_next_try():

@@ -227,7 +227,7 @@ def test_a_model_calls_the_tools_of_a_server_over_http(folder, address, monkeypa
     assert results(shown) == [{"result": 24.5}]
     monkeypatch.setenv("SHOP", "wrong")
     made, _ = workflow(path)
-    with pytest.raises(WorkflowError, match="The MCP server 'shop' can't be used") as caught:
+    with pytest.raises(UnfinishedError, match="The MCP server 'shop' can't be used") as caught:
         made.run_sync()
     assert "wrong" not in str(caught.value)
     monkeypatch.setenv("SHOP", "sesame")
@@ -236,19 +236,62 @@ def test_a_model_calls_the_tools_of_a_server_over_http(folder, address, monkeypa
         made.run_sync()
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ([sys.executable, "-c", "import sys; sys.exit('no such shop')"], "it wrote: no such shop"),
-        (["/nowhere/server"], "No such file"),
-        ([sys.executable, "-c", "import time; time.sleep(60)"], "within 0.5 s"),
-    ],
-)
-def test_a_server_that_does_not_start_ends_the_node(folder, command, message):
+COMMANDS = {
+    "a server that ends": (["sh", "-c", "echo no such shop >&2"], UnfinishedError, "it wrote: no such shop"),
+    "a program that is not there": (["/nowhere/server"], WorkflowError, "No such file"),
+    "a server that says nothing": (["sleep", "60"], UnfinishedError, "did not answer within 0.5 s"),
+    "a server that says why": (
+        ["sh", "-c", "echo the stock is locked >&2; exec sleep 60"],
+        UnfinishedError, "did not answer within 0.5 s; it wrote: the stock is locked",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "kind", "message"), COMMANDS.values(), ids=COMMANDS)
+def test_a_server_that_does_not_start_ends_the_node(folder, command, kind, message):
     head = f"mcp: {{shop: {{command: {command}, timeout: 0.5}}}}"
     made, _ = workflow(file(folder, "shop", head=head))
     began = time.monotonic()
-    with pytest.raises(WorkflowError, match="node 'ask'") as caught:
+    with pytest.raises(kind) as caught:
         made.run_sync()
     assert message in str(caught.value)
+    assert "node 'ask'" in f"{caught.value} {getattr(caught.value, '__notes__', '')}"
     assert time.monotonic() - began < 20
+
+
+STUBBORN = """\
+import json, sys, time
+from pathlib import Path
+
+started = Path(__file__).with_name("started")
+started.write_text(started.read_text() + "x" if started.exists() else "x")
+if started.read_text() == "x":  # the first time it says nothing
+    time.sleep(60)
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        about = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        answer = {"result": about | {"serverInfo": {"name": "shop", "version": "1"}}}
+    elif message.get("method") == "tools/list":
+        answer = {"result": {"tools": [{"name": "wait", "inputSchema": {"type": "object"}}]}}
+    elif message.get("method") == "tools/call":
+        print("the shop is closed", file=sys.stderr, flush=True)
+        continue
+    else:
+        answer = {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
+def test_retries_start_a_silent_server_again_and_a_silent_tool_is_told_to_the_model(folder):
+    """It waits twice for 1.5 s: with less, a busy machine could not tell a silent server from a slow one."""
+    (folder / "server.py").write_text(STUBBORN)
+    head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}], timeout: 1.5}}}}"
+    path = file(folder, "shop", head=head)
+    path.write_text(path.read_text().replace("uses:", "retries: {times: 1, wait: 0}\n  uses:"))
+    made, shown = workflow(path, call("wait"), say("Nobody answers."))
+    assert made.run_sync().state["ask"] == "Nobody answers."
+    assert (folder / "started").read_text() == "xx"
+    silent = "The MCP server 'shop' did not answer within 1.5 s; it wrote: the shop is closed"
+    assert results(shown) == [silent]

@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import describe_error, to_json
-from redraft._steps import direct, inner_step
+from redraft._steps import direct, inner_step, retried
 from redraft._texts import short_repr
 from redraft.errors import (
     ChangedRunError,
@@ -38,8 +37,6 @@ NODE = "node "
 """The prefix of a node's name in the journal."""
 DEFAULT_TIMEOUT = 3_600.0
 """Seconds for a try of a built-in action without a `timeout`, so that no silent provider hangs a node."""
-MISTAKES = (ConfigError, WorkflowError)
-"""Errors that another try would raise again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +70,24 @@ class NodeRunner:
 
         Each try is a step, so that a resumed run goes on with the next one.
         """
-        retry, used = self.node.retry, NOTHING_USED
+        retry, used, failures = self.node.retry, NOTHING_USED, 0
         if retry.attempts == 1:
             return await self._in_time(scope)
-        for number in range(1, retry.attempts + 1):
-            try:
-                step = inner_step.get()
-                result = await step("try", ActionResult, partial(self._in_time, scope))
-            except Exception as error:
-                used += usage_of(error)
-                if number == retry.attempts or not _may_retry(error):
-                    if isinstance(error, RedraftError):
-                        error.usage = used
-                    raise
-                wait = retry.backoff(number, error)
-                logger.warning(
-                    "The node %r failed and is run again in %.1f s: %s",
-                    self.node.name,
-                    wait,
-                    describe_error(error),
-                )
-            else:
-                return ActionResult(result.value, used + result.usage)
-            await inner_step.get()("wait", NoneType, asyncio.sleep, wait)
-        raise AssertionError("the last try returns or raises")
+
+        def next_wait(_name: str, error: Exception, _wait: float | None) -> float | None:
+            nonlocal used, failures
+            used, failures = used + usage_of(error), failures + 1
+            if failures == retry.attempts or not _may_retry(error):
+                if isinstance(error, RedraftError):
+                    error.usage = used
+                return None
+            wait, why = retry.backoff(failures, error), describe_error(error)
+            logger.warning("The node %r failed and is run again in %.1f s: %s", self.node.name, wait, why)
+            return wait
+
+        tried = retried(inner_step.get(), retry, next_wait)
+        result = await tried("try", ActionResult, partial(self._in_time, scope))
+        return ActionResult(result.value, used + result.usage)
 
     async def _in_time(self, scope: Scope) -> ActionResult:
         """Run the action or the code once; raises `UnfinishedError` when its time is over."""
@@ -215,5 +206,5 @@ def is_final(error: Exception) -> bool:
 
 def _may_retry(error: Exception) -> bool:
     """Return whether another try may succeed: not after a mistake, or if a provider refuses for good."""
-    is_refused = isinstance(error, ModelError) and not error.retryable
-    return not (is_refused or is_final(error) or isinstance(error, MISTAKES))
+    is_refused = isinstance(error, ModelError | WorkflowError) and not error.retryable
+    return not (is_refused or is_final(error) or isinstance(error, ConfigError))

@@ -198,6 +198,7 @@ class WorkflowRun:
         placed = self.source.error(path, str(error), within=within)
         if isinstance(error, ConfigError | SandboxError):
             placed.__cause__ = error
+            placed.retryable = isinstance(error, TemplateError | SandboxError)
             return placed
         error.add_note(f"{placed.file}, line {placed.line}, node {placed.node!r}")
         return error

@@ -19,7 +19,7 @@ from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
 from redraft._steps import direct, inner_step
 from redraft._validation import nearest
-from redraft.errors import ConfigError, MissingExtraError
+from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
 from redraft.loop.triggers import LiveRun
 from redraft.models.provider import ProviderModel, messages_of
@@ -61,6 +61,7 @@ class Tools:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     results: Mapping[str, Any] | None = None
     _started: dict[str, _Connection] = field(init=False, default_factory=dict[str, "_Connection"])
+    _connections: list[_Connection] = field(init=False, default_factory=list["_Connection"])
 
     def check(self, name: str) -> None:
         """Raise `ConfigError` for the name of a tool that does not exist, as far as that is known."""
@@ -85,7 +86,8 @@ class Tools:
     async def named(self, names: Sequence[str]) -> list[Callable[..., Any] | Tool[Any]]:
         """Return the tools of these names: a function, one tool of a server (`SERVER.TOOL`), or all of them.
 
-        Raises `ConfigError` for an unknown name, and for a server that does not start.
+        Raises `ConfigError` for an unknown name and for a program that can't be started, `UnfinishedError`
+        for a server that does not answer or ends.
         """
         found: list[Callable[..., Any] | Tool[Any]] = []
         for name in names:
@@ -129,15 +131,17 @@ class Tools:
     async def _tools_of(self, server: str) -> dict[str, Tool[Any]]:
         if self.results is not None:
             return {}
-        if server not in self._started:
-            self._started[server] = _Connection(server, self.servers[server], self.env)
-        return await self._started[server].tools()
+        connection = self._started.get(server)
+        if connection is None or connection.is_broken:
+            self._started[server] = connection = _Connection(server, self.servers[server], self.env)
+            self._connections.append(connection)
+        return await connection.tools()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        for connection in self._started.values():
+        for connection in self._connections:
             await connection.close()
 
 
@@ -159,37 +163,46 @@ def _loaded(path: Path, _changed: int) -> dict[str, Callable[..., Any]]:
 
 
 class _Connection:
-    """A connection to one MCP server, open until `close` is called."""
+    """A connection to one MCP server, open until `close` is called; a broken one is of no use any more."""
 
     def __init__(self, name: str, server: ToolServer, env: Mapping[str, str]) -> None:
+        self.is_broken = False
         self._name, self._server, self._env = name, server, env
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`close` closes it)
         self._closing = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._serve())
 
     async def tools(self) -> dict[str, Tool[Any]]:
-        """Return the server's tools by name; raises `ConfigError` if it can't be reached."""
-        try:
-            client = await asyncio.wait_for(asyncio.shield(self._client), self._server.timeout)
-        except TimeoutError as error:
-            raise ConfigError(
-                f"The MCP server {self._name!r} did not answer within {self._server.timeout:g} s."
-            ) from error
+        """Return the server's tools by name.
+
+        Raises `ConfigError` for a program that can't be started, `UnfinishedError` for any other failure.
+        """
         listed: list[Any] = []
         cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            listed += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                return {one.name: self._tool(client, one) for one in listed}
+        try:
+            async with asyncio.timeout(self._server.timeout):
+                client = await asyncio.shield(self._client)
+            while True:
+                page = await client.list_tools(cursor=cursor)
+                listed += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    return {one.name: self._tool(client, one) for one in listed}
+        except Exception as error:  # whatever a transport raises, also in groups
+            raise self._failure(error) from error
 
     def _tool(self, client: Client, tool: Any) -> Tool[Any]:
         from pydantic_ai.exceptions import ToolFailed  # noqa: PLC0415 (0.3 s, on first use)
         from pydantic_ai.tools import Tool  # noqa: PLC0415 (likewise)
 
         async def call(**arguments: Any) -> Any:
-            result = await client.call_tool(tool.name, arguments, read_timeout_seconds=self._server.timeout)
+            try:
+                result = await client.call_tool(
+                    tool.name, arguments, read_timeout_seconds=self._server.timeout
+                )
+            except Exception as error:  # as above
+                raise ToolFailed(str(self._failure(error))) from error
             text = "\n".join(getattr(part, "text", f"[{part.type}]") for part in result.content)
             if result.is_error:
                 raise ToolFailed(text)
@@ -200,17 +213,16 @@ class _Connection:
     async def _serve(self) -> None:
         from mcp import Client  # noqa: PLC0415 (0.8 s, on first use)
 
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-            try:
-                async with AsyncExitStack() as stack:
-                    transport = await self._transport(stack, errors)
-                    client = Client(transport, read_timeout_seconds=self._server.timeout)
-                    self._client.set_result(await stack.enter_async_context(client))
-                    await self._closing.wait()
-            except Exception as error:  # whatever a transport raises, also in groups
-                if self._client.done():
-                    raise
-                self._client.set_exception(ConfigError(self._failure(error, errors)))
+        try:
+            async with AsyncExitStack() as stack:
+                transport = await self._transport(stack, self._errors)
+                client = Client(transport, read_timeout_seconds=self._server.timeout)
+                self._client.set_result(await stack.enter_async_context(client))
+                await self._closing.wait()
+        except Exception as error:
+            if self._client.done():
+                raise
+            self._client.set_exception(error)
 
     async def _transport(self, stack: AsyncExitStack, errors: TextIO) -> Any:
         from mcp import StdioServerParameters, stdio_client  # noqa: PLC0415 (as above)
@@ -229,13 +241,24 @@ class _Connection:
         http = await stack.enter_async_context(AsyncClient(headers=headers, timeout=server.timeout))
         return streamable_http_client(str(server.url), http_client=http)
 
-    def _failure(self, error: Any, errors: TextIO) -> str:
+    def _failure(self, error: Any) -> ConfigError | UnfinishedError:
+        """Return what to raise for an error of the connection, with the last line that the server wrote."""
+        from mcp_types import REQUEST_TIMEOUT  # noqa: PLC0415 (as above)
+
+        self.is_broken = True
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
-        errors.seek(0)
-        said = errors.read().strip().splitlines()[-1:]
+        self._errors.seek(0)
+        said = self._errors.read().strip().splitlines()[-1:]
         told = f"; it wrote: {said[0]}" if said else ""
-        return f"The MCP server {self._name!r} can't be used: {type(error).__name__}: {error}{told}"
+        if isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT:
+            what = f"did not answer within {self._server.timeout:g} s"
+        else:
+            what = f"can't be used: {type(error).__name__}: {error}"
+        # A program that can't be started is a mistake in the file; anything else may be over at the next try.
+        is_mistake = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
+        kind = ConfigError if is_mistake else UnfinishedError
+        return kind(f"The MCP server {self._name!r} {what}{told}")
 
     async def close(self) -> None:
         """Stop the server, if it runs."""
@@ -243,6 +266,7 @@ class _Connection:
         if not self._client.done():  # it is still being started
             self._task.cancel()
         await asyncio.wait([self._task])
+        self._errors.close()
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
             logger.warning("The MCP server %r did not end well: %s", self._name, describe_error(error))
 
