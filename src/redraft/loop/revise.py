@@ -42,7 +42,7 @@ class ModelGenerator:
         strategy = from_scratch(evaluation, run.versions) if run.attempt.mode == "fresh" else "draft"
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        request = _request(opening(self.system_prompt, run.rubric, prompt), run, "generation")
+        request = _request(opening(self.system_prompt, run, prompt), run, "generation")
         reply = await _answer(self.model, _asking(request, self.output_type))
         output, notes = _as_type(self.output_type, _text_of(reply, reply.usage))
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
@@ -72,7 +72,7 @@ class ModelReviser:
         strategy, prompt = self._strategy(output, evaluation, run), prompt_of(run.task, run.advice)
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        turns, temperature = opening(self.system_prompt, run.rubric, prompt), FRESH_TEMPERATURE
+        turns, temperature = opening(self.system_prompt, run, prompt), FRESH_TEMPERATURE
         if strategy not in FROM_SCRATCH:
             critique = Message("user", self._revision_prompt(output, evaluation, run, strategy))
             turns, temperature = (*turns, Message("assistant", as_text(output)), critique), None
@@ -247,7 +247,9 @@ EXTEND = (
     "and add what is missing."
 )
 
-ONLY = "Reply with only the answer: no introduction, no comment on it."
+ONLY = "Reply with only the answer."
+
+ONLY_AT_LENGTH = "Reply with only the answer: no introduction, no comment on it."
 
 WHOLE = "Reply with the complete new version and nothing else: no introduction, no comment on the changes."
 
@@ -268,14 +270,19 @@ ADVISED = "This was advised then:"
 AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
 
 
-def opening(system_prompt: str, rubric: str, prompt: str) -> tuple[Message, ...]:
+def opening(system_prompt: str, run: RunContext, prompt: str) -> tuple[Message, ...]:
     """Return the first messages of every request of a run, which a provider can cache."""
-    return Message("system", answering(system_prompt, rubric)), Message("user", prompt)
+    return Message("system", answering(system_prompt, run)), Message("user", prompt)
 
 
-def answering(system_prompt: str, rubric: str) -> str:
-    """Add the criteria to a system prompt, and to reply with only the answer: anything else could fail."""
-    return "\n\n".join(part for part in (system_prompt, rubric, ONLY) if part)
+def answering(system_prompt: str, run: RunContext) -> str:
+    """Add the criteria to a system prompt, and to reply with only the answer: anything else could fail.
+
+    With a note or lessons in the prompt, small models tend to reply with the second half of the longer
+    sentence, so they are told the short one.
+    """
+    only = ONLY if run.advice else ONLY_AT_LENGTH
+    return "\n\n".join(part for part in (system_prompt, run.rubric, only) if part)
 
 
 def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:

@@ -205,7 +205,7 @@ class ToolAgent:
         settings: ModelSettings | None = None
         instructions = steps.run.rubric
         if self.provider is not None:
-            instructions = answering(self.system_prompt, instructions)
+            instructions = answering(self.system_prompt, steps.run)
             model = await self.provider.model()
             request = ChatRequest((), temperature=steps.run.attempt.temperature)
             settings = self.provider.settings(model, request)
