@@ -158,9 +158,31 @@ def no_shouting(text):
     return False, "Write in lower case."
 
 
+LINKS, LAST = 2, "abc"
+
+
+def with_values(text):
+    """Return verdicts that name values of the output, in braces { }."""
+    links, LAST = text.count("http"), text[-3:]  # noqa: N806 (it hides the constant of that name)
+    if links > LINKS:
+        return False, f"Use at most {LINKS} links; there are {links} in {text!r}."
+    if "%" in text:
+        return False, f"Say it without a percent sign, but here is {text}"
+    if text.isupper():
+        return False, f"{text} is loud. Write in lower case."
+    return False, f"No full stop ends it: {LAST} does."
+
+
 @pytest.mark.parametrize(
     ("check", "output", "expected"),
     [
+        (criterion("function", function=with_values), "http http http secret",
+         ["Use at most 2 links."]),
+        (criterion("function", function=with_values), "secret: 5 %", ["Say it without a percent sign."]),
+        (criterion("function", function=with_values), "SECRET", []),
+        (criterion("function", function=with_values), "secret", []),
+        (criterion("function", function=lambda text: (False, "Write in lower case.")), "secret",
+         ["Write in lower case."]),
         (criterion("words", at_most=1), "a secret", ["The text has at most 1 word."]),
         (criterion("bullets", at_least=2, at_most=4), "secret",
          ['The text has 2 to 4 bullets, each a line that begins with "- ".']),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from textwrap import dedent
 from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +21,7 @@ from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.types import COUNTS, Issue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from redraft.evaluate.python_checks import PythonCheck
     from redraft.types import QualityCriterion
@@ -265,27 +268,100 @@ def shape_of(pattern: str) -> str:
 def _of_function(criterion: QualityCriterion) -> list[Requirement]:
     if criterion.description:
         return [Requirement(_described(criterion), _always)]
-    function = function_of(criterion)
+    return [
+        Requirement(_sentence(message.asked), message.is_said_by)
+        for message in _messages_of(function_of(criterion))
+        if message.asked
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message that a check function may return: its fixed words, and None for each value of the output.
+
+    Fixed words, such as "Use at most five words.", hold no data of a run; so do constants of the module.
+    """
+
+    parts: tuple[str | None, ...]
+
+    @property
+    def asked(self) -> str:
+        """Return what it asks for: its words before the clause with the first value, if there are several."""
+        first = self.parts[0] or ""
+        if self.parts == (first,):
+            return first if " " in first.strip() else ""
+        ends = list(_CLAUSE_END.finditer(first))
+        return first[: ends[-1].start()] if ends else ""
+
+    def is_said_by(self, issue: Issue) -> bool:
+        words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
+        return re.fullmatch(words, issue.message, re.DOTALL) is not None
+
+
+_CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
+"""Between what a message asks for and what it says of an output: `Use at most 2 links; there are ...`."""
+
+
+@lru_cache(maxsize=256)
+def _messages_of(function: Callable[..., Any]) -> tuple[_Message, ...]:
+    """Return the texts in a function that could be its messages, each once, in their order."""
     code: CodeType | None = getattr(function, "__code__", None)
-    # What a function says in fixed words, such as "Use at most five words.", holds no data.
-    fixed = {} if code is None else dict.fromkeys(_texts_in(code))
-    return [Requirement(_sentence(text), _says(text)) for text in fixed]
+    if code is None:
+        return ()
+    try:
+        tree = ast.parse(dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):  # typed at a prompt, or a lambda that is a part of a statement
+        return tuple(_Message((text,)) for text in dict.fromkeys(_constants_of(code)))
+    nodes = list(ast.walk(tree))
+    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    texts = [
+        node
+        for node in nodes
+        if isinstance(node, ast.JoinedStr)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner)
+    ]
+    constants = {
+        name: value
+        for name, value in getattr(function, "__globals__", {}).items()
+        if isinstance(value, str | int | float) and name not in code.co_varnames
+    }
+    in_order = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
+    return tuple(dict.fromkeys(_message(node, constants) for node in in_order))
 
 
-def _texts_in(code: CodeType) -> Iterator[str]:
-    """Yield the texts of several words that are constants of a function."""
+def _message(text: ast.expr, constants: Mapping[str, object]) -> _Message:
+    """Read a string or an f-string, in which the values of `constants` are known."""
+    parts: list[str | None] = [""]
+    for node in text.values if isinstance(text, ast.JoinedStr) else [text]:
+        part = _fixed(node, constants)
+        if part is None or parts[-1] is None:
+            parts.append(part)
+        else:
+            parts[-1] += part
+    return _Message(tuple(parts))
+
+
+def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
+    """Return what a part of an f-string says always, or None if that depends on the output."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and not node.format_spec:
+        value = constants.get(node.value.id)
+        if value is not None and node.conversion in (-1, ord("s"), ord("r")):
+            return repr(value) if node.conversion == ord("r") else str(value)
+    return None
+
+
+def _constants_of(code: CodeType) -> Iterator[str]:
+    """Yield the texts that are constants of a function."""
     for constant in code.co_consts:
         if isinstance(constant, tuple):
-            constants = cast("tuple[object, ...]", constant)
-            yield from (one for one in constants if isinstance(one, str) and " " in one)
-        elif isinstance(constant, str) and " " in constant:
+            yield from (one for one in cast("tuple[object, ...]", constant) if isinstance(one, str))
+        elif isinstance(constant, str):
             yield constant
         elif isinstance(constant, CodeType):
-            yield from _texts_in(constant)
-
-
-def _says(text: str) -> Callable[[Issue], bool]:
-    return lambda issue: issue.message == text
+            yield from _constants_of(constant)
 
 
 def _begins_with(text: str) -> Callable[[Issue], bool]:

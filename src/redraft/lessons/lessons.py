@@ -8,6 +8,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ class Lessons:
         """
         other = copy(self)
         asked = [one.text for criterion in criteria for one in requirements_of(criterion)]
-        other.requirements = tuple(map(Cleaner().clean, asked))
+        other.requirements = tuple(map(_as_kept, asked))
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
@@ -745,3 +746,9 @@ def _reflection_of(content: Content, title: str = "") -> LessonReflection:
     return LessonReflection(
         checked, checked_title(title), principle=checked.rule if isinstance(checked, Failure) else ""
     )
+
+
+@lru_cache(maxsize=512)
+def _as_kept(requirement: str) -> str:
+    """Return a requirement as lessons keep it; all runs of an agent ask for the same ones."""
+    return Cleaner().clean(requirement)
