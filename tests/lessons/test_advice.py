@@ -96,6 +96,25 @@ def test_sentences_that_differ_in_an_operator_are_both_told():
     assert "Do differently: The test was `x != 5`." in advice.text
 
 
+LIST = "It must be a list."
+MISSED = replace(
+    FAILURE,
+    what_went_wrong='form: It must be a list; it is "7".',
+    why="The form was not known.",
+    do_differently=LIST,
+    rule="None: it is not known.",
+)
+
+
+def test_a_requirement_of_this_run_is_told_as_a_rule_and_not_again():
+    told = advice_of("agent", 800, lessons=[found(MISSED), found(MISSED, 2)], requirements=[LIST, "Other."])
+    assert [(one.kind, one.text) for one in told] == [("rule", f"- {LIST}")]
+    advised = replace(MISSED, do_differently=f"{LIST} Even of one record.")
+    [rule, lesson] = advice_of("agent", 800, lessons=[found(advised)], requirements=[LIST])
+    assert rule.text == f"- {LIST}"
+    assert lesson.text.splitlines()[1:] == [f"Why: {MISSED.why}", "Do differently: Even of one record."]
+
+
 def test_what_finds_no_room_leaves_its_sentences_to_others():
     long = replace(FAILURE, why=f"{FAILURE.why} {'word ' * 900}")
     [advice] = advice_of("agent", 300, lessons=[found(long), found(FAILURE, 2)])

@@ -325,6 +325,13 @@ REPETITIONS = {
 }
 
 
+def test_a_rule_that_says_what_will_happen_is_no_rule():
+    rule = "IF the customer is not named THEN the order will not be written down."
+    made, _ = written(CHECKED, TEXTS | NOT_SYSTEMIC | {"rule": rule})
+    assert made.content.rule == NOT_KNOWN
+    assert made.problem == "rule: it says what happens, not what to do."
+
+
 def test_a_correction_that_speaks_to_the_author_of_the_task_is_replaced_by_the_facts():
     made, _ = written(
         CHECKED, TEXTS | NOT_SYSTEMIC | {"do_differently": "The task should name its customer."}

@@ -45,7 +45,7 @@ def advice_of(
 
     So are the `requirements` of this run's criteria that a lesson is about: they are the program's words, of
     which the lesson tells only that they were missed before. If it says nothing else about what to do, that
-    is all that is told of it.
+    is all that is told of it: what went wrong then, and why, is about another task.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
@@ -53,19 +53,20 @@ def advice_of(
     room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
     pieces: list[Advice] = []
     for found in lessons:
-        if required := _required_by(found.lesson, requirements, told):
-            pieces.append(_required_advice(found, required))
-            told = told.union(*map(_keys, required))
+        required = _required_by(found.lesson, requirements)
+        if untold := [one for one in required if not told.issuperset(_keys(one))]:
+            pieces.append(_required_advice(found, untold))
+            told = told.union(*map(_keys, untold))
             room -= pieces[-1].tokens
         with_it = set(told)
-        fields = _untold(_fields(found.lesson.content), with_it)
-        if fields and not (required and fields.keys() <= {_WHAT_WENT_WRONG}):
+        fields = _untold(_fields(found.lesson.content), with_it, required)
+        if fields and not (required and fields.keys() <= _LOOKS_BACK):
             pieces.append(_lesson_advice(found, fields))
             if pieces[-1].tokens <= room:  # what finds no room tells nothing
                 told, room = with_it, room - pieces[-1].tokens
     pieces += own
-    untold = [rule for rule in rules if not told.issuperset(_keys(rule.text))]
-    pieces += [_rules_advice(untold, agent, limit, kind="quoted")] if untold else []
+    further = [rule for rule in rules if not told.issuperset(_keys(rule.text))]
+    pieces += [_rules_advice(further, agent, limit, kind="quoted")] if further else []
     pieces += map(_playbook_advice, playbooks)
     fitting: dict[int, Advice] = {}
     left, wrapped = max_tokens, set[str]()
@@ -93,17 +94,18 @@ _ABOUT: dict[LessonKind, str] = {
     "procedure": "A task that was done well",
     "decision": "A decision",
 }
-_WHAT_WENT_WRONG = "What went wrong"
+_WHAT_WENT_WRONG, _WHY = "What went wrong", "Why"
+_LOOKS_BACK = {_WHAT_WENT_WRONG, _WHY}
 _LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {
         "what_went_wrong": _WHAT_WENT_WRONG,
-        "why": "Why",
+        "why": _WHY,
         "do_differently": "Do differently",
         "rule": "Rule",
     },
     "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
-    "decision": {"decision": "Decision", "why": "Why"},
+    "decision": {"decision": "Decision", "why": _WHY},
 }
 """The fields of a lesson that help in another run, and their labels."""
 
@@ -115,10 +117,10 @@ def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     return _advice("\n".join(lines), lesson.id, found.reason)
 
 
-def _required_by(lesson: Lesson, requirements: Sequence[str], told: set[str]) -> list[str]:
-    """Return the requirements that a lesson names, without those that were told."""
+def _required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
+    """Return the requirements that a lesson names."""
     said = {key for text in _fields(lesson.content).values() for key in _keys(text)}
-    return [one for one in requirements if said.issuperset(keys := _keys(one)) and not told.issuperset(keys)]
+    return [one for one in requirements if said.issuperset(_keys(one))]
 
 
 def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
@@ -126,12 +128,21 @@ def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
     return _advice(text, found.lesson.id, found.reason, kind="rule")
 
 
-def _untold(fields: Mapping[str, str], told: set[str]) -> dict[str, str]:
-    """Return the fields without the sentences that were told, which these are from now on."""
+def _untold(fields: Mapping[str, str], told: set[str], required: Sequence[str]) -> dict[str, str]:
+    """Return the fields without the sentences that were told, which these are from now on.
+
+    A fact says what is `required`, too, and more: `form: It must be a list; it is a number.`
+    """
+    required_keys = [f" {key} " for text in required for key in _keys(text)]
     found: dict[str, str] = {}
     for label, text in fields.items():
         keys = _keys(text)
-        new = [sentence for sentence, key in zip(_sentences(text), keys, strict=True) if key not in told]
+        pairs = zip(_sentences(text), keys, strict=True)
+        new = [
+            sentence
+            for sentence, key in pairs
+            if key not in told and not any(one in f" {key} " for one in required_keys)
+        ]
         told.update(keys)
         if new:
             found[label] = text if len(new) == len(keys) else " ".join(new)

@@ -442,7 +442,7 @@ def refusal(text: str) -> str:
         return f"it is more than one sentence of at most {LONGEST_RULE} characters"
     found = _match(rule)
     if found is not None:
-        return _PREDICTS if _PREDICTION.match(found["what"]) else _vague_half(found)
+        return prediction(rule) or _vague_half(found)
     is_vague = not _NAMED.search(rule) and len(_specific_words(rule)) < _FEWEST_IN_INSTRUCTION
     return "it is vague: it does not say what to do with what" if is_vague else ""
 
@@ -472,7 +472,6 @@ def _match(line: str) -> re.Match[str] | None:
     return _RULE.fullmatch(line) or _WITHOUT_THEN.fullmatch(line)
 
 
-_PREDICTS = "it says what happens, not what to do"
 # "THEN the task will fail", but not "THEN the request must have a cursor".
 _PREDICTION = re.compile(
     r"(?!.*\b(?:must|should|has to|have to|needs? to)\b)"
@@ -482,6 +481,13 @@ _PREDICTION = re.compile(
 
 
 # These go back to the model, and into recorded prompts: changing them takes new recordings.
+def prediction(rule: str) -> str:
+    """Return why a rule that says what will happen is none; an empty string if it says what to do."""
+    found = _match(one_line(rule))
+    predicts = found is not None and _PREDICTION.match(found["what"])
+    return "it says what happens, not what to do" if predicts else ""
+
+
 def _vague_half(found: re.Match[str]) -> str:
     if not _is_specific(found["when"]):
         return "it is vague: its condition names nothing, and fits any task"

@@ -24,7 +24,7 @@ from redraft.lessons.lesson import (
 )
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
-from redraft.lessons.rules import one_off, refusal, rule_text
+from redraft.lessons.rules import one_off, prediction, refusal, rule_text
 from redraft.lessons.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
@@ -280,10 +280,11 @@ class _Form:
         )
 
     def _repeated(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields that say nothing of their own, and why.
+        """Return the fields that say nothing of their own, or nothing that helps, and why.
 
         What happened and went wrong are facts, and the rule may be told in the words of the correction.
-        Advice on how the task should have been written helps nobody who carries it out.
+        Advice on how the task should have been written helps nobody who carries it out, nor does a rule that
+        says what will happen.
         """
         outcome = self.outcome
         known: dict[str, tuple[str, ...]] = {
@@ -298,6 +299,8 @@ class _Form:
                 repeated[name] = f"it repeats {found[0]}"
             elif name in _ADVICE and speaks_to_author(text):
                 repeated[name] = "it speaks to the author of the task"
+            elif name == "rule" and (why := prediction(text)):
+                repeated[name] = why
             if name != "do_differently":
                 known |= {name: (text,)}
         return repeated
