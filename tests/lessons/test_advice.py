@@ -107,12 +107,27 @@ MISSED = replace(
 
 
 def test_a_requirement_of_this_run_is_told_as_a_rule_and_not_again():
-    told = advice_of("agent", 800, lessons=[found(MISSED), found(MISSED, 2)], requirements=[LIST, "Other."])
-    assert [(one.kind, one.text) for one in told] == [("rule", f"- {LIST}")]
+    [rule] = advice_of("agent", 800, lessons=[found(MISSED), found(MISSED, 2)], requirements=[LIST, "Other."])
+    assert (rule.kind, rule.text) == ("rule", f"- {LIST}")
+
+
+@pytest.mark.parametrize("known", [{"trust": "vouched"}, {"task": "List the orders."}])
+def test_a_guess_at_why_a_requirement_was_missed_is_told_of_this_task_and_if_somebody_vouches(known):
     advised = replace(MISSED, do_differently=f"{LIST} Even of one record.")
-    [rule, lesson] = advice_of("agent", 800, lessons=[found(advised)], requirements=[LIST])
-    assert rule.text == f"- {LIST}"
-    assert lesson.text.splitlines()[1:] == [f"Why: {MISSED.why}", "Do differently: Even of one record."]
+    guessed = replace(found(advised), lesson=lesson(advised, task="List the parcels.", trust="checked"))
+    told = advice_of("agent", 800, lessons=[guessed], requirements=[LIST], task="List the orders.")
+    assert [one.text for one in told] == [f"- {LIST}"]
+    told = advice_of(
+        "agent",
+        800,
+        lessons=[replace(guessed, lesson=replace(guessed.lesson, **known))],
+        requirements=[LIST],
+        task="List the orders.",
+    )
+    assert [one.text.splitlines()[1:] for one in told] == [
+        [],
+        [f"Why: {MISSED.why}", "Do differently: Even of one record."],
+    ]
 
 
 def test_what_finds_no_room_leaves_its_sentences_to_others():

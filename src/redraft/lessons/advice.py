@@ -36,6 +36,7 @@ def advice_of(
     own_rules: Sequence[Rule] = (),
     playbooks: Sequence[Playbook] = (),
     requirements: Sequence[str] = (),
+    task: str = "",
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
@@ -43,9 +44,9 @@ def advice_of(
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
     room first; all else is quoted as data in one fence, whose tokens count with its first piece.
 
-    So are the `requirements` of this run's criteria that a lesson is about: they are the program's words, of
-    which the lesson tells only that they were missed before. If it says nothing else about what to do, that
-    is all that is told of it: what went wrong then, and why, is about another task.
+    So are the `requirements` of this run's criteria that a lesson names: they are the program's words, of
+    which the lesson tells only that they were missed before. A requirement explains a failure better than a
+    model's guess does, so nothing else is told of a lesson that another `task` taught and nobody vouches for.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
@@ -60,7 +61,7 @@ def advice_of(
             room -= pieces[-1].tokens
         with_it = set(told)
         fields = _untold(_fields(found.lesson.content), with_it, required)
-        if fields and not (required and fields.keys() <= _LOOKS_BACK):
+        if fields and not (required and _is_guess(found.lesson, task)):
             pieces.append(_lesson_advice(found, fields))
             if pieces[-1].tokens <= room:  # what finds no room tells nothing
                 told, room = with_it, room - pieces[-1].tokens
@@ -94,18 +95,17 @@ _ABOUT: dict[LessonKind, str] = {
     "procedure": "A task that was done well",
     "decision": "A decision",
 }
-_WHAT_WENT_WRONG, _WHY = "What went wrong", "Why"
-_LOOKS_BACK = {_WHAT_WENT_WRONG, _WHY}
+_WHAT_WENT_WRONG = "What went wrong"
 _LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {
         "what_went_wrong": _WHAT_WENT_WRONG,
-        "why": _WHY,
+        "why": "Why",
         "do_differently": "Do differently",
         "rule": "Rule",
     },
     "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
-    "decision": {"decision": "Decision", "why": _WHY},
+    "decision": {"decision": "Decision", "why": "Why"},
 }
 """The fields of a lesson that help in another run, and their labels."""
 
@@ -121,6 +121,10 @@ def _required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
     """Return the requirements that a lesson names."""
     said = {key for text in _fields(lesson.content).values() for key in _keys(text)}
     return [one for one in requirements if said.issuperset(_keys(one))]
+
+
+def _is_guess(lesson: Lesson, task: str) -> bool:
+    return lesson.trust != "vouched" and lesson.task != task
 
 
 def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:

@@ -194,6 +194,7 @@ class Lessons:
             own_rules=own_rules,
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
             requirements=self.requirements,
+            task=_excerpt(Cleaner().redact(task.description)) if self.requirements else "",
         )
 
     async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> FoundLessons:
@@ -597,7 +598,7 @@ class Lessons:
             self.agent,
             self._today(),
             shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
-            task=without_middle(description, LONGEST_EXCERPT),
+            task=_excerpt(description),
             task_type=cleaner.redact(task.task_type),
             tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
             error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
@@ -746,6 +747,11 @@ def _reflection_of(content: Content, title: str = "") -> LessonReflection:
     return LessonReflection(
         checked, checked_title(title), principle=checked.rule if isinstance(checked, Failure) else ""
     )
+
+
+def _excerpt(description: str) -> str:
+    """Return a redacted description as a lesson keeps it."""
+    return without_middle(description, LONGEST_EXCERPT)
 
 
 @lru_cache(maxsize=512)
