@@ -3,11 +3,13 @@
 import random
 import signal
 import time
+from threading import Lock
 
 import pytest
 
 from support.fleet_load import FleetLoad
-from support.postgres_server import Server
+from support.http_server import serving
+from support.postgres_server import Distant, Place, Server
 
 
 def told(name, report, **more):
@@ -43,6 +45,7 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
         load.stop()
     report = load.report()
     told("killed every five seconds", report, kills=kills, seconds=round(time.monotonic() - began, 1))
+    assert report.wrong == 0
     assert (jobs["finished"], report.finished) == (400, 400), load.errors()
     assert report.repeated == 0
     assert kills >= 10
@@ -69,8 +72,88 @@ def test_the_database_dies_and_a_worker_sleeps(server, tmp_path):
         load.stop()
     report = load.report()
     told("the database killed three times, a worker asleep", report)
+    assert report.wrong == 0
     assert (jobs["finished"], report.finished) == (60, 60), load.errors()
     assert report.repeated == 0
+
+
+def test_connections_are_cut_again_and_again(server, tmp_path):
+    """Half of the cuts are those of a network, half those of an administrator: pg_terminate_backend."""
+    place = Place(server.url())
+    network = Distant(server.url(), 0.002)
+    load = FleetLoad(place.url, tmp_path, FLEET_PICK_UP=3, REDRAFT_DATABASE_URL=network.url(place))
+    load.submit([f"item-{number}" for number in range(100)])
+    for _ in range(3):
+        load.start("--at-once", "4")
+    cuts = 0
+    try:
+        load.wait_for_workers(3)
+        while (jobs := load.wait(0.7))["queued"] + jobs["running"]:
+            if cuts % 2:
+                network.cut()
+            else:
+                place.ask(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+                )
+            cuts += 1
+            assert cuts < 400, load.errors()
+    finally:
+        load.stop()
+        network.close()
+    report = load.report()
+    told("connections cut", report, cuts=cuts)
+    assert (jobs["finished"], report.finished) == (100, 100), load.errors()
+    assert (report.repeated, report.wrong) == (0, 0)
+    assert cuts >= 10
+
+
+class Provider:
+    """Answer 20 calls a second, and none in the first three seconds; refuse the others with a 429."""
+
+    PER_SECOND = 20
+
+    def __init__(self, retry_after):
+        self.answered, self.refused = 0, 0
+        self._headers = {"retry-after": "1"} if retry_after else {}
+        self._lock = Lock()
+        self._second, self._in_second, self._opens = 0, 0, 0.0
+
+    def __call__(self, request):
+        with self._lock:
+            now = time.monotonic()
+            self._opens = self._opens or now + 3
+            if int(now) != self._second:
+                self._second, self._in_second = int(now), 0
+            self._in_second += 1
+            is_refused = now < self._opens or self._in_second > self.PER_SECOND
+            self.refused += is_refused
+            self.answered += not is_refused
+        request.reply(*((429, self._headers, b"") if is_refused else (200, {}, b"")))
+
+
+@pytest.mark.parametrize("retry_after", [True, False])
+@pytest.mark.parametrize("limited", [True, False])
+def test_no_run_is_lost_in_a_storm_of_rate_limits(server, tmp_path, limited, retry_after):
+    provider = Provider(retry_after)
+    with serving({f"/item-{number}": provider for number in range(60)}) as service:
+        more = {"FLEET_LIMIT": 6000} if limited else {}  # more than the provider answers
+        load = FleetLoad(server.url(), tmp_path, FLEET_PROVIDER=service.url, **more)
+        try:
+            for _ in range(4):
+                load.start("--at-once", "15")
+            load.wait_for_workers(4)
+            load.submit([f"item-{number}" for number in range(60)])
+            jobs = load.wait(400)
+        finally:
+            load.stop()
+    report = load.report()
+    what = f"storm, {'a' if limited else 'no'} limit, {'with' if retry_after else 'without'} Retry-After"
+    told(what, report, refused=provider.refused, retried=load.errors().count("is tried again"))
+    assert (jobs["finished"], report.finished) == (60, 60), load.errors()
+    assert (report.repeated, report.wrong) == (0, 0)
+    assert report.calls == 360 + report.interrupted  # by a worker that this machine has stopped for long
+    assert provider.refused >= 60
 
 
 def test_four_processes_keep_one_limit(server, tmp_path):

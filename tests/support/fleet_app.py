@@ -1,15 +1,23 @@
-"""The fleet that the workers of `support.fleet_load` run: six model calls a run, each written into a log."""
+"""The fleet that the workers of `support.fleet_load` run: six model calls a run, each written into a log.
+
+With `FLEET_PROVIDER`, each call first asks the provider at that URL, which may refuse it.
+"""
 
 import asyncio
 import os
 import re
 import time
+from functools import cache
 
-from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+import httpx2 as httpx
+
+from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.fleet import Fleet, Limit
 
 VERSIONS = int(os.environ.get("FLEET_VERSIONS", "6"))
 LATENCY = float(os.environ.get("FLEET_LATENCY", "0.05"))
+PROVIDER = os.environ.get("FLEET_PROVIDER", "")
+os.environ["PGAPPNAME"] = str(os.getpid())  # by which the log of written rows knows this worker
 _log = os.open(os.environ["FLEET_LOG"], os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
 
 
@@ -18,10 +26,20 @@ def note(*parts):
     os.write(_log, (" ".join(map(str, (time.time(), os.getpid(), *parts))) + "\n").encode())
 
 
+@cache
+def _provider():
+    return httpx.AsyncClient(verify=False, timeout=60)
+
+
 async def answer(request):
     text = "\n".join(message.content for message in request.messages)
     item = re.search(r"item-\w+", text).group()
     number = max((int(found) for found in re.findall(r"draft (\d+) of", text)), default=0) + 1
+    if PROVIDER:
+        reply = await _provider().get(f"{PROVIDER}/{item}")
+        if reply.status_code == 429:
+            wait = reply.headers.get("retry-after")
+            raise ModelError("Slow down.", status=429, retryable=True, retry_after=wait and float(wait))
     note("call", item, number)
     await asyncio.sleep(LATENCY)
     return f"draft {number} of {item}"

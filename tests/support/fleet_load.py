@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import psycopg
 
 from redraft._codec import from_record
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import ENDED, FleetJob
 from redraft.loop.record import RUN, RunRecord
 from redraft.stores.postgres import PostgresStore
+from redraft.stores.postgres_session import Database
 
 TESTS = Path(__file__).parent.parent
 PROJECT = "load"
@@ -36,7 +39,9 @@ class Report(NamedTuple):
     """What became of the runs.
 
     `repeated` counts calls that were made again after a later one of their run, so after their result was in
-    the journal; `interrupted` those that were made again because they were under way at a death.
+    the journal; `interrupted` those that were made again because they were under way at a death. `written`
+    counts the rows of runs and steps that were written, and `wrong` those that were not written by the worker
+    which held the claim on the run at that time.
     """
 
     finished: int
@@ -45,6 +50,23 @@ class Report(NamedTuple):
     interrupted: int
     longest_wait: float
     pids: int
+    written: int
+    wrong: int
+
+
+_WRITTEN = """
+CREATE TABLE written (kind text, key text, writer text, holder text);
+CREATE FUNCTION log_written() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO written SELECT NEW.kind, NEW.key, current_setting('application_name'), (
+        SELECT substring(data::jsonb->>'worker' FROM ':([0-9]+)-') FROM redraft_records
+        WHERE space = NEW.space AND kind = 'claim' AND key = split_part(NEW.key, '/', 1));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER log_written AFTER INSERT OR UPDATE ON redraft_records
+    FOR EACH ROW WHEN (NEW.kind IN ('run', 'step')) EXECUTE FUNCTION log_written();
+"""
+"""Log who writes a row of a run, and who holds the claim on the run then: a writer fenced off writes none."""
 
 
 class FleetLoad:
@@ -65,6 +87,9 @@ class FleetLoad:
             **{name: str(value) for name, value in environment.items()},
         }
         self.workers: list[subprocess.Popen[bytes]] = []
+        with closing(Database(url, 30.0).connect()) as connection:  # which creates the tables
+            if connection.execute("SELECT to_regclass('written')").fetchone() == (None,):
+                connection.execute(_WRITTEN)
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one more worker."""
@@ -186,9 +211,18 @@ class FleetLoad:
                 furthest = max(furthest, call.number)
                 if before is not None and before.pid != call.pid:
                     longest = max(longest, call.at - before.at)
+        with closing(psycopg.connect(self.url)) as connection:
+            rows = connection.execute("SELECT writer, holder FROM written").fetchall()
         finished = [run for run in self._runs() if run.status == "finished" and len(run.versions) == 6]
         return Report(
-            len(finished), len(calls), repeated, interrupted, longest, len({call.pid for call in calls})
+            len(finished),
+            len(calls),
+            repeated,
+            interrupted,
+            longest,
+            len({call.pid for call in calls}),
+            len(rows),
+            sum(writer != holder for writer, holder in rows),
         )
 
     def _runs(self) -> list[RunRecord]:

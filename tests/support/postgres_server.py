@@ -178,18 +178,25 @@ class Distant:
             url = f"postgresql://{login}@127.0.0.1:{port}/{info.dbname}?sslmode=disable&gssencmode=disable"
         return with_schema(url, place.schema)
 
+    def cut(self) -> int:
+        """Cut the connections that there are, with what is under way in them; return how many."""
+        cut, self._open[1:] = self._open[1:], []
+        _cut(cut)
+        return len(cut) // 2
+
     def close(self) -> None:
         """Let go of the port and of all connections, as a network does that breaks down."""
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        _cut(self._open)
 
     def _accept(self) -> None:
         with suppress(OSError):  # it is closed
             while True:
                 client, _ = self._listener.accept()
-                server = self._connected()
+                try:
+                    server = self._connected()
+                except (OSError, psycopg.OperationalError):  # the server is away
+                    client.close()
+                    continue
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._open += [client, server]
                 for one, other in ((client, server), (server, client)):
@@ -226,3 +233,10 @@ class Distant:
                 target.sendall(data)
             except OSError:
                 return
+
+
+def _cut(sockets: list[socket.socket]) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
