@@ -1,12 +1,19 @@
 """Questions to people: how a run waits for an answer, and goes on with it."""
 
 import asyncio
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from redraft import ConfigError, MemoryStore, OutputError, WorkflowError
+from redraft._codec import to_record
+from redraft.loop.record import Process
+from redraft.stores.base import Record
 from redraft.workflow import Approvals, HumanAnswer, Workflow, Workflows
+from redraft.workflow.approval import ANSWER
+from redraft.workflow.history import LAUNCH, Launch
 from support.commands import document, redraft
 from support.dashboards import Seen, pages
 from support.workflows import making
@@ -116,10 +123,63 @@ def test_an_answer_after_the_deadline_is_too_late():
 
     async def late():
         await asyncio.sleep(0.02)
-        await answered(store, approved=True)
+        await Approvals(store).answer(approval, approved=True)
 
     with pytest.raises(ConfigError, match="has been rejected already: its deadline has passed"):
         asyncio.run(late())
+
+
+@pytest.mark.parametrize("default", [", default: approve", ""])
+def test_a_question_past_its_deadline_is_not_listed(default):
+    store = MemoryStore()
+    (approval,) = made(store, more=f", deadline: 0.01{default}").run_sync(run_id="r").waiting
+    time.sleep(0.02)
+    assert asyncio.run(Approvals(store).waiting()) == []
+    words = Seen(pages(store).get("/workflows/r").text).words
+    assert "Nothing is left to answer" in words
+    assert "Questions" not in words
+    with pytest.raises(ConfigError, match="deadline"):
+        asyncio.run(Approvals(store).answer(approval, approved=True))
+
+
+def test_a_question_whose_answer_was_stored_before_a_crash_is_not_listed():
+    store = MemoryStore()
+    (approval,) = made(store).run_sync(run_id="r").waiting
+    other = replace(approval, id="r.other")
+    answer = HumanAnswer(approved=True, value="a letter", by="Ada")
+
+    async def crash():
+        await store.put(other.stored())
+        await store.put(Record(ANSWER, approval.id, to_record(answer)))  # the status of the question is next
+        return await Approvals(store).waiting("r")
+
+    assert asyncio.run(crash()) == [other]
+    assert made(store).run_sync(run_id="r").state["decision"]["by"] == "Ada"
+
+
+def launched(store, *words):
+    """Store the command that began the run `r`, and whose process is this one."""
+    launch = Launch(("run", "w.yaml", *words), ".", Process.this())
+    asyncio.run(store.put(Record(LAUNCH, "r", to_record(launch))))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "No process is waiting for the answer: redraft resume r goes on with the workflow."),
+        (("--wait",), "The process that waits for the answer goes on with the workflow by itself."),
+    ],
+)
+def test_the_dashboard_says_what_goes_on_with_the_run(words, message):
+    store = MemoryStore()
+    (approval,) = made(store, more=", deadline: 999, default: reject").run_sync(run_id="r").waiting
+    launched(store, *words)
+    client = pages(store)
+    shown = Seen(client.get("/workflows/r").text).words
+    assert message in shown
+    assert ", then rejected" in shown
+    told = client.post(f"/approvals/{approval.id}", json={"verdict": "approve"}).json()
+    assert told["message"] == f"Approved. {message}"
 
 
 def test_a_run_that_waits_here_goes_on_with_the_answer(monkeypatch):
@@ -233,13 +293,19 @@ def test_the_command_ends_waiting_and_approve_goes_on(file):
     approved = redraft("approve", question["id"], "--value", '"another"', "-m", "better")
     assert (approved.exit_code, approved.stdout) == (0, "another\n")
     assert redraft("approve").stderr == "Nothing waits for an answer.\n"
-    assert redraft("approve", question["id"]).exit_code == 2
+    again = redraft("approve", question["id"])
+    assert again.exit_code == 2
+    assert "has been approved already: by " in again.stderr
 
 
 def test_reject_and_leave_it_waiting(file):
     redraft("run", file)
     result = redraft("approve", "last", "--reject", "--no-resume")
-    assert result.stderr.startswith("Rejected.\nThe run goes on with: redraft resume ")
+    goes_on = "No process is waiting for the answer: redraft resume "
+    assert result.stderr.startswith(f"Rejected.\n{goes_on}")
+    shown = " ".join(redraft("show", "last").stdout.split())
+    assert "Nothing is left to answer" in shown
+    assert goes_on in shown
     assert redraft("resume", "last").stdout == "not sent\n"
 
 
@@ -248,7 +314,9 @@ def test_reject_and_leave_it_waiting(file):
     [
         (("nothing",), "No question 'nothing' waits for an answer"),
         (("last", "--reject", "--value", "1"), "leave it out with --reject"),
-        (("last", "--value", "{"), "invalid JSON"),
+        (("last", "--value", "{"), "--value takes JSON, got '{': Expecting property name"),
+        (("last", "--value", "hello"), "For text, write --value '\"hello\"'."),
+        (("last", "--value", "it's"), "For text, write --value '\"it'\"'\"'s\"'."),
     ],
 )
 def test_answers_that_are_none(file, words, message):
@@ -277,9 +345,12 @@ def test_the_dashboard_answers():
         assert client.post(place, json=wrong).status_code == status
     assert client.post("/approvals/none", json={"verdict": "approve"}).status_code == 404
     told = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
-    assert told["message"] == "Approved. The workflow goes on with: redraft resume r"
-    assert client.post(place, json={"verdict": "reject"}).status_code == 404
-    assert "All answers are there." in Seen(client.get("/workflows/r").text).words
+    goes_on = "The program that began the workflow goes on with it, by itself if it waits, or with"
+    assert told["message"] == f"Approved. {goes_on} workflow.resume('r')."
+    late = client.post(place, json={"verdict": "reject"})
+    assert (late.status_code, "has been approved already: by dashboard" in late.text) == (400, True)
+    assert "Nothing is left to answer" in Seen(client.get("/workflows/r").text).words
+    assert goes_on in Seen(client.get("/workflows/r").text).words
     result = made(store).run_sync(run_id="r")
     assert (result.state["decision"]["value"], result.state["decision"]["by"]) == ([1], "dashboard")
     assert asyncio.run(Workflows(store).get("r")).record.status == "finished"

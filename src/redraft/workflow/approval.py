@@ -51,6 +51,11 @@ class Approval:
     default: Literal["approve", "reject"] | None = None
     status: Literal["waiting", "answered"] = "waiting"
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline is not None and datetime.now(UTC) >= self.deadline
+
     def stored(self) -> Record:
         """Return the record for the store, always with the field that questions are searched by."""
         return Record(APPROVAL, self.id, to_record(self) | {"status": self.status})
@@ -166,22 +171,30 @@ class Approvals:
         self._store = store or required_project_store("approvals")
 
     async def waiting(self, run_id: str | None = None) -> list[Approval]:
-        """Return the questions without an answer, those of a run or all, the oldest first."""
+        """Return the questions that can be answered, those of a run or all, the oldest first.
+
+        One whose deadline has passed can't: the run takes its default, or fails, when it is resumed.
+        """
         found = await self._store.find(APPROVAL, where={"status": "waiting"})
-        approvals = [from_record(Approval, record.data) for record in found]
-        mine = [one for one in approvals if run_id in (None, one.run_id)]
-        return sorted(mine, key=lambda one: one.asked_at)
+        asked = [from_record(Approval, record.data) for record in found]
+        mine = [one for one in asked if run_id in (None, one.run_id) and not one.is_overdue]
+        # A process that ended while it stored an answer has left the question as it was.
+        runs = {f"{one.id.rpartition('.')[0]}." for one in mine}
+        answers = [record.key for run in runs for record in await self._store.find(ANSWER, prefix=run)]
+        return sorted((one for one in mine if one.id not in answers), key=lambda one: one.asked_at)
 
     async def get(self, name: str) -> Approval | None:
         """Return the waiting question with an id or of a run, or whose id begins so; None if there is none.
 
-        Raises `ConfigError` if there are several.
+        A whole id also finds one that can't be answered any more. Raises `ConfigError` if there are several.
         """
         waiting = await self.waiting()
         if name == LAST:
             return waiting[-1] if waiting else None
         exact = [one for one in waiting if name in (one.id, one.run_id)]
         found = exact or [one for one in waiting if name and one.id.startswith(name)]
+        if not found and (record := await self._store.get(APPROVAL, name)) is not None:
+            return from_record(Approval, record.data)
         return only(found, name, "approvals", lambda one: one.id)
 
     async def answer(
@@ -191,7 +204,10 @@ class Approvals:
 
         Raises `ConfigError` if it has been answered, or its deadline has passed.
         """
-        before = await self.answer_to(approval)
+        try:
+            before = await self.answer_to(approval)
+        except OutputError as error:
+            raise ConfigError(f"{approval.id!r} can't be answered any more. {error}") from error
         data = approval.data if value is ... else plain_data(value, "The value of the answer")
         answer = HumanAnswer(approved, data, comment, by, datetime.now(UTC))
         stored = before or await self.put(approval, answer)
@@ -209,13 +225,14 @@ class Approvals:
         record = await self._store.get(ANSWER, approval.id)
         if record is not None:
             return from_record(HumanAnswer, record.data)
-        now = datetime.now(UTC)
-        if approval.deadline is None or now < approval.deadline:
+        if not approval.is_overdue:
             return None
         if approval.default is None:
             raise OutputError(f"Nobody answered before the deadline: {approval.message}")
         is_approved = approval.default == "approve"
-        return await self.put(approval, HumanAnswer(is_approved, approval.data, at=now, timed_out=True))
+        return await self.put(
+            approval, HumanAnswer(is_approved, approval.data, at=datetime.now(UTC), timed_out=True)
+        )
 
     async def ask(self, approval: Approval) -> Approval:
         """Store a question; return the one that is stored, which an earlier process may have asked."""
@@ -233,7 +250,6 @@ class Approvals:
         asked = tuple(approvals)
         while True:
             for approval in asked:
-                over = approval.deadline is not None and datetime.now(UTC) >= approval.deadline
-                if over or await self._store.get(ANSWER, approval.id) is not None:
+                if approval.is_overdue or await self._store.get(ANSWER, approval.id) is not None:
                     return
             await asyncio.sleep(POLL)

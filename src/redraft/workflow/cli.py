@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
@@ -207,27 +208,38 @@ def approve(
             return
         if reject and value is not None:
             raise ConfigError("--value is what to approve; leave it out with --reject.")
-        changed = ... if value is None else _json("--value", value)
-        run_id, goes_on = run_async(_answer(question, approved=not reject, value=changed, comment=comment))
+        changed = ... if value is None else _json_value(value)
+        run_id, kept = run_async(_answer(question, approved=not reject, value=changed, comment=comment))
         console = CalmConsole(stderr=True)
         console.say("Rejected." if reject else "Approved.")
-        if no_resume or goes_on:
-            console.say(f"The run goes on {'by itself' if goes_on else f'with: redraft resume {run_id}'}")
+        if kept is not None and (no_resume or kept.is_awaited):
+            console.say(kept.continuation)
             return
         words = ["resume", run_id, *(["--json"] if as_json else [])]
         command = context.find_root().command
         raise typer.Exit(ExitCode(command.main(words, standalone_mode=False) or 0))
 
 
-async def _answer(question: str, *, approved: bool, value: Any, comment: str) -> tuple[str, bool]:
-    """Answer a question; return the run that asks it, and whether a process goes on with that by itself."""
+def _json_value(text: str) -> Any:
+    try:
+        return _json(text)
+    except ConfigError as error:
+        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
+        raise ConfigError(
+            f"--value takes JSON, got {text!r}: {error}. For text, write --value {quoted}."
+        ) from error
+
+
+async def _answer(
+    question: str, *, approved: bool, value: Any, comment: str
+) -> tuple[str, StoredWorkflow | None]:
+    """Answer a question; return the run that asks it, with what is stored of it."""
     approvals = Approvals()
     approval = await approvals.get(question)
     if approval is None:
         raise ConfigError(f"No question {question!r} waits for an answer; `redraft approve` lists them.")
     await approvals.answer(approval, approved=approved, value=value, comment=comment, by=getuser())
-    kept = await Workflows().get(approval.run_id)
-    return approval.run_id, kept is not None and kept.is_awaited
+    return approval.run_id, await Workflows().get(approval.run_id)
 
 
 def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
@@ -240,7 +252,8 @@ def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
 
 
 def _question(approval: Approval) -> RenderableType:
-    until = "" if approval.deadline is None else f", until {when(approval.deadline)}"
+    then = {"approve": "approved", "reject": "rejected", None: "failed"}[approval.default]
+    until = "" if approval.deadline is None else f", until {when(approval.deadline)}, then {then}"
     place = f"{visible(approval.workflow)}, {visible(approval.node)}, {when(approval.asked_at)}{until}"
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))
@@ -310,7 +323,10 @@ def parse_values(words: Sequence[str]) -> dict[str, Any]:
         if name in values:
             raise ConfigError(f"-v {name!r} is given twice.")
         content = read_text(text[1:], f"-v {name}") if text.startswith("@") else text
-        values[name] = _json(name, content) if is_json else content
+        try:
+            values[name] = _json(content) if is_json else content
+        except ConfigError as error:
+            raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
     return values
 
 
@@ -325,7 +341,9 @@ def read_text(file: str, what: str) -> str:
         raise ConfigError(f"{what}: {file!r} cannot be read: {reason}.") from error
 
 
-def _json(name: str, text: str) -> Any:
+def _json(text: str) -> Any:
+    """Parse JSON; raises a `ConfigError` that says where it is wrong."""
+
     def reject(word: str) -> NoReturn:
         raise ValueError(f"{word} is not a JSON number")
 
@@ -337,7 +355,7 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text, parse_constant=reject, parse_float=finite)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
+        raise ConfigError(str(error)) from error
 
 
 AGENT_KEYS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
@@ -595,6 +613,9 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
     if history.waiting:
         parts += ["", *map(_question, history.waiting)]
         parts.append(Text("redraft approve ID answers, with --reject or not.", QUIET))
+    elif row.status == "waiting":
+        parts += ["", "Nothing is left to answer: each question has its answer, or its deadline has passed."]
+        parts.append(Text(history.kept.continuation, QUIET))
     parts += ["", Text(f"Used: {render_usage(row.usage)}, {row.execution_time:.1f} s.")]
     if any(node.runs for node in history.nodes):
         parts.append(Text("redraft show RUN shows a loop's attempts.", QUIET))

@@ -134,6 +134,19 @@ class StoredWorkflow:
         launch = self.launch
         return launch is not None and "--wait" in launch.arguments and launch.process.is_gone() is False
 
+    @property
+    def continuation(self) -> str:
+        """Say what goes on with the workflow after the answers that it waits for."""
+        run_id = self.record.run_id
+        if self.is_awaited:
+            return "The process that waits for the answer goes on with the workflow by itself."
+        if self.launch is None:
+            call = f"workflow.resume({run_id!r})"
+            return (
+                f"The program that began the workflow goes on with it, by itself if it waits, or with {call}."
+            )
+        return f"No process is waiting for the answer: redraft resume {run_id} goes on with the workflow."
+
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
         if self.launch is not None and self.record.status == "running":

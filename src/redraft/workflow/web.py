@@ -48,7 +48,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowView:
-    """What the page of a workflow shows; `state` is its final one, `graph` that of older runs None."""
+    """What the page of a workflow shows; `state` is its final one, `graph` that of older runs None.
+
+    `continuation` says what goes on with it after an answer.
+    """
 
     row: WorkflowRow
     inputs: str
@@ -56,6 +59,7 @@ class WorkflowView:
     state: str
     graph: GraphDrawing | None
     waiting: tuple[Question, ...]
+    continuation: str
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
@@ -88,16 +92,24 @@ def workflow_page(history: WorkflowHistory) -> WorkflowView:
     nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
     waiting = tuple(Question(approval, _text(approval.data)) for approval in history.waiting)
     graph = None if record.graph is None else graph_drawing(record.graph, history.nodes)
-    return WorkflowView(history.row, _text(record.inputs), nodes, _text(record.state), graph, waiting)
+    return WorkflowView(
+        history.row,
+        _text(record.inputs),
+        nodes,
+        _text(record.state),
+        graph,
+        waiting,
+        history.kept.continuation,
+    )
 
 
 async def answer(form: Form) -> str:
     """Answer a question of a workflow."""
     approvals = Approvals(form.project.store)
     name, verdict, value = form.path["approval"], form.text("verdict"), form.text("value", "").strip()
-    approval = next((one for one in await approvals.waiting() if one.id == name), None)
-    if approval is None:
-        raise NotFoundError(f"Nothing waits for an answer under {name!r}.")
+    approval = await approvals.get(name)
+    if approval is None or approval.id != name:
+        raise NotFoundError(f"There is no question {name!r}.")
     if verdict not in ("approve", "reject"):
         raise ConfigError(f"The verdict must be 'approve' or 'reject', got {verdict!r}.")
     try:
@@ -107,10 +119,8 @@ async def answer(form: Form) -> str:
     approved = verdict == "approve"
     comment = form.text("comment", "")
     await approvals.answer(approval, approved=approved, value=changed, comment=comment, by="dashboard")
-    run_id = approval.run_id
-    kept = await Workflows(form.project.store).get(run_id)
-    goes_on = "by itself" if kept is not None and kept.is_awaited else f"with: redraft resume {run_id}"
-    return f"{'Approved' if approved else 'Rejected'}. The workflow goes on {goes_on}"
+    kept = await Workflows(form.project.store).get(approval.run_id)
+    return f"{'Approved' if approved else 'Rejected'}. {'' if kept is None else kept.continuation}".rstrip()
 
 
 # --- the graph: nodes beneath each other, gotos as arcs on the right, errors as arcs on the left ---
