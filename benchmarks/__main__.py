@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "generated_tests": (),
     "offline_model": ("--replay",),
     "evaluation": ("--replay",),
+    "optimize": (),
 }
 
 

@@ -59,6 +59,8 @@ NAMES = [
     "MissingExtraError",
     "ModelError",
     "Notes",
+    "Optimization",
+    "OptimizationReport",
     "Outcome",
     "OutputError",
     "Partial",

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from redraft.evals.cases import EvalCase as EvalCase
     from redraft.evals.datasets import cases_of_rows as cases_of_rows
     from redraft.evals.evaluation import Evaluation as Evaluation
+    from redraft.evals.optimize import Optimization as Optimization
+    from redraft.evals.optimize import OptimizationReport as OptimizationReport
     from redraft.evals.pytest_case import eval_case as eval_case
     from redraft.evals.report import EvaluationReport as EvaluationReport
     from redraft.evals.report import Evaluations as Evaluations
@@ -164,6 +166,7 @@ _PLACES = {
     "evals.cases": ("EvalCase",),
     "evals.datasets": ("cases_of_rows",),
     "evals.evaluation": ("Evaluation",),
+    "evals.optimize": ("Optimization", "OptimizationReport"),
     "evals.pytest_case": ("eval_case",),
     "evals.report": ("EvaluationReport", "Evaluations"),
     "events": (

@@ -33,6 +33,7 @@ COMMANDS = {
     "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
     "export": ("redraft.history.cli", "Export a run."),
     "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
+    "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),

@@ -314,6 +314,101 @@ async def export(
     CalmConsole(stderr=True).say(f"{what} of {counted(len(records), 'run')}.")
 
 
+@handles_errors
+async def optimize(
+    cases: Annotated[str, typer.Argument(metavar="CASES", help="A file of cases; see redraft eval -h.")],
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", "-a", metavar="MODULE:NAME", help="The agent or task to tune. Default: the cases' own."
+        ),
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="PARTS", help="What to tune: system_prompt,criteria or note. Default: all."),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Test each case N times.")] = 1,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
+    ] = 8,
+    model: options.Model = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model that grades. Default: REDRAFT_REFLECTION_MODEL."),
+    ] = None,
+    writer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model that writes texts. Default: REDRAFT_REFLECTION_MODEL."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Go on with one that was interrupted; 'last' or its id."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Split the cases in another way.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the diff to FILE, not to stdout."),
+    ] = None,
+    budget_tries: Annotated[
+        int, typer.Option(metavar="N", min=1, help="End the search after about N evaluations of a case.")
+    ] = 200,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
+    as_json: options.Json = False,
+) -> None:
+    """Tune prompts and criteria on cases, and print a diff to review. Changes nothing by itself.
+
+    Exits with 1 unless the texts are better on cases that were kept apart, beyond the 95 % interval.
+    """
+    from redraft.evals.optimize import Optimization, OptimizationReport, optimization
+    from redraft.loop.agent import Agent
+    from redraft.notes.task import Task
+
+    if agent is not None and model is not None:
+        raise ConfigError(
+            "--model answers where no --agent does; the models that grade and write are --judge and --writer."
+        )
+    found = _cases_in(cases)
+    with modules_in(Path.cwd()), modules_in(Path(cases).parent):
+        target = _target(agent, found, model)
+    if not isinstance(target, Agent | Task):
+        raise ConfigError(f"Only an Agent or a Task has texts that can be tuned; got {target!r}.")
+    console, run_id = CalmConsole(stderr=True), None
+    if resume is not None:
+        run_id = (await optimization(required_project_store("optimizations"), resume)).run_id
+    with _progress(console, None, "optimizing") as advance:
+        report: OptimizationReport = await Optimization(
+            found,
+            cast("Agent[Any] | Task", target),
+            parts=() if parts is None else [part.strip() for part in parts.split(",")],
+            n=n,
+            at_once=at_once,
+            writer=writer,
+            model=judge or model,
+            budget_tries=budget_tries,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            seed=seed,
+            run_id=run_id,
+            on_try=advance,
+        ).run()
+    console.say(visible(withheld(report.sentence())))
+    diff = withheld(report.diff()) if report.accepted else ""
+    if output is not None and diff:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(diff, "utf-8")
+    if as_json:
+        emit_json(withheld(report.document()))
+    elif diff and output is None:
+        emit(diff)
+    if report.test is not None and project_place() is not None:
+        console.say(f"The test is stored as {report.test.run_id}; redraft eval show {report.test.run_id}")
+    code = ExitCode.MET if report.accepted else ExitCode.NOT_MET
+    raise typer.Exit(ExitCode.BUDGET if report.is_out_of_budget else code)
+
+
 # --- what is evaluated -------------------------------------------------------------------------------------
 
 
@@ -376,8 +471,8 @@ def _document(path: Path) -> Mapping[str, Any]:
 class _progress:  # noqa: N801 (used like a function)
     """Show how many tries have ended, on a terminal."""
 
-    def __init__(self, console: CalmConsole, total: int) -> None:
-        columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn())
+    def __init__(self, console: CalmConsole, total: int | None, doing: str = "evaluating") -> None:
+        columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
         self._total = total
 

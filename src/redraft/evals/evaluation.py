@@ -38,7 +38,7 @@ from redraft.loop.run import Verbs
 from redraft.loop.select import select
 from redraft.models.names import model_of
 from redraft.notes.learner import NO_NOTE, InjectedNote
-from redraft.notes.note import fill, note_block, tokens_of
+from redraft.notes.note import TaskReflection, fill, note_block, tokens_of
 from redraft.notes.store import project_notes
 from redraft.notes.task import Task, TaskIdentity
 from redraft.notes.task_run import TaskRun, TaskRunner, runner_of
@@ -126,7 +126,8 @@ class Evaluation:
         main = self._arms[0]
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
-        self._graders = {case.id: grader_of(case, main.pattern, judge) for case in self._cases}
+        graders = {case.id: grader_of(case, main.pattern, judge) for case in self._cases}
+        self._bench = Bench(self._run_id, store, graders, resumes=self._resumes)
         for arm in self._arms:
             for case in self._cases:
                 arm.check(case)
@@ -139,11 +140,8 @@ class Evaluation:
         `StoreError` if the store fails.
         """
         evaluated = await self._begin()
-        done = {
-            attempt.key: attempt for attempt in await tries_in(self._store, self._run_id) if not attempt.error
-        }
-        spending = _Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
-        grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]] = {}
+        done = await self._bench.load()
+        spending = Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
         gate = asyncio.Semaphore(self._at_once)
 
         async def answer_case(case: EvalCase, number: int) -> None:
@@ -151,14 +149,12 @@ class Evaluation:
                 for arm in self._arms:
                     if (case.id, arm.name, number) in done or spending.is_over:
                         continue
-                    attempt = await self._try(case, arm, number, grades)
+                    attempt = await self._bench.attempt(case, arm, number)
                     spending.add(attempt.spent)
-                    done[attempt.key] = attempt
-                    await self._store.put(Record(TRY, self._key_of(attempt), to_record(attempt)))
                     if self._on_try is not None:
                         self._on_try(attempt)
 
-        async with _Group() as group:
+        async with Group() as group:
             for number in range(1, self._n + 1):
                 for case in self._cases:
                     group.start(answer_case(case, number))
@@ -183,7 +179,7 @@ class Evaluation:
             Process.this(),
             tuple(case.id for case in self._cases),
             tuple(case.id for case in self._cases if case.control),
-            _digest(*(f"{case.id} {case.task.description}" for case in self._cases)),
+            digest(*(f"{case.id} {case.task.description}" for case in self._cases)),
             self._sides,
             self._n,
         )
@@ -198,17 +194,34 @@ class Evaluation:
         await self._store.put(evaluated.stored())
         return evaluated
 
-    def _key_of(self, attempt: Try) -> str:
-        return f"{self._run_id}/{_digest(attempt.case, attempt.arm)}-{attempt.number}"
 
-    async def _try(
-        self,
-        case: EvalCase,
-        arm: Arm,
-        number: int,
-        grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]],
-    ) -> Try:
-        """Let an arm answer a case, and grade what it would return after each of its versions."""
+class Bench:
+    """Try arms at cases, and grade their answers; each try is made once, and stored under `run_id`.
+
+    `done` are the tries that have been made. `graders` has the grader of each case by its id. With
+    `resumes`, what an interrupted try had paid for is found again.
+    """
+
+    def __init__(self, run_id: str, store: Store, graders: Mapping[str, Grader], *, resumes: bool) -> None:
+        self._run_id, self._store, self._graders, self._resumes = run_id, store, graders, resumes
+        self._grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]] = {}
+        self.done: dict[tuple[str, str, int], Try] = {}
+
+    async def load(self) -> dict[tuple[str, str, int], Try]:
+        """Return the tries that were made before; those that failed are left out, so they are made again."""
+        found = await tries_in(self._store, self._run_id)
+        self.done.update({one.key: one for one in found if not one.error})
+        return self.done
+
+    async def attempt(self, case: EvalCase, arm: Arm, number: int) -> Try:
+        """Let an arm answer a case, grade what it would return after each of its versions, and store that."""
+        attempt = await self._graded(case, arm, number)
+        self.done[attempt.key] = attempt
+        key = f"{self._run_id}/{digest(attempt.case, attempt.arm)}-{attempt.number}"
+        await self._store.put(Record(TRY, key, to_record(attempt)))
+        return attempt
+
+    async def _graded(self, case: EvalCase, arm: Arm, number: int) -> Try:
         run_id, began = self._place(case, arm, number), monotonic()
         shared = None if arm.shares is None else self._key(self._place(case, arm.shares, number))
         attempt = Try(case.id, arm.name, number, (), run_id=run_id)
@@ -219,10 +232,10 @@ class Evaluation:
             made = await arm.answer(case, self._key(run_id), shared)
             for draft in made.drafts:
                 key = case.id, key_of(draft.output)
-                if key not in grades:
-                    grades[key] = asyncio.ensure_future(self._grade(case, draft.output))
-                    grading += (await grades[key]).usage
-                evaluation = await asyncio.shield(grades[key])
+                if key not in self._grades:
+                    self._grades[key] = asyncio.ensure_future(self._grade(case, draft.output))
+                    grading += (await self._grades[key]).usage
+                evaluation = await asyncio.shield(self._grades[key])
                 answers.append(GradedAnswer.of(draft.output, draft.usage, evaluation))
         except (ConfigError, ChangedRunError, StoreError):
             raise
@@ -240,16 +253,16 @@ class Evaluation:
         )
 
     def _place(self, case: EvalCase, arm: Arm, number: int) -> str:
-        return f"{self._run_id}.{_digest(case.id, arm.name, str(number))}"
+        return f"{self._run_id}.{digest(case.id, arm.name, str(number))}"
 
     def _key(self, run_id: str) -> RunKey:
-        """Return the key of a run inside this evaluation."""
+        """Return the key of a run on this bench."""
         return RunKey(run_id, self._store, self._resumes, self._run_id)
 
     async def _grade(self, case: EvalCase, output: Output) -> ReflectionEvaluation:
         """Judge an output by the criteria of its case; a judgement by a model is stored, and made once."""
         grader = self._graders[case.id]
-        place = f"{self._run_id}.{_digest(case.id, as_text(output))}-grade"
+        place = f"{self._run_id}.{digest(case.id, as_text(output))}-grade"
         return await grader(case, output, self._key(place).step() if grader.is_paid else direct)
 
 
@@ -261,11 +274,12 @@ def _name_of(target: Target) -> str:
     return getattr(target, "__name__", type(target).__name__)
 
 
-def _digest(*parts: str) -> str:
+def digest(*parts: str) -> str:
+    """Return a short text that stands for some texts."""
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-class _Group:
+class Group:
     """Tasks of which the first to fail cancels the others; its error is raised as it is."""
 
     def __init__(self) -> None:
@@ -288,7 +302,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class _Spending:
+class Spending:
     """What an evaluation has used, and whether one of its budgets is spent."""
 
     budgets: Mapping[str, float | None]
@@ -302,12 +316,16 @@ class _Spending:
     @property
     def is_over(self) -> bool:
         """Whether a budget is spent."""
+        return self.is_over_with(1.0)
+
+    def is_over_with(self, times: float) -> bool:
+        """Return whether a budget would be spent if so many times as much had been used."""
         used = {
             "tokens": self.usage.total_tokens,
             "usd": self.usage.cost_usd or 0.0,
             "seconds": monotonic() - self.began,
         }
-        return any(bound is not None and used[name] >= bound for name, bound in self.budgets.items())
+        return any(bound is not None and used[name] * times >= bound for name, bound in self.budgets.items())
 
 
 # --- arms -----------------------------------------------------------------------------------------------
@@ -334,8 +352,9 @@ class MadeAnswers:
 class Arm:
     """One of the ways to answer that are compared: an agent, a task, or a function of a prompt.
 
-    A task gets its note if it `is_noted`. `drafts` is the number of drafts of a best-of-N, 0 for a run of the
-    agent as it is; its first draft is that of the arm that it `shares` with, if there is one.
+    A task gets its note if it `is_noted`, or the `note` given here in its place. `drafts` is the number of
+    drafts of a best-of-N, 0 for a run of the agent as it is; its first draft is that of the arm that it
+    `shares` with, if there is one.
     """
 
     name: str
@@ -343,6 +362,7 @@ class Arm:
     function: Callable[..., Any] | None = None
     runner: TaskRunner | None = None
     is_noted: bool = True
+    note: TaskReflection | None = None
     drafts: int = 0
     shares: Arm | None = None
 
@@ -406,7 +426,10 @@ class Arm:
         return MadeAnswers(drafts, drafts[-1].usage, seconds)
 
     async def _note(self, task: Task, case: EvalCase) -> InjectedNote:
-        """Return the note in force on a task, unless this arm goes without."""
+        """Return this arm's note, or else the one in force on a task, unless the arm goes without."""
+        if self.note is not None:
+            text = note_block(self.note, task.plain(), case.inputs)
+            return InjectedNote("note", text=text, tokens=tokens_of(text), why="a note that is tried")
         note = await project_notes().current(TaskIdentity.of(task)) if self.is_noted else None
         if note is None:
             return NO_NOTE
@@ -449,7 +472,7 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
     """Return the arms and sides of agents: what each returns, and what the first one drafts first."""
     if not targets:
         raise ConfigError("There is no agent to evaluate.")
-    arms = tuple(_arm(name, target) for name, target in targets.items())
+    arms = tuple(arm_of(name, target) for name, target in targets.items())
     main = arms[0]
     sides = [Side(arm.name, arm.name) for arm in arms]
     if main.pattern is not None:
@@ -457,7 +480,8 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
     return arms, tuple(sides)
 
 
-def _arm(name: str, target: Target) -> Arm:
+def arm_of(name: str, target: Target) -> Arm:
+    """Return the arm of an agent, which learns nothing; raises `ConfigError` for what can't be evaluated."""
     if isinstance(target, Agent):
         return Arm(name, cast("Agent[Any]", target).for_evaluation())
     if isinstance(target, Task):
@@ -478,7 +502,7 @@ def _compared(
     if len(targets) != 1:
         raise ConfigError("compare takes one agent apart; leave the others out.")
     ((_, target),) = targets.items()
-    loop = _arm(LOOP, target)
+    loop = arm_of(LOOP, target)
     if loop.pattern is None:
         raise ConfigError(f"compare needs an Agent or a Task, which can be taken apart; got {target!r}.")
     if len(set(names)) < max(2, len(names)):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from redraft.models.content import Query
     from redraft.protocols import ChatModel, RunContext, Step
     from redraft.stores.base import Store
-    from redraft.types import Advice, Draft, Output, PlainTask, ReflectionResult
+    from redraft.types import Advice, Draft, Output, PlainTask, QualityCriterion, ReflectionResult
 
 
 T = TypeVar("T")
@@ -304,6 +304,26 @@ class Agent(Generic[OutputT]):
         agent._set_pattern(replace(self._pattern, advisors=advisors), None)  # noqa: SLF001 (a copy of itself)
         return agent
 
+    def variant(
+        self, *, system_prompt: str | None = None, criteria: Sequence[QualityCriterion] | None = None
+    ) -> Self:
+        """Return this agent with another system prompt, or with other criteria in its pattern.
+
+        Raises `ConfigError` for a system prompt if the agent wraps one of Pydantic AI, which has its own.
+        """
+        agent = copy(self)
+        if system_prompt is not None:
+            agent._set_system_prompt(system_prompt)  # noqa: SLF001 (a copy of itself)
+        if criteria is not None:
+            agent._set_pattern(replace(self._pattern, quality_criteria=tuple(criteria)), self._lessons)  # noqa: SLF001 (likewise)
+        return agent
+
+    def _set_system_prompt(self, system_prompt: str) -> None:
+        self._system_prompt = system_prompt
+        self._origin = replace(self._origin, system_prompt=system_prompt)
+        if self._tool_agent is not None:
+            self._tool_agent = replace(self._tool_agent, system_prompt=system_prompt)
+
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:
             check_advisor("lessons", lessons)
@@ -373,6 +393,9 @@ class WrappedAgent(Agent[OutputT]):
         self._module = _calling_module()
         self._system_prompt = ""
         self._set_pattern(pattern, lessons)
+
+    def _set_system_prompt(self, system_prompt: str) -> None:  # noqa: ARG002 (there is no place for it)
+        raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
 
     async def run(
         self,
