@@ -22,9 +22,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     names = list(known)
-    close = get_close_matches(name.lower(), names, 1) or [
-        one for one in names if len(name) >= START and one.startswith(name.lower()[:START])
-    ]
+    close = (
+        get_close_matches(name, names, 1)
+        or get_close_matches(name.lower(), names, 1)
+        or [one for one in names if len(name) >= START and one.startswith(name.lower()[:START])]
+    )
     listed = f"known are {', '.join(map(repr, names))}." if names else "none is known."
     return f"did you mean {close[0]!r}? K{listed[1:]}" if close else listed
 

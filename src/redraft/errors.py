@@ -107,8 +107,10 @@ class UnfinishedError(OutputError):
     """An agent reached no answer, or a call was not finished.
 
     `conversation` is what was said until then. `reason` names the run's budget that was spent, if that is
-    why.
+    why. `partial` is what was finished before: of a `map`, the list of its results.
     """
+
+    partial: Any = None
 
     def __init__(
         self,

@@ -150,6 +150,60 @@ def test_the_command_shows_each_case_and_fails_if_one_does(run, tmp_path):
     assert "w.test.yaml' cannot be read" in missing.stderr
 
 
+REPLIES = "cases:\n- name: a\n  replies:\n  - %s\n  expect: {}\n"
+UNKNOWN = {
+    "a node": (
+        "expect: {nodes: [wirte]}",
+        "expect.nodes: the workflow has no 'wirte'; did you mean 'write'?",
+    ),
+    "a variable": ("env: {TON: warm}\n  expect: {}", "env: the workflow has no 'TON'; did you mean 'TONE'?"),
+    "an action": ("expect: {}", "actions: the workflow has no 'http.request'"),
+    "a model": (
+        "replies: {gpt-4: [a], judge: [b], gtp-4: [c]}\n  expect: {}",
+        "replies: no file names a model 'gtp-4'",
+    ),
+    "a tool": ("tools: {pirce: 24}\n  expect: {}", "tools: no file names a tool 'pirce'"),
+}
+
+
+@pytest.mark.parametrize(("case", "problem"), UNKNOWN.values(), ids=UNKNOWN)
+def test_names_that_the_workflow_does_not_have_fail_a_case(run, case, problem):
+    text = WORKFLOW.replace("mcp: {shop: {command: [/nowhere/server]}}\n", "")
+    if "actions" in problem:
+        text = "nodes:\n- {name: write, run: return 1}\n"
+    [problems] = run(f"  {case}\n", workflow=text)
+    assert problem in " ".join(problems)
+
+
+QUESTION = """\
+nodes:
+- {name: check, map: [a, b], uses: human.approve, with: {message: "Send {{ item }}?", data: "{{ item }}"}, output: said}
+- {name: tell, run: 'return [[one["approved"], one["value"], one["by"]] for one in state["said"]]'}
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ("true", [[True, "a", "case"], [True, "b", "case"]]),
+        ("{approved: false, by: Ada}", [[False, "a", "Ada"], [False, "b", "Ada"]]),
+        ("{approved: true, value: c}", [[True, "c", "case"], [True, "c", "case"]]),
+    ],
+)
+def test_a_case_answers_for_a_person(tmp_path, answer, state):
+    (tmp_path / "w.yaml").write_text(QUESTION)
+    case = f"- name: a\n  actions: {{human_approve: {answer}}}\n  expect: {{state: {{tell: {json.dumps(state)}}}}}\n"
+    (tmp_path / "w.test.yaml").write_text(f"cases:\n{case}")
+    told = redraft("test", str(tmp_path / "w.yaml"))
+    assert told.stdout == "ok      a\n"
+    (tmp_path / "w.test.yaml").write_text("cases:\n- {name: a, expect: {}}\n")
+    told = " ".join(redraft("test", str(tmp_path / "w.yaml")).stdout.split())
+    assert (
+        "There is no answer to 'Send a?'; add one under 'actions', such as 'human.approve: {approved: true}'"
+        in told
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -159,6 +213,18 @@ def test_the_command_shows_each_case_and_fails_if_one_does(run, tmp_path):
         ("cases:\n- name: a\n  expect: {stat: {}}\n", 3, "did you mean 'state'?"),
         ("cases:\n- name: a\n", 2, "'expect' is missing"),
         ("cases:\n- expect: {}\n", 2, "'name' is missing"),
+        ("cases:\n- {name: a, expect: {}}\n- {name: a, expect: {}}\n", 3, "there are two cases named 'a'"),
+        (REPLIES % "{$eror: away}", 4, "there is no '$eror'; did you mean '$error'?"),
+        (REPLIES % "{$error: away, more: 1}", 4, "'more' does not go with '$error'"),
+        (REPLIES % "{$tool: 5}", 4, "'$tool' takes a text, got 5"),
+        (REPLIES % "{$tool: a, arguments: [1]}", 4, "'arguments' takes a mapping, got [1]"),
+        (REPLIES.replace("  - ", "    m: [") % "{$tol: a}]", 4, "did you mean '$tool'?"),
+        (
+            "cases:\n- name: a\n  expect: {}\n  actions:\n    human.approve: {approve: true}\n",
+            5,
+            "did you mean 'approved'?",
+        ),
+        ("cases:\n- name: a\n  expect: {}\n  actions:\n    human.approve: 'yes'\n", 5, "expected a mapping"),
     ],
 )
 def test_mistakes_in_cases_are_located(tmp_path, text, line, message):

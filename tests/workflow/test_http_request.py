@@ -79,6 +79,9 @@ def test_a_host_from_the_state_has_to_be_listed():
         ("https://a.test/", "a.test:443"),
         ("http://a.test/", "a.test:80"),
         ("https://b.a.test/", "*.a.test"),
+        ("http://[::1]:8099/x", "[::1]:8099"),
+        ("http://[::1]:8099/x", "[::1]"),
+        ("http://[2001:DB8::1]/", "[2001:db8::1]:80"),
     ],
 )
 def test_hosts_that_are_listed(url, host):
@@ -89,6 +92,8 @@ def test_hosts_that_are_listed(url, host):
     ("url", "host"),
     [
         ("https://b.test/", "a.test"),
+        ("http://[::1]:8098/", "[::1]:8099"),
+        ("http://[::2]/", "[::1]"),
         ("https://a.test.evil.test/", "a.test"),
         ("https://evil-a.test/", "*.a.test"),
         ("https://a.test@evil.test/", "a.test"),

@@ -98,9 +98,9 @@ def test_outputs_are_taken_from_the_state():
 @pytest.mark.parametrize(
     ("made_by_node", "message"),
     [
-        ({"a": "x"}, "'sum' can't be rendered: line 1: can only"),
-        ({}, "The output 'n' is wrong"),
-        ([1], "expected object, got"),
+        ({"a": "x"}, "workflow, line 5, outputs.sum: the output 'sum' can't be rendered: line 1: can only"),
+        ({}, "workflow, line 4, outputs.n: the output 'n' is wrong"),
+        ([1], "line 4, outputs.n: the output 'n' is wrong: expected object, got"),
     ],
 )
 def test_a_wrong_output_is_an_error_and_loses_nothing(made_by_node, message):

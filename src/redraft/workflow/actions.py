@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -109,9 +110,13 @@ def check_host(url: str, hosts: Sequence[str]) -> None:
     """Raise `ConfigError` for a URL whose host is not one of `HOST`, `HOST:PORT` and `*.DOMAIN`."""
     host, port = host_of(url)
     for allowed in hosts:
-        name, _, only = allowed.lower().partition(":")
+        # An address of IPv6 has colons of its own, and stands in brackets.
+        parts = re.fullmatch(r"\[?([^\]]+?)\]?(?::(\d+))?", allowed.lower())
+        if parts is None:
+            continue
+        name, only = parts.groups()
         is_same = host.endswith(name.removeprefix("*")) if name.startswith("*.") else host == name
-        if is_same and only in ("", str(port)):
+        if is_same and only in (None, str(port)):
             return
     listed = f"listed are {', '.join(map(repr, hosts))}" if hosts else "none is listed"
     raise ConfigError(f"{HTTP}: the host {host!r} is not listed under 'hosts'; {listed}.")

@@ -6,6 +6,8 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from unittest.mock import patch
@@ -14,21 +16,26 @@ from pydantic import Field
 
 from redraft._codec import describe_error
 from redraft._texts import counted, short_repr
+from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, WorkflowError
 from redraft.models.provider import ProviderModel
 from redraft.models.testing import ScriptedModel
 from redraft.text.schema import Schema
 from redraft.text.spec_file import Strict
-from redraft.workflow.spec import HTTP, WorkflowFile
+from redraft.workflow.approval import Approval, HumanAnswer
+from redraft.workflow.spec import APPROVE, HTTP, WorkflowFile, plain_name
 from redraft.workflow.workflow import Workflow, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from redraft.protocols import ChatModel, ChatRequest
+    from redraft.text.yaml import KeyPath
 
 TOOL, ERROR = "$tool", "$error"
 """The keys of a reply that calls a tool, and of one that fails."""
+ARGUMENTS = "arguments"
+"""The key of a reply with the arguments for the tool."""
 
 
 class Expected(Strict):
@@ -53,6 +60,16 @@ class WorkflowCase(Strict):
     expect: Expected
 
 
+class ScriptedAnswer(Strict):
+    """What a person answers in a case; without a `value`, the data of the question is approved."""
+
+    approved: bool
+    value: Any = None
+    comment: str = ""
+    by: str = "case"
+    timed_out: bool = False
+
+
 class CasesSpec(Strict):
     """A file of cases."""
 
@@ -75,9 +92,56 @@ def read_cases(path: Path) -> list[WorkflowCase]:
     """Read a file of cases; raises `WorkflowError` with all its mistakes."""
     source = CasesFile(read_file(path), str(path))
     document = source.document()
-    if found := source.mistakes_in(CasesSpec, document):
-        raise WorkflowError.of([source.error(place, what) for place, what in found])
-    return CasesSpec.model_validate(document).cases
+    found = source.mistakes_in(CasesSpec, document)
+    if not found:
+        cases = CasesSpec.model_validate(document).cases
+        found = [
+            *_repeated_names(cases),
+            *(one for at, case in enumerate(cases) for one in _wrong_script(case, at, source)),
+        ]
+        if not found:
+            return cases
+    raise WorkflowError.of([source.error(place, what) for place, what in found])
+
+
+def _repeated_names(cases: Sequence[WorkflowCase]) -> Iterator[tuple[KeyPath, str]]:
+    for at, case in enumerate(cases):
+        if case.name in [other.name for other in cases[:at]]:
+            yield (
+                ("cases", at, "name"),
+                f"there are two cases named {case.name!r}; give each a name of its own",
+            )
+
+
+def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what is wrong with the replies of models, and with the answer of a person."""
+    place: KeyPath = ("cases", at, "replies")
+    lists = [(place, case.replies)] if isinstance(case.replies, list) else []
+    if isinstance(case.replies, dict):
+        lists = [((*place, name), replies) for name, replies in case.replies.items()]
+    for path, replies in lists:
+        for number, reply in enumerate(replies):
+            if isinstance(reply, dict):
+                what = _wrong_reply(cast("dict[str, Any]", reply))
+                yield from [((*path, number), what)] if what else []
+    for name, answer in case.actions.items():
+        if plain_name(name) == APPROVE and not isinstance(answer, bool):
+            yield from source.mistakes_in(ScriptedAnswer, answer, ("cases", at, "actions", name))
+
+
+def _wrong_reply(reply: Mapping[str, Any]) -> str:
+    """Return what is wrong with a reply that is no data for JSON; empty if nothing is."""
+    special = [key for key in reply if key.startswith("$")]
+    if unknown := [key for key in special if key not in (TOOL, ERROR)]:
+        return f"there is no {unknown[0]!r}; {nearest(unknown[0], (TOOL, ERROR))}"
+    allowed = {TOOL: {TOOL, ARGUMENTS}, ERROR: {ERROR}}
+    if special and (others := [key for key in reply if key not in allowed[special[0]]]):
+        return f"{others[0]!r} does not go with {special[0]!r}"
+    if special and not isinstance(reply[special[0]], str):
+        return f"{special[0]!r} takes a text, got {short_repr(reply[special[0]])}"
+    if TOOL in reply and not isinstance(reply.get(ARGUMENTS, {}), Mapping):
+        return f"{ARGUMENTS!r} takes a mapping, got {short_repr(reply[ARGUMENTS])}"
+    return ""
 
 
 @dataclass(slots=True)
@@ -104,14 +168,21 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     source = WorkflowFile(read_file(file), file)
     calls_tools = _mentions_tools(source.document())
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
+    actions = {plain_name(name): value for name, value in case.actions.items()}
     workflow = Workflow(
         source,
-        actions={HTTP: _no_result, **{name: _returning(value) for name, value in case.actions.items()}},
+        actions={
+            HTTP: _no_result,
+            **{name: _returning(value) for name, value in actions.items() if name != APPROVE},
+        },
         models={name: model for name, model in chats.items() if name},
         model=chats.get(""),
         keep=False,
+        approver=partial(_answer, actions.get(APPROVE)),
         tool_results=case.tools,
     )
+    if unknown := list(_unknown_names(case, workflow)):
+        return WorkflowCaseResult(case.name, unknown)
     expect, state, nodes = case.expect, dict[str, Any](), tuple[str, ...]()
     problems: list[str] = []
     with patch.dict(os.environ, case.env):
@@ -138,6 +209,47 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     if not problems:
         problems += _unexpected_calls(expect.prompts, asked, models)
     return WorkflowCaseResult(case.name, problems)
+
+
+def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
+    """Yield names in a case that mean nothing in the workflow, nor in the files that it runs."""
+    files = [workflow, *workflow.files]
+    nodes = [node.name for node in workflow.spec.nodes]
+    texts = [file.source.text for file in files]
+    variables = {name for file in files for name in file.spec.env}
+    used = {name for file in files for name in file.actions}
+    servers = {name for file in files for name in file.spec.mcp}
+    names: dict[str, tuple[Iterable[str], Iterable[str]]] = {
+        "expect.nodes": (case.expect.nodes or (), nodes),
+        "env": (case.env, variables),
+        "actions": (map(plain_name, case.actions), used),
+    }
+    for key, (given, known) in names.items():
+        for name in given:
+            if name not in known:
+                yield f"{key}: the workflow has no {name!r}; {nearest(name, sorted(known))}"
+    # What else a name may stand for is known only as it runs: a model's from a value, a tool's of a server.
+    mentioned = "\n".join([*texts, json.dumps(case.inputs, ensure_ascii=False)])
+    if isinstance(case.replies, dict):
+        yield from (
+            f"replies: no file names a model {name!r}" for name in case.replies if name not in mentioned
+        )
+    if not servers:
+        yield from (f"tools: no file names a tool {name!r}" for name in case.tools if name not in mentioned)
+
+
+def _answer(answer: Any, approval: Approval) -> HumanAnswer:
+    """Answer a question as a case says."""
+    if answer is None:
+        raise ConfigError(
+            f"There is no answer to {approval.message!r}; add one under 'actions', such as "
+            f"'{APPROVE}: {{approved: true}}'."
+        )
+    said = (
+        ScriptedAnswer(approved=answer) if isinstance(answer, bool) else ScriptedAnswer.model_validate(answer)
+    )
+    value = said.value if "value" in said.model_fields_set else approval.data
+    return HumanAnswer(said.approved, value, said.comment, said.by, datetime.now(UTC), said.timed_out)
 
 
 def _unexpected_calls(

@@ -19,6 +19,7 @@ from redraft.errors import (
     ModelError,
     RedraftError,
     StoreError,
+    UnfinishedError,
     WorkflowError,
     over_budget,
 )
@@ -173,9 +174,12 @@ class Items:
     def _result(self) -> ActionResult:
         used = sum((result.usage for result in self.results if result is not None), NOTHING_USED)
         used = sum((usage_of(error) for error in self.failures.values()), used)
+        values = [None if one is None else one.value for one in self.results]
         if self.last is not None:
             if isinstance(self.last, RedraftError):
                 self.last.usage = used
+            if isinstance(self.last, UnfinishedError) and any(self.results):
+                self.last.partial = values
             raise self.last
         if self.waiting:
             raise WaitingForAnswer.of(self.waiting)
@@ -183,7 +187,7 @@ class Items:
             {"index": index, "type": type(error).__name__, "message": str(error)}
             for index, error in sorted(self.failures.items())
         )
-        return ActionResult([None if one is None else one.value for one in self.results], used, failures)
+        return ActionResult(values, used, failures)
 
 
 def _name(index: int, item: Any) -> str:

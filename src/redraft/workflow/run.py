@@ -164,6 +164,8 @@ class WorkflowRun:
         """Handle a node's error as its `on_error` says: return the index of the next node, or raise."""
         node = self.spec.nodes[at]
         if self._tally.exhausted is not None and isinstance(error, UnfinishedError):
+            if error.partial is not None:  # some items of its list are finished, and paid for
+                self._merge(node, ActionResult(error.partial))
             raise error
         if node.on_error == RAISE:
             target = None

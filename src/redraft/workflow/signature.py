@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from redraft.workflow.runtime import Resources, Scope
-    from redraft.workflow.spec import WorkflowSpec
+    from redraft.workflow.spec import WorkflowFile, WorkflowSpec
 
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
 """The short types; `TYPE[]` is a list of them, and an input of the type `TYPE?` may be left out."""
@@ -79,23 +79,31 @@ def read_inputs(
     return inputs, wrong
 
 
-def read_outputs(spec: WorkflowSpec, resources: Resources, scope: Scope) -> dict[str, Any]:
-    """Return the declared outputs of a finished run, from its state; raises `OutputError` for a wrong one."""
+def read_outputs(
+    spec: WorkflowSpec, source: WorkflowFile, resources: Resources, scope: Scope
+) -> dict[str, Any]:
+    """Return the declared outputs of a finished run, from its state.
+
+    Raises `OutputError` for the first that is wrong, with its place in the file.
+    """
     outputs: dict[str, Any] = {}
+
+    def wrong(what: str) -> OutputError:
+        return OutputError(str(source.error(("outputs", name), what)))
+
     for name, declared in spec.outputs.items():
         template = None if isinstance(declared, str) else declared.get(VALUE)
         if template is None and name not in scope.state:
             if isinstance(declared, str) and declared.endswith("?"):
                 continue
-            raise OutputError(f"The output {name!r} is missing: no node has set state.{name}.")
+            raise wrong(f"the output {name!r} is missing: no node has set state.{name}")
         try:
             value = scope.state[name] if template is None else scope.render(template)
         except TemplateError as error:
-            raise OutputError(f"The output {name!r} can't be rendered: {error}") from error
+            raise wrong(f"the output {name!r} can't be rendered: {error}") from error
         found = _converted(value, declared, resources)
         if not found.valid:
-            what = problems_of(declared, value, found)
-            raise OutputError(f"The output {name!r} is wrong: {what}")
+            raise wrong(f"the output {name!r} is wrong: {problems_of(declared, value, found)}")
         outputs[name] = found.value
     return outputs
 

@@ -122,8 +122,18 @@ class Workflow:
     @property
     def problems(self) -> tuple[WorkflowError, ...]:
         """What is wrong with the file and those that it runs, apart from code that a sandbox refuses."""
+        return tuple(problem for one in (self, *self.files) for problem in one._problems)  # noqa: SLF001
+
+    @property
+    def files(self) -> tuple[Workflow, ...]:
+        """The workflows that its nodes run, and those that these run."""
         inner = [one for one in self._files.values() if isinstance(one, Workflow)]
-        return (*self._problems, *(problem for one in inner for problem in one.problems))
+        return tuple(file for one in inner for file in (one, *one.files))
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of the actions that the file uses."""
+        return tuple(self._uses.actions)
 
     @property
     def graph(self) -> WorkflowGraph:
@@ -182,11 +192,11 @@ class Workflow:
 
     async def _refused_code(self) -> list[WorkflowError]:
         unsandboxed = self._resources.allow_unsandboxed
-        refused = await refused_code(self._uses, self.source, allow_unsandboxed=unsandboxed)
-        for inner in self._files.values():
-            if isinstance(inner, Workflow):
-                refused += await inner._refused_code()  # noqa: SLF001 (the same class)
-        return refused
+        return [
+            problem
+            for one in (self, *self.files)
+            for problem in await refused_code(one._uses, one.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
+        ]
 
     async def run(
         self,
@@ -283,7 +293,7 @@ class Workflow:
 
     def _with_outputs(self, result: WorkflowResult, scope: Scope) -> WorkflowResult:
         if result.status == "finished":
-            result.outputs = read_outputs(self.spec, self._resources, scope)
+            result.outputs = read_outputs(self.spec, self.source, self._resources, scope)
         return result
 
     def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
