@@ -78,12 +78,19 @@ class CallGate(Protocol):
         send: Callable[[], Awaitable[R]],
         usage: Callable[[R], TokenUsage],
         /,
+        *,
+        waits_out: bool = True,
     ) -> R:
         """Wait until `model` may be called, call `send`, and return its reply.
 
-        `tokens` is what the call is expected to use, `usage` says what it has used.
+        `tokens` is what the call is expected to use, `usage` says what it has used. Unless it `waits_out`
+        what a provider asked for (Retry-After), raises `BlockedError` instead of waiting for that.
         """
         ...
+
+
+class BlockedError(ModelError):
+    """The provider asked to wait, so the call was not sent."""
 
 
 call_gate: ContextVar[CallGate | None] = ContextVar("call_gate", default=None)
@@ -91,11 +98,16 @@ call_gate: ContextVar[CallGate | None] = ContextVar("call_gate", default=None)
 
 
 async def gated(
-    model: str, tokens: int, send: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage]
+    model: str,
+    tokens: int,
+    send: Callable[[], Awaitable[R]],
+    usage: Callable[[R], TokenUsage],
+    *,
+    waits_out: bool = True,
 ) -> R:
     """Call the model with a name by way of the gate, if there is one."""
     gate = call_gate.get()
-    return await (send() if gate is None else gate(model, tokens, send, usage))
+    return await (send() if gate is None else gate(model, tokens, send, usage, waits_out=waits_out))
 
 
 def name_of_model(model: ChatModel) -> str:
@@ -312,19 +324,41 @@ def _input_tokens(request: ChatRequest) -> int:
 
 
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
-    async def send() -> ChatReply:
-        return await _sent(request, model, text)
+    if text is None or not text.streams or not isinstance(model, StreamingModel):
+        return await call_model(model, request)
+    follow = partial(text.follow, role=request.role, input_tokens=_input_tokens(request))
+    return await _through_gate(model, request, partial(follow, partial(_sent, request, model)))
 
+
+async def call_model(
+    model: ChatModel, request: ChatRequest, on_text: TextListener | None = None, *, waits_out: bool = True
+) -> ChatReply:
+    """Call a model by way of the gate, in a stream if there is a listener and the model can; no step.
+
+    A model with a true attribute `gates_calls` calls others, each by way of the gate, and passes none itself.
+    """
+    listener = on_text if isinstance(model, StreamingModel) else None
+    return await _through_gate(model, request, partial(_sent, request, model, listener), waits_out=waits_out)
+
+
+async def _through_gate(
+    model: ChatModel,
+    request: ChatRequest,
+    send: Callable[[], Awaitable[ChatReply]],
+    *,
+    waits_out: bool = True,
+) -> ChatReply:
+    if call_gate.get() is None or getattr(model, "gates_calls", False):
+        return await send()
     tokens = _input_tokens(request) + (request.max_tokens or EXPECTED_TOKENS)
-    return await gated(name_of_model(model), tokens, send, attrgetter("usage"))
+    return await gated(name_of_model(model), tokens, send, attrgetter("usage"), waits_out=waits_out)
 
 
-async def _sent(request: ChatRequest, model: ChatModel, text: ReplyText | None) -> ChatReply:
+async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | None = None) -> ChatReply:
     if not getattr(model, "takes_images", True) and images_in(request.messages):
         raise ConfigError(f"The task has images, which the model {model!r} does not take.")
-    if text is not None and text.streams and isinstance(model, StreamingModel):
-        stream = partial(_stream, model, request)
-        returned: Any = text.follow(stream, request.role, _input_tokens(request))
+    if on_text is not None and isinstance(model, StreamingModel):
+        returned: Any = _stream(model, request, on_text)
     else:
         returned = model(request)
     reply = await returned if isawaitable(returned) else returned

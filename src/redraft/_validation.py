@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import iscoroutinefunction
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from redraft.errors import ConfigError
 
@@ -85,10 +85,14 @@ def check_function(name: str, value: Any) -> None:
 
 
 def check_model(name: str, value: Any) -> None:
-    """Require None, the name of a model, or an instance of a `ChatModel`; raises `ConfigError`."""
+    """Require None, the name of a model, a `ChatModel`, or a list of such; raises `ConfigError`."""
     if value is None or (isinstance(value, str) and value.strip()):
         return
-    if not callable(value) or isinstance(value, type):
+    if isinstance(value, list | tuple) and value and None not in value:
+        for one in cast("list[object]", value):
+            check_model(name, one)
+        return
+    if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
             f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
         )

@@ -71,7 +71,8 @@ class ModelError(RedraftError):
     """A model call failed.
 
     `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
-    wait in seconds that the provider asked for, if any.
+    wait in seconds that the provider asked for, if any. `over_quota` means that the account's quota or credit
+    is spent.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class ModelError(RedraftError):
         retryable: bool = False,
         retry_after: float | None = None,
         usage: TokenUsage | None = None,
+        over_quota: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
+        self.over_quota = over_quota
         self.retry_after = retry_after
         self.usage = usage
 

@@ -98,6 +98,10 @@ class ChatModel(Protocol):
     async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
 
 
+ModelChoice: TypeAlias = str | ChatModel | Sequence[str | ChatModel]
+"""A model or its name; several are tried in order while those before them are down or over their limit."""
+
+
 class TextListener(Protocol):
     """Take the next piece of a reply; `usage` is what the call has used so far, if the provider says it."""
 

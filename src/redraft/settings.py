@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redraft.errors import ConfigError
 
@@ -23,7 +23,11 @@ def _setting(variable: str, description: str, default: str | None = None, *, is_
 class Settings:
     """The settings that apply unless an argument overrides them; their metadata describes the fields."""
 
-    model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
+    model: str | None = _setting(
+        "REDRAFT_MODEL",
+        "The model to use: `provider:model`, `local:PATH.gguf`; several, separated by commas, are tried in "
+        "order.",
+    )
     reflection_model: str | None = _setting(
         "REDRAFT_REFLECTION_MODEL", "The model that judges, if different from `model`."
     )
@@ -92,6 +96,7 @@ def in_environment(name: str, variable: str | None) -> str | None:
     return value if value or name in _MAY_BE_EMPTY else None
 
 
+_MODEL_KEYS = frozenset({"model", "reflection_model"})
 _MAY_BE_EMPTY = ("home", "database_url", "long_term_storage")
 """An empty home stores nothing; an empty URL is an error, rather than a reason to store things elsewhere."""
 
@@ -118,6 +123,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
     known = {setting.name for setting in fields(Settings)}
+    for key in _MODEL_KEYS & values.keys():
+        values[key] = joined_names(values[key])
+    if isinstance(aliases := values.get("models"), dict):
+        values["models"] = {
+            name: joined_names(model) for name, model in cast("dict[str, object]", aliases).items()
+        }
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"{path.name}: unknown setting {key!r}; known are {', '.join(sorted(known))}.")
@@ -127,6 +138,19 @@ def _from_file(path: Path) -> dict[str, Any]:
         if isinstance(value, dict) and not all(isinstance(name, str) for name in value.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] (TOML values)
             raise ConfigError(f"{path.name}: every entry of [{key}] must be a model name.")
     return values
+
+
+def names_in(names: str) -> list[str]:
+    """Return the models in a text that names one, or several separated by commas."""
+    is_path = names.startswith("local:") and names.endswith(".gguf") and names.count(":") == 1
+    return [names] if is_path else [one.strip() for one in names.split(",")]
+
+
+def joined_names(names: object) -> object:
+    """Return a list of models' names as a text, as files may have it; anything else as it is."""
+    if isinstance(names, list) and names and all(isinstance(one, str) for one in names):  # pyright: ignore[reportUnknownVariableType] (from a file)
+        return ", ".join(cast("list[str]", names))
+    return cast("object", names)
 
 
 def settings_table() -> str:

@@ -683,7 +683,7 @@ class Draft(Generic[OutputT]):
     how it was made (such as an edit that did not apply). `conversation` is how an agent that uses tools
     arrived at it. `memo` is JSON data that the generator or reviser wants to find again in the version. If it
     was chosen from several candidates, `choice` says why, and `evaluation` is its judgement if choosing took
-    one.
+    one. `model` is the name of the model that wrote it, if that is known.
     """
 
     output: OutputT
@@ -695,6 +695,7 @@ class Draft(Generic[OutputT]):
     memo: Any = None
     evaluation: ReflectionEvaluation | None = None
     choice: Choice | None = None
+    model: str = ""
 
     def usage_by_role(self, role: str) -> Mapping[str, TokenUsage]:
         """Return its usage as that of `role`, with what the choice and the other candidates used."""
@@ -736,9 +737,9 @@ class ReflectionVersion(Generic[OutputT]):
     by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
     counts as 1, one that was lost as -1, and a comparison as 0.5, 0 or -0.5); None if there is no such
     version, and for a repeat. `margin` is the margin of error of the gain: a gain within it may be the
-    judge's noise. `accepted` is True if a callback accepted it. `conversation`, `memo` and `choice` are those
-    of its `Draft`. A rejected candidate has a 1-based number of its own, `candidate`, and the iteration of
-    the one that was chosen. Specification 2.7.1.
+    judge's noise. `accepted` is True if a callback accepted it. `conversation`, `memo`, `choice` and `model`
+    are those of its `Draft`. A rejected candidate has a 1-based number of its own, `candidate`, and the
+    iteration of the one that was chosen. Specification 2.7.1.
     """
 
     iteration: int
@@ -757,6 +758,7 @@ class ReflectionVersion(Generic[OutputT]):
     memo: Any = None
     choice: Choice | None = None
     candidate: int | None = None
+    model: str = ""
 
     @property
     def name(self) -> str:

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from redraft.cycles.records import CycleStatus
     from redraft.cycles.spec import AgentSpec
     from redraft.cycles.storage import LongTermStorage
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ChatModel, ModelChoice
     from redraft.stores.base import Store
     from redraft.web.people import Person
 
@@ -101,7 +101,7 @@ class CycleAgent:
         spec: AgentSpec,
         *,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        models: Mapping[str, str | ChatModel] | None = None,
+        models: Mapping[str, ModelChoice] | None = None,
         storage: Literal["project"] | LongTermStorage | Store | None = None,
         network: str = "default",
         on_event: Callable[[CycleEvent], None] | None = None,
@@ -112,7 +112,7 @@ class CycleAgent:
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())
         self._functions = dict(functions or {})
-        self._models: dict[str, str | ChatModel] = {**spec.models, **(models or {})}
+        self._models: dict[str, ModelChoice] = {**spec.models, **(models or {})}
         self._resolved_models: dict[str | None, ChatModel] = {}
         self._emit: Callable[[CycleEvent], None] = emitter(on_event)
         self._clock = clock
@@ -131,7 +131,7 @@ class CycleAgent:
         path: str | Path,
         *,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        models: Mapping[str, str | ChatModel] | None = None,
+        models: Mapping[str, ModelChoice] | None = None,
         storage: Literal["project"] | LongTermStorage | Store | None = None,
         network: str = "default",
         on_event: Callable[[CycleEvent], None] | None = None,

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from redraft.cycles.memory import STANDARD_KEYS
 from redraft.errors import AgentFileError
-from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, Strict, parts_of
+from redraft.text.spec_file import DRAFT, TEMPLATED, ModelName, SpecFile, Strict, parts_of
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath, load_yaml
 
@@ -49,7 +49,7 @@ class Prompted(Named):
     output_schema: dict[str, Any] | None = Field(
         default=None, description="The JSON Schema that the reply must follow."
     )
-    model: str | None = Field(default=None, description="Default: the agent's.")
+    model: ModelName | None = Field(default=None, description="Default: the agent's.")
 
 
 class FunctionTimeout(CamelCase):
@@ -557,7 +557,7 @@ class Learn(Named):
     output_schema: dict[str, Any] | None = Field(
         default=None, description="The JSON Schema that the reply must follow."
     )
-    model: str | None = Field(default=None, description="Default: the agent's.")
+    model: ModelName | None = Field(default=None, description="Default: the agent's.")
     config: LearnConfig = LearnConfig()
 
 
@@ -672,8 +672,8 @@ class AgentSpec(CamelCase):
 
     name: Name
     description: str = ""
-    model: str | None = Field(default=None, description="The model of substages that name none.")
-    models: dict[str, str] = Field(
+    model: ModelName | None = Field(default=None, description="The model of substages that name none.")
+    models: dict[str, ModelName] = Field(
         default_factory=dict[str, str], description="Aliases: short names and the models they stand for."
     )
     env: list[Variable] = Field(
@@ -709,7 +709,7 @@ DESCRIPTIONS = {
     "message": "The text.",
     "method": "The HTTP method.",
     "mode": "Who decides on the plan: the agent, a person within a time limit, or a person.",
-    "model": "`provider:model`, `local:NAME`, or a name of `models`.",
+    "model": "`provider:model`, `local:NAME`, or a name of `models`; a list is tried in order.",
     "name": "Its name.",
     "params": "What the action sees as `params`.",
     "path": "The file, relative to this one.",

@@ -42,7 +42,7 @@ from redraft.notes.note import TaskReflection, fill, note_block, tokens_of
 from redraft.notes.store import project_notes
 from redraft.notes.task import Task, TaskIdentity
 from redraft.notes.task_run import TaskRun, TaskRunner, runner_of
-from redraft.protocols import FRESH_TEMPERATURE, ChatModel
+from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ModelChoice
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
@@ -93,7 +93,7 @@ class Evaluation:
         n: int = 1,
         compare: Sequence[str] = (),
         at_once: int = AT_ONCE,
-        model: str | ChatModel | None = None,
+        model: ModelChoice | None = None,
         budget_tokens: int | None = None,
         budget_usd: float | None = None,
         budget_seconds: float | None = None,
@@ -560,7 +560,7 @@ class Grader:
 
 
 def grader_of(
-    case: EvalCase, pattern: ReflectionPattern | None = None, model: str | ChatModel | None = None
+    case: EvalCase, pattern: ReflectionPattern | None = None, model: ModelChoice | None = None
 ) -> Grader:
     """Return the grader of a case: by its own criteria, else by those of an agent's `pattern`.
 

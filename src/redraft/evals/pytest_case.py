@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redraft.evals.cases import EvalCase
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ModelChoice
 
 
 def eval_case(
-    cases: str | Path | Sequence[EvalCase], *, model: str | ChatModel | None = None
+    cases: str | Path | Sequence[EvalCase], *, model: ModelChoice | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test of each case; decorates a function, sync or async, that answers its argument `case`.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft._steps import RATE_LIMIT
+from redraft._steps import RATE_LIMIT, BlockedError
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.redact.log import logger
@@ -156,16 +156,26 @@ class SharedLimits:
         self._limits = [SharedLimit(limit, store, worker, clock) for limit in limits]
 
     async def __call__(
-        self, model: str, tokens: int, send: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage], /
+        self,
+        model: str,
+        tokens: int,
+        send: Callable[[], Awaitable[R]],
+        usage: Callable[[R], TokenUsage],
+        /,
+        *,
+        waits_out: bool = True,
     ) -> R:
-        """Wait until `model` may be called, call `send`, and return its reply."""
+        """Wait until `model` may be called, call `send`, and return its reply.
+
+        Unless it `waits_out` a provider's Retry-After, raises `BlockedError` while one holds.
+        """
         matching = [one for one in self._limits if fnmatchcase(model, one.limit.models)]
         entered: list[SharedLimit] = []
         used: int | None = None
         try:
             for one in matching:
                 began = time.monotonic()
-                await one.enter(tokens)
+                await one.enter(tokens, waits_out=waits_out)
                 entered.append(one)
                 if self._waited is not None:
                     self._waited(one.limit.models, time.monotonic() - began)
@@ -188,6 +198,15 @@ class SharedLimits:
             await one.renew()
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A call that waits: what it is expected to use, its turn, and whether it waits out a Retry-After."""
+
+    tokens: int
+    turn: asyncio.Future[None]
+    waits_out: bool
+
+
 class SharedLimit:
     """One limit, as one worker sees it.
 
@@ -200,7 +219,7 @@ class SharedLimit:
         self._store = store
         self._worker = worker
         self._clock = clock
-        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._line: deque[_Waiting] = deque()
         self._running = 0
         self._correction = 0.0
         self._blocked_until = 0.0
@@ -209,16 +228,17 @@ class SharedLimit:
         self._returning: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
 
-    async def enter(self, tokens: int) -> None:
-        """Wait until a call may begin."""
+    async def enter(self, tokens: int, *, waits_out: bool = True) -> None:
+        """Wait until a call may begin; unless it `waits_out` a Retry-After, raises `BlockedError` for one."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append((tokens, turn))
+        self._line.append(_Waiting(tokens, turn, waits_out))
+        self._turn_away()
         if self._admitting is None or self._admitting.done():
             self._admitting = asyncio.create_task(self._admit(), name=f"redraft-limit-{self.limit.models}")
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.leave(tokens, 0)
             raise
 
@@ -235,6 +255,7 @@ class SharedLimit:
         """Let no call begin for so many seconds, in any worker."""
         until = self._clock() + seconds
         self._blocked_until = max(self._blocked_until, until)
+        self._turn_away()
 
         def blocked(state: LimitState) -> LimitState:
             return replace(state, blocked_until=max(state.blocked_until, until))
@@ -273,9 +294,8 @@ class SharedLimit:
                 await self._sleep_until(at)
                 if not self._drop_cancelled():
                     break
-                _, turn = self._line.popleft()
                 self._running += 1
-                turn.set_result(None)
+                self._line.popleft().turn.set_result(None)
             if not times:
                 # Either all calls at once are taken, or the next call is more than a second ahead.
                 self._freed.clear()
@@ -297,7 +317,9 @@ class SharedLimit:
                 # What was used beyond the estimate delays later calls, also after a pause.
                 start = max(state.tokens_at, self._clock()) if correction > 0 else state.tokens_at
                 state = replace(state, tokens_at=start + correction * 60 / self.limit.tokens_per_minute)
-            waiting = [tokens for tokens, _ in self._line]
+            self._blocked_until = max(self._blocked_until, state.blocked_until)
+            self._turn_away()
+            waiting = [one.tokens for one in self._line if not one.turn.done()]
             state, times = reserve(self.limit, state, self._clock(), self._worker, waiting, self._running)
             self._next_at = max(state.requests_at, state.tokens_at, state.blocked_until)
             return state
@@ -309,9 +331,19 @@ class SharedLimit:
         while (left := max(at, self._blocked_until) - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
             await asyncio.sleep(left)
 
+    def _turn_away(self) -> None:
+        """Refuse the waiting calls that would not wait out a Retry-After, if one holds."""
+        left = self._blocked_until - self._clock()
+        for one in tuple(self._line) if left > 0 else ():
+            if not one.waits_out and not one.turn.done():
+                refusal = f"A provider asked to wait {left:.0f} s (Retry-After), which holds for all workers."
+                one.turn.set_exception(
+                    BlockedError(refusal, status=RATE_LIMIT, retryable=True, retry_after=left)
+                )
+
     def _drop_cancelled(self) -> bool:
         """Remove calls at the front of the line that nobody waits for; return whether others are left."""
-        while self._line and self._line[0][1].done():
+        while self._line and self._line[0].turn.done():
             self._line.popleft()
         return bool(self._line)
 

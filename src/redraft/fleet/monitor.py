@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from redraft._steps import RATE_LIMIT, CallGate
+from redraft._steps import RATE_LIMIT, BlockedError, CallGate
 from redraft.errors import MissingExtraError, ModelError, StoreError
 from redraft.fleet.overview import SILENT, limit_document, stranded_jobs
 from redraft.fleet.queue import LIVE
@@ -159,9 +159,14 @@ class Monitor:
             send: Callable[[], Awaitable[R]],
             usage: Callable[[R], TokenUsage],
             /,
+            *,
+            waits_out: bool = True,
         ) -> R:
             try:
-                reply = await (send() if inner is None else inner(model, tokens, send, usage))
+                passed = send() if inner is None else inner(model, tokens, send, usage, waits_out=waits_out)
+                reply = await passed
+            except BlockedError:  # it was not sent
+                raise
             except ModelError as error:
                 is_limited = error.status == RATE_LIMIT
                 self._calls.labels(model, "rate_limited" if is_limited else "failed").inc()

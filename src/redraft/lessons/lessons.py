@@ -51,7 +51,7 @@ from redraft.lessons.vectors import shared_store
 from redraft.lessons.writer import LessonReflection, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
-from redraft.protocols import ChatModel, Embedder
+from redraft.protocols import ChatModel, Embedder, ModelChoice
 from redraft.redact.log import logger
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
@@ -113,7 +113,7 @@ class Lessons:
     path: str | Path | None = None
     _: KW_ONLY
     agent: str = "agent"
-    model: str | ChatModel | None = None
+    model: ModelChoice | None = None
     embedder: str | Embedder | Callable[[list[str]], Any] | None = None
     semantic: bool = False
     store: bool | Store = True

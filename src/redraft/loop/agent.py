@@ -28,7 +28,7 @@ from redraft.loop.pattern import (
 )
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
-from redraft.models.names import model_of
+from redraft.models.names import label_of_model, model_of
 from redraft.protocols import Advisor, LearningAdvisor
 from redraft.settings import load_settings
 from redraft.types import OutputT
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from redraft.loop.tool_agent import ToolAgent
     from redraft.loop.triggers import LiveRun
     from redraft.models.content import Query
-    from redraft.protocols import ChatModel, RunContext, Step
+    from redraft.protocols import ChatModel, ModelChoice, RunContext, Step
     from redraft.stores.base import Store
     from redraft.types import Advice, Draft, Output, PlainTask, QualityCriterion, ReflectionResult
 
@@ -61,7 +61,7 @@ class Agent(Generic[OutputT]):
     """Answer queries with a model, and revise the answers as a pattern says.
 
     `model` is a `provider:model` or `local:...` name, an alias from the settings, or any `ChatModel`; by
-    default the settings decide (REDRAFT_MODEL).
+    default the settings decide (REDRAFT_MODEL). A list of them is tried in order: see `FallbackModel`.
 
     With `tools` (sync or async functions, or Pydantic AI Tools) the model may call them before it answers. A
     revision continues the conversation of the version that it starts from. An exception in a tool is reported
@@ -85,7 +85,7 @@ class Agent(Generic[OutputT]):
 
     def __init__(
         self,
-        model: str | ChatModel | None = None,
+        model: ModelChoice | None = None,
         *,
         output_type: type[OutputT] | Mapping[str, Any] = str,
         pattern: ReflectionPattern | None = None,
@@ -104,10 +104,8 @@ class Agent(Generic[OutputT]):
         check_name("name", name)
         self._model: ChatModel | None = model_of(model, settings)
         self._keep: bool | Store = keep
-        model_name = settings.model if model is None else model
-        if not isinstance(model_name, str | None):
-            model_name = type(model).__name__
-        self._origin = Origin("agent", name, model_name or "", system_prompt=system_prompt)
+        model_name = label_of_model(settings.model if model is None else model)
+        self._origin = Origin("agent", name, model_name, system_prompt=system_prompt)
         self._module = _calling_module()
         self._system_prompt = system_prompt
         self._tool_agent = (

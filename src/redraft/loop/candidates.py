@@ -304,6 +304,7 @@ class Contest:
             conversation=draft.conversation,
             memo=draft.memo,
             candidate=candidate.number,
+            model=draft.model,
         )
 
     async def _step(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Verbs
-    from redraft.protocols import ChatModel, RunContext
+    from redraft.protocols import ModelChoice, RunContext
     from redraft.stores.base import Store
     from redraft.types import Draft, QualityCriterion, ReflectionResult
 
@@ -38,7 +38,7 @@ def reflected(
     criteria: Sequence[QualityCriterion | str] | None = None,
     *,
     evaluate: Callable[..., Any] | None = None,
-    model: str | ChatModel | None = None,
+    model: ModelChoice | None = None,
     max_iterations: int | None = None,
     quality_threshold: float | None = None,
     budget_usd: float | None = None,

@@ -69,6 +69,7 @@ from redraft.protocols import (
     AgentPattern,
     Attempt,
     ChatModel,
+    ModelChoice,
     ReflectionCallbacks,
     RunContext,
     Stopper,
@@ -154,7 +155,7 @@ class ReflectionPattern(AgentPattern):
     structured_reflection: bool = True
     _: KW_ONLY
     task_type: str = ""
-    reflection_model: str | ChatModel | None = None
+    reflection_model: ModelChoice | None = None
     judge: Literal["score", "probability"] = "score"
     judge_samples: int = 1
     judge_margin: float = MARGIN

@@ -46,7 +46,9 @@ class ModelGenerator:
         reply = await _answer(self.model, _asking(request, self.output_type))
         output, notes = _as_type(self.output_type, _text_of(reply, reply.usage))
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
-        return Draft(output, reply.usage, improvements, strategy, (*notes, *_cut_off(reply)))
+        return Draft(
+            output, reply.usage, improvements, strategy, (*notes, *_cut_off(reply)), model=reply.model
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class ModelReviser:
                 revised, misfit = _as_type(self.output_type, _text_of(reply, usage))
                 notes = (*notes, *misfit)
         improvements = () if strategy == "resample" else improvements_asked(evaluation)
-        return Draft(revised, usage, improvements, strategy, (*notes, *_cut_off(reply)))
+        return Draft(revised, usage, improvements, strategy, (*notes, *_cut_off(reply)), model=reply.model)
 
     async def _edit(self, request: ChatRequest, output: Output, evaluation: ReflectionEvaluation) -> Draft:
         text, usage, notes = as_text(output), NOTHING_USED, ()
@@ -144,7 +146,8 @@ class ModelReviser:
                 notes = (f"An edit could not be applied: {error}.",)
                 request = _follow_up(request, reply, f"This can't be applied: {error}. Send all edits again.")
                 continue
-            return Draft(edited, usage, tuple(edit.describe() for edit in edits), "targeted_edit", notes)
+            described = tuple(edit.describe() for edit in edits)
+            return Draft(edited, usage, described, "targeted_edit", notes, model=reply.model)
         request = _follow_up(request, None, f"Forget the edits. {instruction('full_rewrite', output)}")
         return await self._rewrite(
             request, output, evaluation, "full_rewrite", Draft(None, usage, notes=notes)

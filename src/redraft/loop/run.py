@@ -321,6 +321,7 @@ class Run:
             conversation=draft.conversation,
             memo=draft.memo,
             choice=draft.choice,
+            model=draft.model,
         )
         self.pending = None
         shown = version.for_writer()

@@ -732,6 +732,7 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
                     draft.strategy,
                     conversation=draft.conversation,
                     choice=draft.choice,
+                    model=draft.model,
                 )
             )
             used = {role: evaluation.usage}

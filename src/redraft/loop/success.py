@@ -18,7 +18,7 @@ from redraft.loop.record import Origin, RunRecord
 from redraft.loop.select import Peaks
 from redraft.loop.stop import plateau, quality_met
 from redraft.loop.version_diff import addressed
-from redraft.models.names import model_of
+from redraft.models.names import label_of_model, model_of
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.types import NOTHING_USED, ConvergenceReason, QualityCriterion, TokenUsage, highest
@@ -26,7 +26,7 @@ from redraft.types import NOTHING_USED, ConvergenceReason, QualityCriterion, Tok
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ChatModel, ModelChoice
     from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 SOON = 3
@@ -367,7 +367,7 @@ class SecondJudgements:
         return None if any(one is not None and one <= 0 for one in left.values()) else left
 
     async def _judge(
-        self, record: RunRecord, attempt: int, model: str | ChatModel, budget: Mapping[str, Any]
+        self, record: RunRecord, attempt: int, model: ModelChoice, budget: Mapping[str, Any]
     ) -> ReflectionResult:
         criteria, version = to_judge_again(record)
         if version is None:
@@ -387,8 +387,8 @@ class SecondJudgements:
         verbs = function_verbs(pattern, record.task.task_type, None, None, _unchanged, has_draft=True)
         journal = Journalled(self.store, f"{id_prefix(record.run_id)}{attempt}", resumes=False)
         journal.parent = record.run_id
-        name = self.pattern.reflection_model or judge_of(record)
-        origin = Origin("function", SECOND, name if isinstance(name, str) else type(name).__name__)
+        name = label_of_model(self.pattern.reflection_model or judge_of(record))
+        origin = Origin("function", SECOND, name)
         options = pattern.options_for(verbs.judges)
         draft = starting_draft(version.output)
         return await run_and_store(record.task, verbs, options, journal, draft, origin)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_ai import Agent as PydanticAgent
@@ -46,8 +47,9 @@ from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
+from redraft._codec import to_json
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated
+from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated, name_of_model
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
@@ -58,7 +60,10 @@ from redraft.loop.run import Judges, Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun, note
 from redraft.models.content import image_content
+from redraft.models.fallback import FallbackModel, providers_of
 from redraft.models.provider import (
+    ANSWERED_BY,
+    LOST,
     ProviderModel,
     can_stream,
     model_error,
@@ -94,7 +99,7 @@ class ToolAgent:
     """
 
     agent: AbstractAgent[Any, Any]
-    provider: ProviderModel | None = None
+    provider: ProviderModel | FallbackModel | None = None
     tool_names: tuple[str, ...] = ()
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
@@ -111,10 +116,10 @@ class ToolAgent:
         output_type: OutputType[Any] | None = None,
     ) -> Self:
         """Build an agent from a model and tools; raises `ConfigError` if they can't make one."""
-        if not isinstance(model, ProviderModel):
+        if not isinstance(model, ProviderModel | FallbackModel) or not providers_of(model):
             raise ConfigError(
-                f"tools: {model!r} can't call tools; name a provider's model ('provider:model'), or pass a "
-                "ProviderModel around a model of Pydantic AI."
+                f"tools: {name_of_model(model)!r} can't call tools; name a provider's model "
+                "('provider:model'), or pass a ProviderModel around a model of Pydantic AI."
             )
         for tool in tools:
             if not isinstance(tool, Tool) and not callable(tool):
@@ -139,7 +144,7 @@ class ToolAgent:
     def model(self) -> ChatModel | None:
         """The agent's model, to judge and reflect with; None if each run chooses one."""
         model: Any = self.provider or self.agent.model
-        if model is None or isinstance(model, ProviderModel):
+        if model is None or isinstance(model, ProviderModel | FallbackModel):
             return model
         return None if callable(model) else ProviderModel(model)
 
@@ -188,7 +193,10 @@ class ToolAgent:
             if self.output_type is not None and isinstance(error, UnexpectedModelBehavior) and steps.answer:
                 # The answer was refused, and so was the next one: they are paid for, and can be revised.
                 note = f"The reply is no {self.output_type.name}: {error}"
-                return Draft(steps.answer, steps.used, conversation=steps.conversation(), notes=(note,))
+                conversation = steps.conversation()
+                return Draft(
+                    steps.answer, steps.used, conversation=conversation, notes=(note,), model=steps.model
+                )
             raise _unfinished(error, steps) from error
         output = result.output
         if output is None or isinstance(output, DeferredToolRequests):
@@ -198,7 +206,8 @@ class ToolAgent:
                 conversation=steps.conversation(result.all_messages()),
                 usage=steps.used,
             )
-        return Draft(output, steps.used, conversation=steps.conversation(result.all_messages()))
+        conversation = steps.conversation(result.all_messages())
+        return Draft(output, steps.used, conversation=conversation, model=steps.model)
 
     async def _run(self, prompt: str, history: list[ModelMessage], steps: AgentSteps) -> AgentRunResult[Any]:
         model: Model | None = None
@@ -206,9 +215,9 @@ class ToolAgent:
         instructions = steps.run.rubric
         if self.provider is not None:
             instructions = answering(self.system_prompt, steps.run)
-            model = await self.provider.model()
-            request = ChatRequest((), temperature=steps.run.attempt.temperature)
-            settings = self.provider.settings(model, request)
+            model, settings = await steps.connected(providers_of(self.provider)[0])
+            steps.model = providers_of(self.provider)[0].name
+            steps.fallback = self.provider if isinstance(self.provider, FallbackModel) else None
         return await self.agent.run(
             prompt,
             message_history=history or None,
@@ -342,6 +351,8 @@ class AgentSteps:
         self.used = NOTHING_USED
         self.answer = ""
         self.failure: ModelError | None = None
+        self.fallback: FallbackModel | None = None
+        self.model = ""
         self.reflections: list[Reflection] = []
         self._prompt_at = prompt_at
         self._images = [image_content(image) for image in run.task.images]
@@ -411,6 +422,11 @@ class AgentSteps:
             usage=self.used,
         )
 
+    async def connected(self, provider: ProviderModel) -> tuple[Model, ModelSettings]:
+        """Return a provider's model, and the settings of its requests."""
+        model = await provider.model()
+        return model, provider.settings(model, ChatRequest((), temperature=self.run.attempt.temperature))
+
     async def request(self, request: AgentRequest) -> ModelResponse:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
@@ -421,9 +437,24 @@ class AgentSteps:
         budgeted = None if within is None else within.call(self.role, tokens)
 
         async def call() -> ModelResponse:
-            return await gated(request.model.model_id, tokens + EXPECTED_TOKENS, send_or_stream, usage_of)
+            if self.fallback is None:
+                return await ask(request)
+            response, lost = await self.fallback.first(ask_model)
+            response.metadata = {**(response.metadata or {}), LOST: to_json(lost)}
+            return response
 
-        async def send_or_stream() -> ModelResponse:
+        async def ask_model(model: ChatModel, *, is_last: bool) -> ModelResponse:
+            connected, settings = await self.connected(cast("ProviderModel", model))
+            response = await ask(replace(request, model=connected, settings=settings), waits_out=is_last)
+            response.metadata = {**(response.metadata or {}), ANSWERED_BY: name_of_model(model)}
+            return response
+
+        async def ask(request: AgentRequest, *, waits_out: bool = True) -> ModelResponse:
+            send = partial(send_or_stream, request)
+            expected = tokens + EXPECTED_TOKENS
+            return await gated(request.model.model_id, expected, send, usage_of, waits_out=waits_out)
+
+        async def send_or_stream(request: AgentRequest) -> ModelResponse:
             if version is None:
                 return await request.send()
             texts.append(text := version.begin())
@@ -457,6 +488,7 @@ class AgentSteps:
             self._requests -= 1  # it was not answered
             raise self._over(error.reason) from error
         self.used += used
+        self.model = (response.metadata or {}).get(ANSWERED_BY, self.model)
         self.answer = _answer_in(response, request.parameters)
         if version is not None:
             text = texts[-1] if texts else version.begin()

@@ -67,6 +67,7 @@ class LocalModel:
             check_count(f"LocalModel: {name}", value, 1)
         weights = weights_of(source)
         check_runtime()
+        self.name = f"local:{source}".replace("local:local:", "local:")
         self._options = EngineOptions(weights, threads, context, parallel)
         self._max_tokens = max_tokens
         self._seed = seed

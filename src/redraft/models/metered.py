@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from redraft._steps import Retry, direct, name_of_model, retried
+from redraft._steps import Retry, call_model, direct, name_of_model, retried
 from redraft.errors import RedraftError
 from redraft.protocols import ChatModel, ChatReply
 from redraft.types import NOTHING_USED, TokenUsage
@@ -24,6 +24,7 @@ class MeteredModel:
     model: ChatModel
     used: TokenUsage = NOTHING_USED
     failed: TokenUsage = NOTHING_USED
+    gates_calls: ClassVar[bool] = True
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
 
     @property
@@ -34,7 +35,7 @@ class MeteredModel:
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Return the reply; raises the model's error after the last retry."""
         reply = await retried(direct, self.retry, self._add_failure)(
-            "reflect", ChatReply, self.model, request
+            "reflect", ChatReply, call_model, self.model, request
         )
         self.used += reply.usage
         return reply

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from redraft._validation import check_model
 from redraft.errors import ConfigError
+from redraft.models.fallback import FallbackModel
 from redraft.models.local import PACKAGED, LocalModel
 from redraft.models.provider import EXTRAS, ProviderModel, similar_names
-from redraft.settings import load_settings
+from redraft.settings import load_settings, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ChatModel, ModelChoice
     from redraft.settings import Settings
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -33,13 +34,18 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     """Return the model with a name, after checking all that can be known before a call.
 
     `aliases` maps the user's own names (`fast`, or the `gpt-4` of someone else's file) to model names or
-    other aliases. A known provider may have any model, since lists of models go out of date.
+    other aliases. A known provider may have any model, since lists of models go out of date. Several names,
+    separated by commas, are a `FallbackModel`.
 
     Raises `ConfigError` for an invalid name, an unknown provider (with the nearest known name), missing
     weights, a missing key (with its variable) and circular aliases; `MissingExtraError` if the provider's
     client is not installed.
     """
-    full = resolve_name(name, aliases or {})
+    names = names_in(resolve_name(name, aliases or {}))
+    return model_with_fallbacks([_model_with_name(one) for one in names])
+
+
+def _model_with_name(full: str) -> ChatModel:
     provider, colon, model = full.partition(":")
     if not colon:
         raise ConfigError(
@@ -55,8 +61,13 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     return ProviderModel(full)
 
 
+def model_with_fallbacks(models: Sequence[ChatModel]) -> ChatModel:
+    """Return the first of some models, with the others as its fallbacks if there are any."""
+    return models[0] if len(models) == 1 else FallbackModel(models)
+
+
 def model_of(
-    model: str | ChatModel | None,
+    model: ModelChoice | None,
     settings: Settings | None = None,
     *,
     missing: str = "No model was given: pass model=..., on the command line use --model NAME",
@@ -67,8 +78,11 @@ def model_of(
     what the caller could have passed.
     """
     check_model("model", model)
+    if isinstance(model, list | tuple):
+        settings = settings or load_settings()
+        return model_with_fallbacks([model_of(one, settings) for one in model])
     if model is not None and not isinstance(model, str):
-        return model
+        return cast("ChatModel", model)
     settings = settings or load_settings()
     name = model or settings.model
     if not name:
@@ -79,15 +93,39 @@ def model_of(
     return model_named(name, settings.models)
 
 
-def resolve_model(
-    name: str | ChatModel | None, models: Mapping[str, str | ChatModel]
-) -> str | ChatModel | None:
-    """Look a model up in the `models` of a file, by its name or alias; None stays None."""
-    chosen, seen = name, set[str]()
-    while isinstance(chosen, str) and chosen in models and chosen not in seen:
-        seen.add(chosen)
-        chosen = models[chosen]
-    return chosen
+def resolve_model(name: ModelChoice | None, models: Mapping[str, ModelChoice]) -> ModelChoice | None:
+    """Look a model up in the `models` of a file, by its name or alias; None stays None.
+
+    Several models stay in their order: a text with commas if all of them have names, else a list.
+    """
+    if name is None:
+        return None
+    found = _looked_up(name, models, ())
+    names = [one for one in found if isinstance(one, str)]
+    return ", ".join(names) if len(names) == len(found) else found[0] if len(found) == 1 else found
+
+
+def _looked_up(
+    name: ModelChoice, models: Mapping[str, ModelChoice], seen: tuple[str, ...]
+) -> list[str | ChatModel]:
+    if isinstance(name, list | tuple):
+        return [found for one in name for found in _looked_up(one, models, seen)]
+    if not isinstance(name, str):
+        return [cast("ChatModel", name)]
+    found: list[str | ChatModel] = []
+    for one in names_in(name):
+        is_alias = one in models and one not in seen
+        found += _looked_up(models[one], models, (*seen, one)) if is_alias else [one]
+    return found
+
+
+def label_of_model(model: ModelChoice | None) -> str:
+    """Return the name of a model for a record: the class of one without, and "" for None."""
+    if isinstance(model, list | tuple):
+        return ", ".join(map(label_of_model, model))
+    if isinstance(model, FallbackModel):
+        return model.name
+    return model if isinstance(model, str) else "" if model is None else type(model).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +165,17 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def resolve_name(name: str, aliases: Mapping[str, str]) -> str:
-    """Follow aliases to a name that is not one; raises `ConfigError` if they are circular."""
-    path = [name]
-    while (target := aliases.get(path[-1])) is not None:
-        if target in path:
-            raise ConfigError(f"The model aliases form a cycle: {' -> '.join([*path, target])}.")
-        path.append(target)
-    return path[-1]
+def resolve_name(name: str, aliases: Mapping[str, str], path: tuple[str, ...] = ()) -> str:
+    """Follow aliases to a name that is not one; raises `ConfigError` if they are circular.
+
+    Of several names, separated by commas, each is followed.
+    """
+    return ", ".join(_resolved(one, aliases, path) for one in names_in(name))
+
+
+def _resolved(name: str, aliases: Mapping[str, str], path: tuple[str, ...]) -> str:
+    path = (*path, name)
+    if name in path[:-1]:
+        raise ConfigError(f"The model aliases form a cycle: {' -> '.join(path)}.")
+    target = aliases.get(name)
+    return name if target is None else resolve_name(target, aliases, path)

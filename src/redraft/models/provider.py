@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from redraft._codec import from_json
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
 from redraft.protocols import ChatReply
 from redraft.text.characters import well_formed
-from redraft.types import ImageMessage, TokenUsage
+from redraft.types import NOTHING_USED, ImageMessage, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -32,6 +33,8 @@ T = TypeVar("T")
 EXTRAS = ("openai", "anthropic", "google")
 """The providers whose clients are extras of Redraft."""
 
+ANSWERED_BY, LOST = "redraft_model", "redraft_lost"
+"""Where the metadata of a response say which of several models gave it, and what the others used before."""
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _NO_STREAMS = frozenset({400, 403, 404, 405, 422})
@@ -269,9 +272,13 @@ def _broke_off(model: Model, response: ModelResponse) -> bool:
 
 
 def usage_of(response: ModelResponse) -> TokenUsage:
-    """Return the usage of a response; its cost is None if no price is known."""
+    """Return the usage of a response; its cost is None if no price is known.
+
+    What was lost on other models before this one answered is part of it.
+    """
     used = response.usage
-    return TokenUsage(
+    lost = (response.metadata or {}).get(LOST)
+    return (NOTHING_USED if lost is None else from_json(TokenUsage, lost)) + TokenUsage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
         cached_tokens=used.cache_read_tokens,
@@ -293,7 +300,11 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
         retryable = False
     return ModelError(
-        f"{name} failed{_reason(error)}", status=status, retryable=retryable, retry_after=error.retry_after
+        f"{name} failed{_reason(error)}",
+        status=status,
+        retryable=retryable,
+        retry_after=error.retry_after,
+        over_quota=isinstance(error, exceptions.ModelQuotaExceededError),
     )
 
 

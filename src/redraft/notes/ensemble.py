@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from redraft.notes.store import ReflectionStore
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ModelChoice
     from redraft.stores.base import Store
 
 
@@ -57,7 +57,7 @@ class Ensemble:
 
     def __init__(
         self,
-        model: str | ChatModel | None = None,
+        model: ModelChoice | None = None,
         tasks: Sequence[Task] = (),
         reflection_store: ReflectionStore | None = None,
         on_task_reflected: ReflectedListener | Sequence[ReflectedListener] | None = None,

@@ -30,7 +30,7 @@ from redraft.notes.store import Notebook, NoteStore
 from redraft.notes.strategy import LlmReflectionStrategy, size_of, storable
 from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIdentity
 from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of
-from redraft.protocols import ChatModel
+from redraft.protocols import ChatModel, ModelChoice
 from redraft.redact.log import logger
 from redraft.types import (
     NOT_REPORTED,
@@ -255,7 +255,7 @@ class Learner:
 
 def learner_of(
     task: Task,
-    model: str | ChatModel | None,
+    model: ModelChoice | None,
     notebook: Notebook,
     listeners: Sequence[ReflectedListener],
     settings: Settings,

@@ -11,7 +11,7 @@ from redraft._validation import check_count, check_list
 from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
-from redraft.protocols import ChatModel
+from redraft.protocols import ModelChoice
 from redraft.types import Output, PlainTask, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Task(PlainTask):
     _: KW_ONLY
     name: str = ""
     reflect: bool | ReflectionConfig = False
-    model: str | ChatModel | None = None
+    model: ModelChoice | None = None
     handler: Callable[[TaskContext], Any] | None = None
     criteria: Sequence[QualityCriterion | str] | None = None
     pattern: ReflectionPattern | None = None
@@ -165,7 +165,7 @@ class ReflectionConfig:
     criteria and a store that keeps revisions, False for none. Raises `ConfigError`.
     """
 
-    model: str | ChatModel | None = None
+    model: ModelChoice | None = None
     strategy: ReflectionStrategy | None = None
     max_tokens: int = MAX_TOKENS
     trial: Trial | Literal[False] | None = None

@@ -27,12 +27,12 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.stream import StreamEvent
-from redraft.models.names import model_of
+from redraft.models.names import label_of_model, model_of
 from redraft.notes import checkpoint
 from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner
 from redraft.notes.note import Arm, TaskReflection, fill
 from redraft.notes.task import Task, TaskContext
-from redraft.protocols import ChatModel, Evaluator
+from redraft.protocols import ChatModel, Evaluator, ModelChoice
 from redraft.text.replies import fenced
 from redraft.types import (
     NOTHING_USED,
@@ -281,7 +281,7 @@ class TaskRunner:
 
 
 def runner_of(
-    task: Task, model: str | ChatModel | None, learner: Learner | None, settings: Settings
+    task: Task, model: ModelChoice | None, learner: Learner | None, settings: Settings
 ) -> TaskRunner:
     """Return what runs a task; `model` is the ensemble's.
 
@@ -290,13 +290,13 @@ def runner_of(
     named = model if task.model is None else task.model
     answers = model_of(named, settings) if task.handler is None else None
     judging = answers or (None if named is None else model_of(named, settings))
-    name = "" if answers is None else named or settings.model or ""
+    name = "" if answers is None else label_of_model(named or settings.model)
     pattern = _pattern_of(task)
     runner = TaskRunner(
         task,
         pattern,
         _judges_of(task, pattern, judging),
-        Origin("task", task.title, name if isinstance(name, str) else type(name).__name__),
+        Origin("task", task.title, name),
         answers,
         None if answers is None or not task.tools else tool_agent_with(answers, "", _functions(task)),
         learner,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.settings import joined_names
 from redraft.text.yaml import KeyPath, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ M = TypeVar("M", bound=BaseModel)
 
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
 """The description of every text that may hold templates."""
+
+_NAME = {"type": "string"}
+ModelName = Annotated[
+    str,
+    BeforeValidator(joined_names),
+    WithJsonSchema({"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}]}),
+]
+"""The name of a model, or a list of names, which are tried in order; read as a text with commas."""
 
 UNKNOWN_KEY = "unknown key"
 """How the message about an unknown key begins."""

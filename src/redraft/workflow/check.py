@@ -18,6 +18,7 @@ from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, S
 from redraft.execution import Script
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, run_script
+from redraft.settings import joined_names, names_in
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
@@ -111,7 +112,8 @@ class Requirements:
     @property
     def extras(self) -> list[str]:
         """The optional parts of Redraft that it needs, by the names that pip knows."""
-        providers = {name.partition(":")[0] for name in self.model_names} & {*EXTRAS, "local"}
+        names = [one for name in self.model_names for one in names_in(name)]
+        providers = {name.partition(":")[0] for name in names} & {*EXTRAS, "local"}
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
 
@@ -533,6 +535,7 @@ class _FileCheck:
 
     def model(self, name: Any, path: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
+        name = joined_names(name)
         if _is_template(name) or not isinstance(name, str | None):  # the latter is a mistake already
             return
         self.uses.models.setdefault(name, path)

@@ -18,8 +18,8 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
 from redraft.execution import Script, ScriptRunner
-from redraft.models.names import model_of, resolve_model
-from redraft.protocols import ChatModel
+from redraft.models.names import label_of_model, model_of, resolve_model
+from redraft.protocols import ChatModel, ModelChoice
 from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store
@@ -179,9 +179,9 @@ class Resources:
     files: Mapping[str, InnerWorkflow | WorkflowError] = field(
         default_factory=dict[str, "InnerWorkflow | WorkflowError"]
     )
-    models: Mapping[str, str | ChatModel] = field(default_factory=dict[str, "str | ChatModel"])
-    only_model: str | ChatModel | None = None
-    model: str | ChatModel | None = None
+    models: Mapping[str, ModelChoice] = field(default_factory=dict[str, "ModelChoice"])
+    only_model: ModelChoice | None = None
+    model: ModelChoice | None = None
     limits: Limits = WorkflowSpec.model_fields["limits"].default
     keep: bool | Store = True
     folder: str = "."
@@ -195,25 +195,28 @@ class Resources:
     run_id: str = ""
     node: str = ""
 
-    def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
+    def model_for(self, name: ModelChoice | None, scope: Scope) -> ChatModel:
         """Return the model that a node names, or else the one of the state, the file or the settings.
 
         Raises `ConfigError` if no model was named, if it can't be used, or if a case has no replies for it.
         """
         chosen = self._chosen_model(name, scope)
-        if self.tools.results is not None and isinstance(chosen, str | None):
-            raise ConfigError(f"replies: there are none for the model {chosen or 'of the settings'!r}.")
+        if self.tools.results is not None:
+            parts = chosen if isinstance(chosen, list | tuple) else [chosen]
+            for part in parts:
+                if isinstance(part, str | None):
+                    raise ConfigError(f"replies: there are none for the model {part or 'of the settings'!r}.")
         return model_of(chosen)
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
         """Return the full name of the model that a node would use; None if that is not known yet."""
         chosen = resolve_model(self._chosen_model(name, scope), load_settings().models)
-        return chosen if isinstance(chosen, str | None) else type(chosen).__name__
+        return None if chosen is None else label_of_model(chosen)
 
-    def _chosen_model(self, name: str | ChatModel | None, scope: Scope) -> str | ChatModel | None:
+    def _chosen_model(self, name: ModelChoice | None, scope: Scope) -> ModelChoice | None:
         if self.only_model is not None:
             return self.only_model
-        chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
+        chosen: ModelChoice | None = name or scope.state.get(MODEL) or self.model
         return resolve_model(chosen or load_settings().model, self.models)
 
     def schema(self, schema: Any) -> Schema:

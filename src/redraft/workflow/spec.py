@@ -15,7 +15,7 @@ from redraft._steps import Retry
 from redraft.errors import ConfigError, WorkflowError
 from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
-from redraft.text.spec_file import DRAFT, TEMPLATED, UNKNOWN_KEY, SpecFile, Strict, parts_of
+from redraft.text.spec_file import DRAFT, TEMPLATED, UNKNOWN_KEY, ModelName, SpecFile, Strict, parts_of
 from redraft.text.yaml import KeyPath, load_yaml
 from redraft.workflow.ported import STOP, Note, advice, taken_over
 
@@ -88,7 +88,7 @@ class EvaluatorKeys(Code):
     prompt: Template | None = Field(
         None, description="For the type `llm`; the output is appended unless the prompt shows it."
     )
-    model: str | None = None
+    model: ModelName | None = None
     examples: list[Example] = Field(default_factory=list[Example])
     threshold: float = Field(0.8, ge=0, le=1)
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -155,7 +155,7 @@ class CorrectParams(Code):
     errors: Any = Field(None, description="Default: state.reflection_errors.")
     corrector_action: str | None = None
     prompt: Template | None = Field(None, description="Uses llm.call.")
-    model: str | None = None
+    model: ModelName | None = None
 
     def call(self) -> Call:
         """Return the corrector; raises `ConfigError` unless it has one of prompt, action and code.
@@ -186,7 +186,7 @@ class LlmParams(Strict):
     prompt: Template | None = None
     messages: Annotated[list[LlmMessage], Field(min_length=1)] | Template | None = None
     system: Template | None = None
-    model: str | None = None
+    model: ModelName | None = None
     schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
     temperature: float | None = Field(None, ge=0, le=2)
     max_tokens: int | None = Field(None, ge=1)
@@ -337,8 +337,8 @@ class WorkflowSpec(Strict):
 
     name: str = Field("", min_length=1, description="Default: the name of the file, without its ending.")
     description: str = ""
-    model: str | None = Field(None, description="The model where a node names none.")
-    models: dict[str, str] = Field(
+    model: ModelName | None = Field(None, description="The model where a node names none.")
+    models: dict[str, ModelName] = Field(
         default_factory=dict[str, str], description="What a model's name stands for."
     )
     variables: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -621,7 +621,7 @@ KEY_DESCRIPTIONS = {
     "max_iterations": "The most attempts to make.",
     "max_tokens": "The most tokens that the reply may have.",
     "messages": "A conversation, each message with a `role` and a `content`.",
-    "model": "`provider:model`, `local:NAME`, or a name of `models`.",
+    "model": "`provider:model`, `local:NAME`, or a name of `models`; a list is tried in order.",
     "name": "Its name.",
     "nodes": "The steps, in the order in which they run.",
     "on_failure": "What a loop without a valid output returns; `raise` ends the workflow.",

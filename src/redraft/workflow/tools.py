@@ -22,7 +22,8 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
 from redraft.loop.triggers import LiveRun
-from redraft.models.provider import ProviderModel, messages_of
+from redraft.models.fallback import providers_of
+from redraft.models.provider import messages_of
 from redraft.protocols import Attempt, ChatRequest, Message, RunContext
 from redraft.redact.log import logger
 from redraft.text.templates import template
@@ -273,7 +274,7 @@ class _Connection:
 
 def can_call_tools(model: ChatModel) -> bool:
     """Return whether a model can call tools: those of providers can, through Pydantic AI."""
-    return isinstance(model, ProviderModel)
+    return bool(providers_of(model))
 
 
 async def answer_with_tools(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from redraft.events import TokenEvent
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ModelChoice
     from redraft.stores.base import Store
     from redraft.text.yaml import KeyPath
     from redraft.workflow.approval import Approver
@@ -47,9 +47,9 @@ class WorkflowOptions(TypedDict, total=False):
 
     actions: Mapping[str, Callable[..., Any]] | None
     """Functions of your own, called as `fn(state=..., **params)`."""
-    models: Mapping[str, str | ChatModel] | None
+    models: Mapping[str, ModelChoice] | None
     """What names of models in the file stand for: other names, or models."""
-    model: str | ChatModel | None
+    model: ModelChoice | None
     """A model in place of every model that the file names."""
     keep: bool | Store
     """Keep runs in the project's store (True, the default), in this one, or nowhere (False)."""
@@ -159,7 +159,7 @@ class Workflow:
         state: Mapping[str, Any] | None,
         *,
         inside: bool = False,
-        default_model: str | ChatModel | None = None,
+        default_model: ModelChoice | None = None,
     ) -> tuple[Requirements, list[WorkflowError]]:
         inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
         # The parameters of a node were checked with its file; what templates render to is known later.
@@ -229,7 +229,7 @@ class Workflow:
         run_id: str | None,
         on_event: Callable[[WorkflowEvent], None] | None,
         on_token: Callable[[TokenEvent], None] | None = None,
-        default_model: str | ChatModel | None = None,
+        default_model: ModelChoice | None = None,
         outer: Resources | None = None,
     ) -> WorkflowResult:
         self._raise_problems()
@@ -392,7 +392,7 @@ async def run_action(
     with_: Mapping[str, Any],
     state: Mapping[str, Any] | None = None,
     actions: Mapping[str, Callable[..., Any]] | None = None,
-    models: Mapping[str, str | ChatModel] | None = None,
+    models: Mapping[str, ModelChoice] | None = None,
     keep: bool | Store = True,
 ) -> Any:
     """Run a single action, such as `reflection.loop`; return its documented value.

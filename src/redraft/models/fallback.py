@@ -1,0 +1,195 @@
+"""FallbackModel: models that are tried in order while those before them are down or over their limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from redraft._steps import BlockedError, call_model, is_passing, name_of_model
+from redraft.errors import ConfigError, ModelError, RedraftError
+from redraft.models.provider import ProviderModel
+from redraft.protocols import ChatModel, ChatReply
+from redraft.redact.log import logger
+from redraft.types import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redraft.protocols import ChatRequest, TextListener
+
+R = TypeVar("R")
+
+REST = 10.0
+"""Seconds for which a model that failed is left out, unless its provider said how long to wait."""
+_OVER_LIMIT = frozenset({402, 429})
+"""The statuses of a spent quota and of a rate limit; waiting does not help against the first."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """A model in its place, and until when it is left out; `is_told` if its provider said how long."""
+
+    model: ChatModel
+    rests_until: float = 0.0
+    is_told: bool = False
+
+
+class FallbackModel:
+    """Answers with the first of several models that is neither down nor over its limit.
+
+    A model is passed over after a failed connection, a timeout, a status 5xx, a rate limit or a spent quota,
+    and left out for the provider's Retry-After, or else for ten seconds. Any other failure is a mistake in
+    the request or in the settings, which another model must not hide: it is raised. If all models fail, so
+    does the call; it is retryable if that of one of them is.
+
+    A reply has the name of the model that gave it, and its usage counts the failed requests before it. Each
+    model passes the limits of a fleet under its own name; while a provider's Retry-After holds there, a call
+    goes on to the next model instead of waiting.
+
+    Raises `ConfigError` for fewer than two models, and for one that is named twice.
+    """
+
+    gates_calls = True
+
+    def __init__(self, models: Sequence[ChatModel]) -> None:
+        names = [name_of_model(model) for model in models]
+        if len(models) < 2:  # noqa: PLR2004 (one has nothing to fall back on)
+            raise ConfigError(f"A FallbackModel needs at least two models, got {names!r}.")
+        for place, (model, name) in enumerate(zip(models, names, strict=True)):
+            if any(model is one for one in models[:place]) or (":" in name and name in names[:place]):
+                raise ConfigError(f"The model {name!r} is given twice; it can't stand in for itself.")
+        self.models = tuple(models)
+        self.name = ", ".join(names)
+        self.takes_images: bool = all(getattr(model, "takes_images", True) for model in models)
+        """Whether images may be sent: only if all of the models take them."""
+        self._places = [_Place(model) for model in models]
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether the replies of all models can have log probabilities."""
+        return all(getattr(model, "has_logprobs", True) for model in self.models)
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Return the reply of the first model that answers."""
+
+        async def call(model: ChatModel, *, is_last: bool) -> ChatReply:
+            return await call_model(model, request, waits_out=is_last)
+
+        return _with_lost(*await self.first(call))
+
+    async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
+        """Return the reply of the first model that answers, and pass on its text before.
+
+        A stream that breaks off after its first piece raises what it raised: what was passed on can't be
+        taken back, and a retry begins anew with the next model.
+        """
+        pieces = 0
+
+        def listen(text: str, usage: TokenUsage | None = None, /) -> None:
+            nonlocal pieces
+            pieces += bool(text)
+            on_text(text, usage)
+
+        async def call(model: ChatModel, *, is_last: bool) -> ChatReply:
+            return await call_model(model, request, listen, waits_out=is_last)
+
+        return _with_lost(*await self.first(call, lambda: pieces == 0))
+
+    async def first(
+        self, call: Callable[..., Awaitable[R]], may_go_on: Callable[[], bool] = lambda: True
+    ) -> tuple[R, TokenUsage]:
+        """Return what `call(model, is_last=...)` returns for the first model that answers.
+
+        The usage is that of the calls that failed before. `may_go_on` says whether another model may still
+        be asked.
+        """
+        lost, failures = NOTHING_USED, list[Exception]()
+        places = self._ready()
+        for number, place in enumerate(places, 1):
+            try:
+                result = await call(place.model, is_last=number == len(places))
+            except Exception as error:
+                if not _passes_on(error):
+                    _add_usage(error, lost)
+                    raise
+                self._leave_out(place, error)
+                if not may_go_on():
+                    _add_usage(error, lost)
+                    raise
+                failures.append(error)
+                if number < len(places):
+                    other = name_of_model(places[number].model)
+                    logger.warning("%s Asking %s instead.", _sentence(error), other)
+                    lost += _lost_by(error)
+            else:
+                place.rests_until = 0.0
+                return result, lost
+        raise self._all_failed(failures, lost)
+
+    def _ready(self) -> list[_Place]:
+        """Return the models to ask, in order: if all of them rest, those that no Retry-After forbids."""
+        now = monotonic()
+        rested = [place for place in self._places if place.rests_until <= now]
+        return rested or [place for place in self._places if not place.is_told]
+
+    def _leave_out(self, place: _Place, error: Exception) -> None:
+        told = error.retry_after if isinstance(error, ModelError) else None
+        place.rests_until = monotonic() + (told or REST)
+        place.is_told = bool(told)
+
+    def _all_failed(self, failures: Sequence[Exception], lost: TokenUsage) -> ModelError:
+        """Return the error of a call that no model answered; `lost` leaves out the last failure."""
+        now = monotonic()
+        parts = [_sentence(error) for error in failures]
+        waits = [place.rests_until - now for place in self._places if place.is_told]
+        is_all_told = len(waits) == len(self._places)
+        if len(failures) < len(self._places):
+            parts.append("The others had failed shortly before and are left out for now.")
+        if not failures:
+            parts = ["All providers asked to wait (Retry-After)."]
+        statuses = {getattr(error, "status", None) for error in failures} or {429}
+        return ModelError(
+            f"No model answered ({self.name}). {' '.join(parts)}",
+            status=429 if statuses == {429} else None,
+            retryable=not failures or any(map(is_passing, failures)),
+            retry_after=max(0.0, min(waits)) if is_all_told else None,
+            usage=lost + (_usage_in(failures[-1]) if failures else NOTHING_USED),
+        )
+
+
+def providers_of(model: object) -> tuple[ProviderModel, ...]:
+    """Return the providers' models that a model is, or tries in order; empty if it is, or has, another."""
+    models = model.models if isinstance(model, FallbackModel) else (model,)
+    found = tuple(one for one in models if isinstance(one, ProviderModel))
+    return found if len(found) == len(models) else ()
+
+
+def _passes_on(error: Exception) -> bool:
+    """Return whether an error means that the model is down or over its limit."""
+    if isinstance(error, ModelError) and (error.status in _OVER_LIMIT or error.over_quota):
+        return True
+    return is_passing(error)
+
+
+def _sentence(error: Exception) -> str:
+    return f"{str(error) or type(error).__name__}".rstrip(".") + "."
+
+
+def _usage_in(error: Exception) -> TokenUsage:
+    return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
+
+
+def _lost_by(error: Exception) -> TokenUsage:
+    """Return the usage of a failed call, and the failed request itself if it was sent."""
+    sent = NOTHING_USED if isinstance(error, BlockedError) else TokenUsage(failed_requests=1)
+    return sent + _usage_in(error)
+
+
+def _add_usage(error: Exception, lost: TokenUsage) -> None:
+    if isinstance(error, RedraftError) and lost is not NOTHING_USED:
+        error.usage = lost + _usage_in(error)
+
+
+def _with_lost(reply: ChatReply, lost: TokenUsage) -> ChatReply:
+    return reply if lost is NOTHING_USED else replace(reply, usage=lost + reply.usage)
