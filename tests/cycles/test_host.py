@@ -224,11 +224,48 @@ def test_health_tells_supervisors_what_runs():
 
     before, fresh, after = run(main())
     assert before["ok"]
-    assert before["agents"][0] == {"name": "good", "state": "running", "storage": "ok", "cycle": None}
+    assert before["agents"][0] == {
+        "name": "good",
+        "state": "running",
+        "failed_cycles": 0,
+        "storage": "ok",
+        "cycle": None,
+    }
     assert fresh.status_code == 200
     good, bad = after.json()["agents"]
     assert (after.status_code, bad["state"], bad["cycle"]) == (503, "failed", None)
     assert (good["state"], good["cycle"]["number"], good["cycle"]["status"]) == ("ended", 1, "finished")
+
+
+def test_health_shows_an_agent_that_only_fails_and_one_that_waits():
+    supervised = MONITOR.replace(
+        "  actuate:", "      - {type: authorize, name: ask, config: {mode: controlled}}\n  actuate:", 1
+    )
+    world = World(rate=ConnectionError("no rate today"))
+
+    async def main():
+        failing = monitor(world, text=named("failing", MONITOR), storage=MemoryStore())
+        waiting = monitor(text=named("waiting", supervised), storage=MemoryStore())
+        host = AgentHost([failing, waiting])
+        async with failing, waiting:
+            for _ in range(2):
+                await failing.run_cycle()
+            cycle = asyncio.ensure_future(waiting.run_cycle())
+            async with asyncio.timeout(10):
+                while host.health()["agents"][1]["state"] != "waiting":  # noqa: ASYNC110 (as a supervisor does)
+                    await asyncio.sleep(0.01)
+            states = host.health()
+            world.rate = 3
+            await failing.run_cycle()
+            await waiting.send_feedback("approve")
+            await cycle
+            return states, host.health()
+
+    before, after = run(main())
+    assert [one["state"] for one in before["agents"]] == ["failing", "waiting"]
+    assert before["ok"]
+    assert [one["failed_cycles"] for one in before["agents"]] == [2, 0]
+    assert [one["state"] for one in after["agents"]] == ["running", "running"]
 
 
 def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch):

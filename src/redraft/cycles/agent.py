@@ -124,6 +124,8 @@ class CycleAgent:
         self._metrics = metrics_config(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
+        self.failed_cycles = 0
+        """How many cycles of this process in a row, up to the last that ended, had something fail in them."""
 
     @classmethod
     def from_file(
@@ -369,6 +371,7 @@ class CycleAgent:
         record.sense_errors = tuple(cycle.state.environmental_data["errors"])
         record.stages, record.usage, record.changes = stages.milliseconds, cycle.usage, cycle.changes
         record.metrics = metrics_of(cycle, self._metrics, record.finished_at)
+        self.failed_cycles = self.failed_cycles + 1 if cycle.failures else 0
         await session.end_cycle(cycle, record)
         result = self._result(session, cycle, record)
         self._emit(CycleFinished(self.name, record.number, result))

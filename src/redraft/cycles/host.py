@@ -95,18 +95,24 @@ class AgentHost:
     def health(self) -> dict[str, Any]:
         """Return whether all agents are at work, and each one's state, as plain data.
 
-        `state` is `running`, `ended` (it has run all its cycles, or was stopped) or `failed`; `ok` is false
-        if one has failed. `storage` is `away` during an outage, which agents survive. What failed is in the
-        log.
+        `state` is `running`, `waiting` (for a person to decide on a plan), `failing` (something failed in
+        each of the last `failed_cycles`), `ended` (it has run all its cycles, or was stopped) or `failed` (it
+        runs no more). Only the last makes `ok` false: nothing else is mended by a new process. `storage` is
+        `away` during an outage, which agents survive. What failed is in the log.
         """
         agents = [self._health_of(agent) for agent in self.agents.values()]
         return {"ok": all(one["state"] != "failed" for one in agents), "agents": agents}
 
     def _health_of(self, agent: CycleAgent) -> dict[str, Any]:
         latest = agent.latest
+        if latest is not None and latest.status == "waiting":
+            state = "waiting"
+        else:
+            state = "failing" if agent.failed_cycles else "running"
         return {
             "name": agent.name,
-            "state": self._ended.get(agent.name, "running"),
+            "state": self._ended.get(agent.name, state),
+            "failed_cycles": agent.failed_cycles,
             "storage": "away" if agent.is_storage_away else "ok",
             "cycle": None
             if latest is None
@@ -115,6 +121,7 @@ class AgentHost:
                 "status": latest.status,
                 "started_at": latest.started_at.isoformat(),
                 "finished_at": None if latest.finished_at is None else latest.finished_at.isoformat(),
+                "waits_until": None if latest.waits_until is None else latest.waits_until.isoformat(),
             },
         }
 
