@@ -122,9 +122,13 @@ def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("variable", "shown_by"),
-    [("REDRAFT_DATABASE_URL", ["settings", "doctor"]), ("REDRAFT_LONG_TERM_STORAGE", ["settings"])],
+    [
+        ("REDRAFT_DATABASE_URL", ["settings", "doctor"]),
+        ("REDRAFT_LONG_TERM_STORAGE", ["settings"]),
+        ("REDRAFT_SMTP_URL", ["settings"]),
+    ],
 )
-def test_the_password_of_a_database_is_not_shown(monkeypatch, tmp_path, variable, shown_by):
+def test_the_password_in_a_url_is_not_shown(monkeypatch, tmp_path, variable, shown_by):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, "postgresql://me:hush@here/db")
     for words in [("settings",), *((command, "--json") for command in shown_by)]:

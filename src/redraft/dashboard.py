@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redraft.stores.location import required_project_store
+from redraft.settings import load_settings
+from redraft.stores.location import project_store
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors
 from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import surface
 from redraft.text.characters import visible
-from redraft.web.people import People
+from redraft.web.people import People, people_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -92,11 +93,13 @@ async def revoke(name: PersonName, as_json: options.Json = False) -> None:
 
 @asynccontextmanager
 async def _people() -> AsyncGenerator[People]:
-    store = required_project_store("people")
+    store = project_store()
     try:
-        yield People(store)
+        async with people_of(store) as people:
+            yield people
     finally:
-        await store.aclose()
+        if store is not None:
+            await store.aclose()
 
 
 def dashboard(project: Project) -> Starlette:
@@ -153,9 +156,11 @@ def ui(
         keys, console = Keys(token), CalmConsole(stderr=True)
 
         def announce(address: Address) -> None:
-            url = login_url(keys, address)
+            url = login_url(keys, address.url)
             console.say(f"The dashboard of {project.place} is at")
             console.say(f"  {url}")
+            if address.public:
+                console.say(f"  or {login_url(keys, address.public)}")
             console.say("  (works for one browser, once). Ctrl-C stops it.")
             if not address.is_local:
                 console.say(
@@ -166,4 +171,5 @@ def ui(
                 webbrowser.open(url)
 
         project = Project.here()
-        serve(dashboard(project), project, keys, Address(host, port), announce)
+        address = Address(host, port, load_settings().dashboard_url or "")
+        serve(dashboard(project), project, keys, address, announce)

@@ -218,5 +218,6 @@ def test_what_is_no_address_is_refused(monkeypatch, email, message):
 def test_a_page_has_an_address_if_the_dashboard_has_one(monkeypatch):
     assert page_url("a", 7) == ""
     monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org/")
-    assert page_url("a/ b", 7) == "https://redraft.example.org/agents/a%2F%20b?cycle=7#waiting"
+    assert page_url("a/ b", 7) == "https://redraft.example.org/agents/a%2F%20b?cycle=7#cycle"
+    assert page_url("a", 7, "waiting") == "https://redraft.example.org/agents/a?cycle=7#waiting"
     assert page_url("a", 5_000_000_001) == "https://redraft.example.org/agents/a"

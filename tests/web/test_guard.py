@@ -195,6 +195,33 @@ def test_allowed_hosts(host, given, admitted):
     assert Address(host, 8765).admits(given) is admitted
 
 
+@pytest.mark.parametrize(
+    ("public", "host", "origin", "status"),
+    [
+        ("https://box.example", "box.example", "https://box.example", 200),
+        ("https://Box.example:443/", "box.example", "https://box.example", 200),
+        ("https://box.example:8443/x", "box.example:8443", "https://box.example:8443", 200),
+        ("http://box.example", "box.example", "http://box.example", 200),
+        ("https://box.example", HOST, f"http://{HOST}", 200),
+        ("https://box.example", "evil.example", "https://box.example", 421),
+        ("https://box.example", "box.example:8765", "https://box.example", 421),
+        ("https://box.example", "box.example", "http://evil.example", 403),
+        ("https://box.example", "box.example", "http://box.example", 403),
+        ("", "box.example", "https://box.example", 421),
+    ],
+)
+def test_a_dashboard_behind_a_proxy_answers_to_its_public_address(public, host, origin, status):
+    address = Address("127.0.0.1", 8765, public)
+    change = {"origin": origin, "content-type": "application/json"}
+    assert ask(COOKIE, change, method="POST", host=host, address=address)[0] == status
+
+
+@pytest.mark.parametrize("public", ["box.example", "ftp://box.example", "https://", "https://me@box.example"])
+def test_a_public_address_is_a_url(public):
+    with pytest.raises(ConfigError, match="dashboard_url"):
+        Address("127.0.0.1", 8765, public)
+
+
 def test_the_default_port_is_left_out_of_the_host():
     assert Address("127.0.0.1", 80).admits("127.0.0.1")
     assert not Address("127.0.0.1", 80).admits("evil.example")

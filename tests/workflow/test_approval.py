@@ -64,6 +64,7 @@ def test_a_run_waits_and_the_answer_resumes_it():
         "comment": "Fine.",
         "by": "Ada",
         "timed_out": False,
+        "proof": "",
     }
     assert (done.status, done.state["sent"], len(work.seen)) == ("finished", "done", 2)
     assert asyncio.run(Approvals(store).waiting()) == []

@@ -39,7 +39,7 @@ from redraft.cycles.spec import parse_agent_file, read_agent_file
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import required_project_store
+from redraft.stores.location import project_store, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
@@ -47,7 +47,7 @@ from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
 from redraft.types import render_usd
-from redraft.web.people import People
+from redraft.web.people import people_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from redraft.cycles.records import CycleRecord
     from redraft.events import Listener
     from redraft.stores.run_index import Totals
-    from redraft.web.people import Person
 
 Files = Annotated[
     list[str],
@@ -294,24 +293,17 @@ async def feedback(
     if len(verdicts) != 1:
         raise ConfigError("Expected one of --approve, --reject and --modify.")
     changes = None if modify is None else parse_changes(modify, "--modify")
-    person = await _person()
-    if person is not None and by not in ("", person.name):
-        raise ConfigError(f"The token (REDRAFT_TOKEN) is that of {person.name!r}, not of {by!r}.")
     async with _open_agents() as agents, await agents.get(agent) as handle:
+        async with people_of(project_store()) as people:
+            person = await people.who(by, os.environ.get("REDRAFT_TOKEN", ""))
         sent = await handle.send_feedback(
-            verdicts[0], message, cycle=number, action=action, changes=changes, by=person or by
+            verdicts[0], message, cycle=number, action=action, changes=changes, by=person
         )
     if as_json:
         emit_json({"agent": agent, "feedback": redactor_of_environment().redact_object(sent)})
     else:
         about = "" if sent.cycle is None else f" on cycle {sent.cycle}"
         CalmConsole().say(f"Sent to {agent}{about}: {sent.verdict}.")
-
-
-async def _person() -> Person | None:
-    """Return whose token REDRAFT_TOKEN has; None without one."""
-    token = os.environ.get("REDRAFT_TOKEN")
-    return await People(required_project_store("people")).identify(token) if token else None
 
 
 @cycle.command()

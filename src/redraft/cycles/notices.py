@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from redraft._codec import to_json
@@ -65,7 +65,7 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
         _title(f"{agent} waits for you: {names}"),
         _text(lines),
         now,
-        url=page_url(agent, record.number),
+        url=page_url(agent, record.number, "waiting"),
         details={"plan": plan, "waits_until": until, "default": default},
     )
 
@@ -101,13 +101,16 @@ def alert_notice(agent: str, cycle: int, alert: str, severity: str, message: str
     )
 
 
-def page_url(agent: str, cycle: int) -> str:
-    """Return the address of a cycle on the dashboard; empty without the setting `dashboard_url`."""
+def page_url(agent: str, cycle: int, part: Literal["cycle", "waiting"] = "cycle") -> str:
+    """Return the address of a cycle on the dashboard; empty without the setting `dashboard_url`.
+
+    `part` is what it shows first: the cycle, or the form to decide on its plan.
+    """
     base = load_settings().dashboard_url
     if not base:
         return ""
     page = f"{base.rstrip('/')}/agents/{quote(agent, safe='')}"
-    return page if cycle > PROVISIONAL else f"{page}?cycle={cycle}#waiting"
+    return page if cycle > PROVISIONAL else f"{page}?cycle={cycle}#{part}"
 
 
 def _title(text: str) -> str:

@@ -39,6 +39,7 @@ from redraft.loop.runs import Exchange
 from redraft.stores.run_index import Totals
 from redraft.web.charts import Trend, trend
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
+from redraft.web.people import who_decides
 from redraft.web.rendering import cost, count
 
 if TYPE_CHECKING:
@@ -675,7 +676,7 @@ async def _give_feedback(form: Form) -> str:
         raise ConfigError(f"verdict must be one of {', '.join(VERDICTS)}, got {verdict!r}.")
     number = _number("cycle", form.text("cycle", ""))
     changes = parse_changes(form.text("changes", ""), "The parameters") if verdict == "modify" else None
-    message, by = form.text("message", ""), form.text("by", "").strip()
+    message, by = form.text("message", ""), await who_decides(form)
     handle = await _handle(form.path["name"])
     summary = await handle.summary()
     last = summary.last

@@ -28,6 +28,7 @@ CHANGING = frozenset({"POST"})
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (given by somebody who wants that)
+_PUBLIC = re.compile(r"(?i)(?P<scheme>https?)://(?P<host>[^/?#@\s]+)(?=[/?#]|$)")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+):(?P<port>\d{1,5})")
 
 HEADERS = {
@@ -99,11 +100,30 @@ class Address:
     """Where the dashboard listens, and which Host headers it answers.
 
     It answers to the names of loopback and to the host it was given. If it listens on every interface, it
-    answers to any IP address, too: DNS rebinding needs a name.
+    answers to any IP address, too: DNS rebinding needs a name. `public` is the URL under which people reach
+    it through a proxy, if they do: it answers to that host, too, and to pages of that origin. Raises
+    `ConfigError` for a `public` URL that is none.
     """
 
     host: str
     port: int
+    public: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the public URL."""
+        if self.public and not _PUBLIC.match(self.public):
+            raise ConfigError(
+                "The setting `dashboard_url` (REDRAFT_DASHBOARD_URL) must begin with http:// or https:// and "
+                f"a host, got {self.public!r}."
+            )
+
+    @property
+    def origin(self) -> str:
+        """The origin of the public URL, as browsers send it; empty without one."""
+        if (found := _PUBLIC.match(self.public)) is None:
+            return ""
+        scheme, host = found["scheme"].lower(), found["host"].lower()
+        return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
     @property
     def is_local(self) -> bool:
@@ -118,10 +138,21 @@ class Address:
 
     def admits(self, host: str) -> bool:
         """Return whether to answer a request with this Host header, port included."""
+        is_public = bool(self.public) and host.lower() == self.origin.partition("://")[2]
+        return is_public or self._is_own(host)
+
+    def admits_page(self, origin: str) -> bool:
+        """Return whether a page of this origin may make changes."""
+        if self.public and origin.lower() == self.origin:
+            return True
+        scheme, _, host = origin.partition("://")
+        return scheme == "http" and self._is_own(host)
+
+    def _is_own(self, host: str) -> bool:
         found = _HOST.fullmatch(host.lower())
         if found is None:
             # Browsers leave out the default port of a scheme.
-            return self.port == 80 and self.admits(f"{host}:80")  # noqa: PLR2004 (HTTP's)
+            return self.port == 80 and self._is_own(f"{host}:80")  # noqa: PLR2004 (HTTP's)
         if int(found["port"]) != self.port:
             return False
         name = found["name"]
@@ -210,16 +241,12 @@ class Guard:
     def _check_origin(self, headers: Headers, method: str) -> None:
         """Refuse cross-site requests; a link from another site may lead here."""
         origins = headers.getlist("origin")
-        if len(origins) > 1 or any(not self._is_ours(origin) for origin in origins):
+        if len(origins) > 1 or any(not self._address.admits_page(origin) for origin in origins):
             raise RefusedError(403, "The request comes from a page of another site.")
         site = headers.get("sec-fetch-site", "none")
         visit = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         if site not in ("same-origin", "none") and not visit:
             raise RefusedError(403, "The request comes from a page of another site.")
-
-    def _is_ours(self, origin: str) -> bool:
-        scheme, _, host = origin.partition("://")
-        return scheme == "http" and self._address.admits(host)
 
     def _check_change(self, headers: Headers, *, is_program: bool) -> None:
         if not is_program and "origin" not in headers:

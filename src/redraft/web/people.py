@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -10,11 +11,19 @@ from typing import TYPE_CHECKING
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.settings import load_settings
 from redraft.stores.base import Record, intact
+from redraft.stores.location import required_project_store
+from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from redraft.stores.base import Store
+    from collections.abc import AsyncGenerator
 
+    from redraft.stores.base import Store
+    from redraft.web.page import Form
+
+SPACE = "people"
+"""The space of those who share a long-term storage."""
 PERSON = "person"
 """The kind of the records; the key is the hash of the token."""
 MAX_NAME = 200
@@ -29,11 +38,37 @@ class Person:
     since: str = ""
 
 
-class People:
-    """The people of a project. A token has 256 random bits, so a plain hash keeps it."""
+@asynccontextmanager
+async def people_of(store: Store | None) -> AsyncGenerator[People]:
+    """Yield the people of a project's store, and with the setting `long_term_storage` of all that share it.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Raises `ConfigError` if the settings keep nothing.
+    """
+    url = load_settings().long_term_storage
+    if url is None:
+        yield People(store or required_project_store("people"))
+        return
+    shared = PostgresStore(url, SPACE, isolated=True)
+    try:
+        yield People(shared, *(() if store is None else (store,)))
+    finally:
+        await shared.aclose()
+
+
+async def who_decides(form: Form) -> Person | str:
+    """Return who submits a form, by its fields `by` and `token`; raises `ConfigError` as `People.who`."""
+    async with people_of(form.project.store) as people:
+        return await people.who(form.text("by", "").strip(), form.text("token", "").strip())
+
+
+class People:
+    """The people that stores know; new ones go into the first store.
+
+    A token has 256 random bits, so a plain hash keeps it.
+    """
+
+    def __init__(self, *stores: Store) -> None:
+        self._stores = stores
 
     async def add(self, name: str) -> str:
         """Give a person a token and return it, for the only time; raises `ConfigError` if they have one."""
@@ -43,30 +78,52 @@ class People:
             raise ConfigError(f"{name!r} has a token. Revoke it first: redraft token revoke {name!r}")
         token = secrets.token_urlsafe(32)
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        await self._store.put(Record(PERSON, _hash(token), {"name": name, "since": since}))
+        await self._stores[0].put(Record(PERSON, _hash(token), {"name": name, "since": since}))
         return token
 
     async def all(self) -> list[Person]:
         """Return everyone who has a token, by name."""
-        found = [_person(record) for record in intact(await self._store.find(PERSON))]
+        found = [_person(record) for store in self._stores for record in intact(await store.find(PERSON))]
         return sorted(found, key=lambda person: person.name)
 
     async def revoke(self, name: str) -> None:
         """Make a person's token worthless from now on; raises `ConfigError` if they have none."""
-        found = [one for one in intact(await self._store.find(PERSON)) if one.data["name"] == name]
+        found = [
+            (store, record.key)
+            for store in self._stores
+            for record in intact(await store.find(PERSON))
+            if record.data["name"] == name
+        ]
         if not found:
             names = [person.name for person in await self.all()]
             hint = nearest(name, names) if names else "nobody has one."
             raise ConfigError(f"{name!r} has no token; {hint}")
-        for record in found:
-            await self._store.delete(PERSON, record.key)
+        for store, key in found:
+            await store.delete(PERSON, key)
 
     async def identify(self, token: str) -> Person:
         """Return whose token this is; raises `ConfigError` for one that is unknown or was revoked."""
-        record = await self._store.get(PERSON, _hash(token))
-        if record is None:
-            raise ConfigError("The token (REDRAFT_TOKEN) is unknown here, or was revoked.")
-        return _person(record)
+        for store in self._stores:
+            if (record := await store.get(PERSON, _hash(token))) is not None:
+                return _person(record)
+        raise ConfigError("The token is unknown here, or was revoked.")
+
+    async def who(self, name: str, token: str) -> Person | str:
+        """Return who says to be `name`: the person whose token it is, or without one the name.
+
+        Raises `ConfigError` for a token that is unknown, or another person's, and for the name of somebody
+        who has a token and did not give it.
+        """
+        if token:
+            person = await self.identify(token)
+            if name not in ("", person.name):
+                raise ConfigError(f"The token is that of {person.name!r}, not of {name!r}.")
+            return person
+        if name and any(person.name == name for person in await self.all()):
+            raise ConfigError(
+                f"{name!r} has a token of their own, which has to prove the name; give it, too."
+            )
+        return name
 
 
 def _hash(token: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
@@ -43,7 +44,7 @@ def serve(
     it can't listen there.
     """
     with listening_socket(address) as listener:
-        address = Address(address.host, listener.getsockname()[1])
+        address = replace(address, port=listener.getsockname()[1])
         started(address)
         # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
         with suppress(KeyboardInterrupt):
@@ -177,6 +178,6 @@ def listening_socket(address: Address) -> socket.socket:
     return listener
 
 
-def login_url(keys: Keys, address: Address) -> str:
-    """Return a URL that lets one browser in, once."""
-    return f"{address.url}?{TOKEN}={keys.ticket()}"
+def login_url(keys: Keys, url: str) -> str:
+    """Return the URL of a dashboard as one that lets one browser in, once."""
+    return f"{url.rstrip('/')}/?{TOKEN}={keys.ticket()}"

@@ -21,6 +21,7 @@ from redraft.workflow.spec import APPROVE, ApproveParams
 
 if TYPE_CHECKING:
     from redraft.stores.base import Store
+    from redraft.web.people import Person
     from redraft.workflow.runtime import Resources, Scope
 
 APPROVAL = "approval"
@@ -65,7 +66,8 @@ class Approval:
 class HumanAnswer:
     """What a person decided, `by` whom and when; `value` is the data as approved, changed or not.
 
-    `timed_out` says that nobody answered before the deadline: then the default is the answer.
+    `proof` is the id of the token with which that person proved who it was, empty if nobody did. `timed_out`
+    says that nobody answered before the deadline: then the default is the answer.
     """
 
     approved: bool
@@ -74,6 +76,7 @@ class HumanAnswer:
     by: str = ""
     at: datetime | None = None
     timed_out: bool = False
+    proof: str = ""
 
 
 Approver: TypeAlias = Callable[[Approval], "HumanAnswer | bool | Awaitable[HumanAnswer | bool | None] | None"]
@@ -97,7 +100,7 @@ class WaitingForAnswer(BaseException):
 
 
 async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Ask a person; return `{approved, value, comment, by, at, timed_out}`.
+    """Ask a person; return `{approved, value, comment, by, at, timed_out, proof}`.
 
     The question is stored once, and so is its answer; whoever answers first has decided. Without an answer
     the run ends, waiting. Raises `OutputError` if the deadline has passed and there is no default.
@@ -157,6 +160,7 @@ def _result(answer: HumanAnswer) -> ActionResult:
             "by": answer.by,
             "at": at,
             "timed_out": answer.timed_out,
+            "proof": answer.proof,
         }
     )
 
@@ -198,9 +202,15 @@ class Approvals:
         return only(found, name, "approvals", lambda one: one.id)
 
     async def answer(
-        self, approval: Approval, *, approved: bool, value: Any = ..., comment: str = "", by: str = ""
+        self,
+        approval: Approval,
+        *,
+        approved: bool,
+        value: Any = ...,
+        comment: str = "",
+        by: str | Person = "",
     ) -> HumanAnswer:
-        """Answer a question; `value` replaces its data.
+        """Answer a question; `value` replaces its data, and `by` is a name or a person who has proved it.
 
         Raises `ConfigError` if it has been answered, or its deadline has passed.
         """
@@ -209,7 +219,8 @@ class Approvals:
         except OutputError as error:
             raise ConfigError(f"{approval.id!r} can't be answered any more. {error}") from error
         data = approval.data if value is ... else plain_data(value, "The value of the answer")
-        answer = HumanAnswer(approved, data, comment, by, datetime.now(UTC))
+        name, proof = (by, "") if isinstance(by, str) else (by.name, by.token_id)
+        answer = HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof)
         stored = before or await self.put(approval, answer)
         if stored != answer:
             said = "approved" if stored.approved else "rejected"

@@ -56,6 +56,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
+from redraft.web.people import people_of
 from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
@@ -238,7 +239,9 @@ async def _answer(
     approval = await approvals.get(question)
     if approval is None:
         raise ConfigError(f"No question {question!r} waits for an answer; `redraft approve` lists them.")
-    await approvals.answer(approval, approved=approved, value=value, comment=comment, by=getuser())
+    async with people_of(project_store()) as people:
+        by = await people.who("", os.environ.get("REDRAFT_TOKEN", "")) or getuser()
+    await approvals.answer(approval, approved=approved, value=value, comment=comment, by=by)
     return approval.run_id, await Workflows().get(approval.run_id)
 
 

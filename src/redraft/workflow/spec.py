@@ -227,7 +227,7 @@ class ToolServer(Strict):
 
 
 class ApproveParams(Strict):
-    """Parameters of `human.approve`; returns `approved`, `value`, `comment`, `by`, `at` and `timed_out`."""
+    """Parameters of `human.approve`; returns what the person decided, and who that was."""
 
     message: Template = Field(min_length=1, description="What the person decides on.")
     data: Any = Field(None, description="What the person sees, and may change: the `value` of the answer.")

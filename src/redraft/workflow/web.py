@@ -12,6 +12,7 @@ from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, state_of
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
+from redraft.web.people import who_decides
 from redraft.web.rendering import clipped
 from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.history import (
@@ -117,8 +118,8 @@ async def answer(form: Form) -> str:
     except ValueError as error:
         raise ConfigError(f"The value is not JSON: {error}") from error
     approved = verdict == "approve"
-    comment = form.text("comment", "")
-    await approvals.answer(approval, approved=approved, value=changed, comment=comment, by="dashboard")
+    comment, by = form.text("comment", ""), await who_decides(form) or "dashboard"
+    await approvals.answer(approval, approved=approved, value=changed, comment=comment, by=by)
     kept = await Workflows(form.project.store).get(approval.run_id)
     return f"{'Approved' if approved else 'Rejected'}. {'' if kept is None else kept.continuation}".rstrip()
 
