@@ -309,9 +309,11 @@ class Lessons:
         run_id: str = "",
         confidence: float | None = None,
         title: str = "",
+        doubt: str = "",
     ) -> Lesson:
         """Store a lesson that a person or a program wrote; it is active at once.
 
+        With a `doubt`, why it may be wrong or come from outside, it is quarantined, as a model's lesson is.
         Its file is named after its `title`, or else after the task. Secrets in it are withheld. Raises
         `ConfigError` for content that no lesson may contain: an instruction to ignore rules or skip a check,
         a command, an address.
@@ -322,12 +324,14 @@ class Lessons:
             raise ConfigError(
                 f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
             )
-        outcome = Outcome(_as_task(task), status, error=error, run_id=run_id, trusted=True)
+        outcome = Outcome(
+            _as_task(task), status, error=error, run_id=run_id, trusted=not doubt, doubt=doubt or None
+        )
         reflection = await asyncio.to_thread(_reflection_of, content, title)
         if confidence is not None:
             check_share("confidence", confidence)
             reflection = replace(reflection, confidence=confidence)
-        lesson = await self._file(outcome, reflection, by_hand=True)
+        lesson = await self._file(outcome, reflection, by_hand=not doubt)
         await self._backlog.wait()
         return lesson
 

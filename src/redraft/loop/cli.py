@@ -30,9 +30,8 @@ from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.output_type import OutputType, output_type_of
 from redraft.loop.pattern import (
     ReflectionPattern,
-    function_verbs,
     judges_of,
-    judges_of_type,
+    judging_verbs,
     live_run,
     model_verbs,
     starting_draft,
@@ -287,12 +286,7 @@ class Runner:
         output_type: OutputType[Any] | None = None,
     ) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
-
-        def unchanged(output: str, _evaluation: ReflectionEvaluation) -> str:
-            return output  # never called: the pattern allows no revision
-
-        verbs = function_verbs(pattern, task.task_type, None, None, unchanged, has_draft=True)
-        verbs = replace(verbs, judges=judges_of_type(verbs.judges, output_type))
+        verbs = judging_verbs(pattern, task.task_type, output_type)
         return self._run(task, verbs, pattern, draft, progress, output_type)
 
     def _run(

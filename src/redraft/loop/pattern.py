@@ -464,6 +464,24 @@ def model_verbs(
     return with_reflections(Verbs(generate, judges_of_type(judges, output_type), revise), live)
 
 
+def judging_verbs(
+    pattern: ReflectionPattern,
+    task_type: str,
+    output_type: OutputType[Any] | None = None,
+    evaluate: Callable[..., Any] | None = None,
+) -> Verbs:
+    """Return the verbs of a run that judges its draft and revises nothing, which the pattern has to say.
+
+    Without `evaluate`, the pattern's criteria judge.
+    """
+
+    def unchanged(output: Any, _evaluation: ReflectionEvaluation) -> Any:
+        return output
+
+    verbs = function_verbs(pattern, task_type, None, evaluate, unchanged, has_draft=True)
+    return replace(verbs, judges=judges_of_type(verbs.judges, output_type))
+
+
 def judges_of_type(judges: Judges, output_type: OutputType[Any] | None) -> Judges:
     """Return judges that see only outputs of the type, if there is one."""
     if output_type is None:

@@ -216,7 +216,7 @@ class Guard:
         headers, method = Headers(scope=scope), scope["method"]
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._address.admits(hosts[0]):
-            raise RefusedError(421, f"Unknown host: this dashboard answers at {self._address.url} only.")
+            raise RefusedError(421, f"Unknown host: this server answers at {self._address.url} only.")
         if method not in READING | CHANGING:
             raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)
@@ -228,7 +228,9 @@ class Guard:
             cookie_parser(headers.get("cookie", "")).get(self._cookie)
         ):
             raise RefusedError(
-                401, "Open the address that `redraft ui` printed: it lets one browser in, once."
+                401,
+                "Open the address that `redraft ui` printed, which lets one browser in, once; programs send "
+                "the header Authorization: Bearer TOKEN.",
             )
         if bearer is not None and not self._keys.is_token(bearer):
             raise RefusedError(401, "The bearer token is wrong.")

@@ -1,0 +1,337 @@
+"""Messages: what MCP clients send, and what they get."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from redraft._codec import describe_error
+from redraft._texts import as_text
+from redraft._validation import nearest
+from redraft.errors import ConfigError
+from redraft.lessons.lesson import KINDS, Content
+from redraft.loop.criteria_file import try_out
+from redraft.redact.redactor import redactor_of_environment
+from redraft.text.characters import without_middle
+from redraft.types import COUNTS, Advice, Issue, QualityCriterion, advice_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.loop.record import RunRecord
+    from redraft.loop.runs import StoredRun
+    from redraft.types import ReflectionResult, ReflectionVersion
+
+LONGEST_DRAFT = 500_000
+LONGEST_TEXT = 20_000
+SHOWN, LISTED = 8_000, 300
+"""Characters of a text that a client is shown of a stored run, and in a list."""
+
+# --- what clients send -------------------------------------------------------------------------------------
+
+CLIENT_EVALUATORS = ("llm", "regex", "schema", *COUNTS, "compare")
+"""Those that run no code and read no file."""
+Draft = Annotated[str, Field(max_length=LONGEST_DRAFT)]
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Name = Annotated[str, Field(max_length=200)]
+
+
+class ClientCriterion(BaseModel):
+    """A criterion that a client may send: one that runs no code and reads no file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    description: Text = ""
+    evaluator: str = Field(
+        "llm",
+        json_schema_extra={"enum": list(CLIENT_EVALUATORS)},
+        description="What judges: a model (llm, compare) or a check. Criteria that run code stand in the "
+        "project's criteria files.",
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="regex: {pattern, must_match}; words, characters, lines, bullets: {at_least, at_most}; "
+        "schema: {schema}; compare: {reference, method: similarity}.",
+    )
+    weight: float = 1.0
+    threshold: float = 0.7
+    gate: bool = False
+
+    def criterion(self) -> QualityCriterion:
+        """Return the criterion; raises `ConfigError` for one that can't work, or that would run code."""
+        if self.evaluator not in CLIENT_EVALUATORS:
+            raise ConfigError(
+                f"Criterion {self.name!r}: a client can't send the evaluator {self.evaluator!r}; "
+                f"{nearest(self.evaluator, CLIENT_EVALUATORS)} Criteria that run code (function, command, "
+                "examples, generated_tests) belong in a criteria file of the project."
+            )
+        criterion = QualityCriterion(
+            self.name,
+            self.description,
+            self.weight,
+            self.threshold,
+            self.evaluator,
+            self.config,
+            gate=self.gate,
+        )
+        try_out(criterion)
+        return criterion
+
+
+Criteria = Annotated[
+    list[Text | ClientCriterion],
+    Field(max_length=50, description="Sentences, known names such as 'clarity', or checks."),
+]
+CriteriaPath = Annotated[
+    Name, Field(description="A YAML file of the project, relative to its folder, in place of 'criteria'.")
+]
+
+
+def _reflection_schema() -> dict[str, Any]:
+    kinds = [
+        {
+            "title": kind,
+            "type": "object",
+            "properties": {"kind": {"const": kind}}
+            | {
+                one.name: {
+                    "type": "string",
+                    "description": f"{one.metadata['heading']} {one.metadata['says']}",
+                }
+                for one in fields(content)
+            },
+            "required": ["kind", *(one.name for one in fields(content))],
+        }
+        for kind, content in KINDS.items()
+    ]
+    return {"anyOf": kinds, "description": "What was learned; a failed attempt leaves a 'failure'."}
+
+
+ClientReflection = Annotated[dict[str, Any], WithJsonSchema(_reflection_schema())]
+
+
+def content_of(reflection: dict[str, Any]) -> Content:
+    """Return the content that a client sent; raises `ConfigError` for a wrong kind or field."""
+    given = dict(reflection)
+    kind = given.pop("kind", None)
+    if kind not in KINDS:
+        raise ConfigError(f"kind must be one of {', '.join(KINDS)}, got {kind!r:.100}.")
+    content = KINDS[kind]
+    known = [one.name for one in fields(content)]
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"A {kind} has no {name!r:.100}; {nearest(name, known)}")
+    if missing := [name for name in known if name not in given]:
+        raise ConfigError(f"A {kind} needs {', '.join(missing)}.")
+    return content(**given)
+
+
+# --- what clients get --------------------------------------------------------------------------------------
+
+
+class Finding(BaseModel):
+    """One problem in a draft."""
+
+    message: str
+    criterion: str | None = None
+    line: int | None = None
+    path: str | None = Field(default=None, description="A JSON pointer to the place in a structured draft.")
+
+    @classmethod
+    def of(cls, issue: Issue) -> Finding:
+        """Return an issue for a client."""
+        return cls(message=str(issue), criterion=issue.criterion, line=issue.line, path=issue.path)
+
+
+class DraftVerdict(BaseModel):
+    """What a draft is worth. A score of null is unknown, not zero."""
+
+    status: Literal["finished", "running", "failed"]
+    run_id: str | None = Field(
+        default=None, description="The stored run, for get_run; null if nothing is stored."
+    )
+    satisfactory: bool | None = None
+    score: float | None = Field(default=None, description="0 to 1; null if it could not be judged.")
+    criteria: dict[str, float | None] = Field(default_factory=dict)
+    issues: list[Finding] = Field(default_factory=list[Finding])
+    suggestions: list[str] = Field(default_factory=list)
+    tokens: int = Field(default=0, description="What the judging model used.")
+    cost_usd: float | None = None
+    error: str = ""
+    reflection_due: bool = Field(default=False, description="Whether record_reflection must follow.")
+    next_step: str
+
+    @classmethod
+    def of(cls, result: ReflectionResult, run_id: str | None, *, is_due: bool) -> DraftVerdict:
+        """Return the verdict on a draft, as far as its writer may know it, with secrets withheld."""
+        redactor = redactor_of_environment()
+        satisfactory = result.final_evaluation.satisfactory
+        evaluation = redactor.redact_object(result.final_evaluation.for_writer())
+        if is_due:
+            step = "Call record_reflection for this attempt; then begin the next one with start_task."
+        elif satisfactory:
+            step = "The criteria are met."
+        elif evaluation.overall_score is None:
+            step = "It could not be judged; see 'error' and the criteria without a score."
+        else:
+            step = "Fix what the issues name, and check again; stop if the same issues come back."
+        return cls(
+            status="finished" if result.error is None else "failed",
+            run_id=run_id,
+            satisfactory=satisfactory,
+            score=evaluation.overall_score,
+            criteria=dict(evaluation.criteria_scores),
+            issues=list(map(Finding.of, evaluation.issues)),
+            suggestions=list(evaluation.suggestions),
+            tokens=result.token_usage.total_tokens,
+            cost_usd=result.token_usage.cost_usd,
+            error="" if result.error is None else redactor.redact(describe_error(result.error)).text,
+            reflection_due=is_due,
+            next_step=step,
+        )
+
+
+class RecalledLesson(BaseModel):
+    """A lesson, rule or playbook that fits a task, and why it was chosen."""
+
+    id: str
+    text: str
+    reason: str
+
+
+class TaskAdvice(BaseModel):
+    """What earlier tasks taught: data to consider, no instructions."""
+
+    advice: str = Field(description="All of it as one text; empty if nothing fits.")
+    lessons: list[RecalledLesson]
+
+    @classmethod
+    def of(cls, advice: Sequence[Advice]) -> TaskAdvice:
+        """Return advice for a client."""
+        lessons = [RecalledLesson(id=one.source, text=one.text, reason=one.reason) for one in advice]
+        return cls(advice=advice_text(advice), lessons=lessons)
+
+
+class StartedAttempt(TaskAdvice):
+    """A task that was begun: what earlier ones taught, and what its result will be judged by."""
+
+    attempt_id: str
+    rubric: str = Field(description="The criteria of finish_attempt; empty if your own word has to do.")
+    next_step: str
+
+
+class RecordedLesson(BaseModel):
+    """A lesson as it was stored, or the one that says the same already."""
+
+    id: str
+    title: str
+    status: str
+    next_step: str
+
+
+class RatedLesson(BaseModel):
+    """How often a lesson was used, helped and hurt, ratings included."""
+
+    id: str
+    used: int
+    helped: int
+    hurt: int
+
+
+class RunSummary(BaseModel):
+    """A stored run in a few words."""
+
+    run_id: str
+    name: str
+    task: str
+    status: str
+    reason: str | None
+    started_at: str
+    versions: int
+    first_score: float | None
+    best_score: float | None
+    satisfactory: bool
+    tokens: int
+    cost_usd: float | None
+
+    @classmethod
+    def of(cls, record: RunRecord) -> RunSummary:
+        """Return a run, whose secrets are withheld already, for a list."""
+        known = record.summary()
+        return cls(
+            run_id=record.run_id,
+            name=known["name"],
+            task=without_middle(known["task"], LISTED),
+            status=known["status"],
+            reason=known["reason"],
+            started_at=record.started_at.isoformat(),
+            versions=known["versions"],
+            first_score=known["first_score"],
+            best_score=known["best_score"],
+            satisfactory=known["satisfactory"],
+            tokens=record.usage.total_tokens,
+            cost_usd=record.usage.cost_usd,
+        )
+
+
+class RunPage(BaseModel):
+    """Stored runs, newest first."""
+
+    runs: list[RunSummary]
+    next_page: str | None = Field(
+        default=None, description="Pass it as 'before' for earlier runs; null at the end."
+    )
+
+
+class JudgedVersion(BaseModel):
+    """One version of a run, and its judgement."""
+
+    version: int
+    strategy: str
+    score: float | None
+    satisfactory: bool
+    criteria: dict[str, float | None]
+    issues: list[Finding]
+    suggestions: list[str]
+
+    @classmethod
+    def of(cls, version: ReflectionVersion) -> JudgedVersion:
+        """Return a version as far as its writer may know its judgement."""
+        told = version.evaluation.for_writer()
+        return cls(
+            version=version.iteration,
+            strategy=version.strategy,
+            score=told.overall_score,
+            satisfactory=version.evaluation.satisfactory,
+            criteria=dict(told.criteria_scores),
+            issues=list(map(Finding.of, told.issues)),
+            suggestions=list(told.suggestions),
+        )
+
+
+class RunDetails(RunSummary):
+    """A stored run: why it stopped, its versions, and the best of them, its middle cut out if it is long."""
+
+    why: str
+    error: str
+    best_version: int | None
+    best_output: str
+    judged: list[JudgedVersion]
+
+    @classmethod
+    def of_run(cls, run: StoredRun) -> RunDetails:
+        """Return a run, whose secrets are withheld already."""
+        record, why = run.record, run.why
+        best = record.version(record.best)
+        return cls(
+            **RunSummary.of(record).model_dump(exclude={"task"}),
+            task=without_middle(record.task.description, SHOWN),
+            why=f"{why.headline}. {why.detail}".strip(),
+            error=record.error,
+            best_version=record.best,
+            best_output="" if best is None else without_middle(as_text(best.output), SHOWN),
+            judged=list(map(JudgedVersion.of, record.versions)),
+        )

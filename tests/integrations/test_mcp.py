@@ -1,0 +1,459 @@
+import asyncio
+import json
+import os
+import signal
+import sys
+import tomllib
+from pathlib import Path
+
+import httpx2
+import pytest
+from typer.main import get_command
+
+from redraft import LessonLibrary, Runs, ScriptedModel
+from redraft.main import app
+from redraft.stores.location import close_project_store
+from support.commands import THREE_A, redraft
+from support.mcp_clients import FAILURE, TOKEN, http_server, in_process, over_http, over_stdio
+from support.pages import Page
+
+TOOLS = {
+    "check_draft",
+    "recall_lessons",
+    "record_reflection",
+    "rate_lesson",
+    "list_runs",
+    "get_run",
+    "start_task",
+    "finish_attempt",
+}
+TASK = "Write three letters a."
+
+
+@pytest.fixture
+def criteria(project):
+    (project / "criteria.yaml").write_text(THREE_A)
+    return project
+
+
+async def use_every_tool(session):
+    """Do a task as a coding agent does: fail, reflect, succeed, and look at what is stored."""
+    checked = await session.call("check_draft", draft="ab")
+    assert (checked["status"], checked["satisfactory"], checked["score"]) == ("finished", False, 0.0)
+    assert [issue["criterion"] for issue in checked["issues"]] == ["three", "no b"]
+    assert session.progress[0] == f"Run {checked['run_id']} has begun."
+    first = await session.call("start_task", task=TASK)
+    failed = await session.call("finish_attempt", attempt_id=first["attempt_id"], output="ab")
+    assert (failed["run_id"], failed["reflection_due"]) == (first["attempt_id"], True)
+    assert first["attempt_id"] in await session.refused("start_task", task=TASK)
+    lesson = await session.call(
+        "record_reflection", reflection=FAILURE, attempt_id=first["attempt_id"], title="Count the letters"
+    )
+    assert (lesson["status"], lesson["title"]) == ("quarantined", "Count the letters")
+    second = await session.call("start_task", task=TASK)
+    assert [one["id"] for one in second["lessons"]] == [lesson["id"]]
+    assert "Count the letters before you answer." in second["advice"]
+    done = await session.call("finish_attempt", attempt_id=second["attempt_id"], output="aaa")
+    assert (done["satisfactory"], done["reflection_due"]) == (True, False)
+    rated = await session.call("rate_lesson", lesson_id=lesson["id"], helped=True)
+    assert (rated["used"], rated["helped"]) == (1, 2)
+    recalled = await session.call("recall_lessons", task=TASK)
+    assert [one["id"] for one in recalled["lessons"]] == [lesson["id"]]
+    listed = await session.call("list_runs", limit=2)
+    assert [run["run_id"] for run in listed["runs"]] == [second["attempt_id"], first["attempt_id"]]
+    earlier = await session.call("list_runs", before=listed["next_page"])
+    assert [run["run_id"] for run in earlier["runs"]] == [checked["run_id"]]
+    shown = await session.call("get_run", run_id=first["attempt_id"])
+    assert (shown["best_output"], shown["judged"][0]["criteria"]) == ("ab", checked["criteria"])
+    runs = json.loads(await read(session, "redraft://runs"))["runs"]
+    assert runs[0] == listed["runs"][0]
+    assert json.loads(await read(session, "redraft://runs/last"))["best_output"] == "aaa"
+    assert [one["id"] for one in json.loads(await read(session, "redraft://lessons"))["lessons"]] == [
+        lesson["id"]
+    ]
+    assert json.loads(await read(session, f"redraft://lessons/{lesson['id']}"))["kind"] == "failure"
+    reflect = (await session.client.get_prompt("reflect_on", {"run_id": first["attempt_id"]})).messages[0]
+    assert first["attempt_id"] in reflect.content.text
+    revise = (await session.client.get_prompt("revise_by_criteria", {"draft": "ab"})).messages[0]
+    assert "check_draft" in revise.content.text
+
+
+async def read(session, uri):
+    return (await session.client.read_resource(uri)).contents[0].text
+
+
+# --- the tools ---------------------------------------------------------------------------------------------
+
+
+def test_all_tools_over_stdio(criteria):
+    # What a function prints must not get between the messages.
+    (criteria / "talkative.py").write_text("def chat(text):\n    print('checking', text)\n    return True\n")
+    with (criteria / "criteria.yaml").open("a") as file:
+        file.write("  - {name: chat, evaluator: function, config: {function: 'talkative:chat'}, weight: 0}\n")
+
+    async def main():
+        async with over_stdio() as session:
+            await use_every_tool(session)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_all_tools_over_http(criteria, mode):
+    async def main():
+        async with http_server() as address, over_http(address, mode=mode) as session:
+            await use_every_tool(session)
+
+    asyncio.run(main())
+
+
+def test_tools_say_what_they_take_give_and_change(criteria):
+    async def main():
+        async with in_process() as session:
+            tools = {tool.name: tool for tool in (await session.client.list_tools()).tools}
+        assert tools.keys() == TOOLS
+        assert all(tool.output_schema and tool.description for tool in tools.values())
+        reading = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
+        assert reading == {"check_draft", "recall_lessons", "list_runs", "get_run"}
+        assert {name for name, tool in tools.items() if tool.annotations.idempotent_hint} == {
+            *reading,
+            "finish_attempt",
+            "record_reflection",
+        }
+        assert not any(tool.annotations.destructive_hint for tool in tools.values())
+        evaluator = tools["check_draft"].input_schema["$defs"]["ClientCriterion"]["properties"]["evaluator"]
+        assert "function" not in evaluator["enum"]
+        kinds = tools["record_reflection"].input_schema["properties"]["reflection"]["anyOf"]
+        assert [kind["title"] for kind in kinds] == ["failure", "partial", "procedure", "decision"]
+
+    asyncio.run(main())
+
+
+def test_criteria_of_a_client_judge_without_a_file(project):
+    criteria = [
+        {"name": "short", "evaluator": "words", "config": {"at_most": 2}},
+        {"name": "price", "evaluator": "regex", "config": {"pattern": r"\$\d"}},
+        {"name": "order", "evaluator": "schema", "config": {"schema": {"type": "string"}}, "weight": 0},
+    ]
+
+    async def main():
+        async with in_process() as session:
+            met = await session.call("check_draft", draft='"$5"', criteria=criteria)
+            assert met["criteria"] == {"short": 1.0, "price": 1.0, "order": 1.0}
+            nothing = await session.refused("check_draft", draft="x")
+            assert nothing.startswith(
+                "There is nothing to judge by: send 'criteria', or write 'criteria.yaml'"
+            )
+
+    asyncio.run(main())
+
+
+def test_functions_of_the_projects_own_files_run(project):
+    (project / "house_rules.py").write_text("def polite(text):\n    return 'please' in text\n")
+    (project / "own.yaml").write_text(
+        "- {name: polite, evaluator: function, config: {function: 'house_rules:polite'}}\n"
+    )
+
+    async def main():
+        async with in_process(criteria="own.yaml") as session:
+            assert (await session.call("check_draft", draft="Tea, please"))["satisfactory"]
+            assert not (await session.call("check_draft", draft="Tea", criteria_file="own.yaml"))[
+                "satisfactory"
+            ]
+
+    asyncio.run(main())
+
+
+def test_a_model_judges_within_the_budget(project, monkeypatch):
+    def judge(request):
+        names = request.schema["properties"]["criteria"]["properties"]
+        scores = {name: {"reason": "so", "score": 0.95} for name in names}
+        return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 0.9}
+
+    model = ScriptedModel(judge)
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_args, **_missing: model)
+
+    async def main():
+        async with in_process() as session:
+            told = await session.refused("check_draft", draft="Tea", criteria=["Is polite."])
+            assert "needs a model to judge it, and none is configured" in told
+        async with in_process(model="any:model", budget_tokens=10_000) as session:
+            judged = await session.call("check_draft", draft="Tea", criteria=["Is polite."])
+            assert judged["satisfactory"], judged
+        async with in_process(model="any:model", budget_tokens=1) as session:
+            broke = await session.call("check_draft", draft="Tea", criteria=["Is polite."])
+            assert (broke["satisfactory"], broke["score"]) == (False, None)
+
+    asyncio.run(main())
+
+
+def test_a_hidden_criterion_stays_hidden(criteria):
+    (criteria / "criteria.yaml").write_text(
+        "- {name: secret word, evaluator: regex, config: {pattern: xyzzy}, shown: false}\n"
+        "- {name: short, evaluator: words, config: {at_most: 3}}\n"
+    )
+
+    async def main():
+        async with in_process() as session:
+            checked = await session.call("check_draft", draft="Tea")
+            shown = await session.call("get_run", run_id=checked["run_id"])
+            assert not checked["satisfactory"]
+            assert "xyzzy" not in json.dumps([checked, shown])
+            assert "secret word" not in json.dumps([checked, shown])
+
+    asyncio.run(main())
+
+
+def test_what_a_client_can_choose_releases_no_lesson(project):
+    async def attempt(session, output, **sent):
+        begun = await session.call("start_task", task=TASK, **sent.pop("start", {}))
+        return await session.call("finish_attempt", attempt_id=begun["attempt_id"], output=output, **sent)
+
+    easy = {"start": {"criteria": [{"name": "any", "evaluator": "words", "config": {"at_least": 1}}]}}
+
+    async def main():
+        async with in_process() as session:
+            failed = await attempt(session, "ab", succeeded=False, error="One letter is missing.")
+            assert (failed["criteria"], failed["reflection_due"]) == ({"own word": 0.0}, False)
+            lesson = await session.call("record_reflection", reflection=FAILURE, attempt_id=failed["run_id"])
+            for sent in ({"succeeded": True}, easy):
+                assert (await attempt(session, "aaa", **sent))["satisfactory"]
+        [found] = (await LessonLibrary().find()).lessons
+        assert (found.lesson.id, found.lesson.status) == (lesson["id"], "quarantined")
+        assert found.counters.helped == 0
+        await close_project_store()
+
+    asyncio.run(main())
+
+
+def test_finishing_twice_judges_once(criteria):
+    async def main():
+        async with in_process() as session:
+            begun = await session.call("start_task", task=TASK)
+            answers = [
+                await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+                for _ in range(2)
+            ]
+            assert answers[0] == answers[1]
+            other = await session.refused("finish_attempt", attempt_id=begun["attempt_id"], output="aaaa")
+            assert "began from the draft 'aaa'" in other
+            assert len((await session.call("list_runs"))["runs"]) == 1
+
+    asyncio.run(main())
+
+
+def test_a_project_that_stores_nothing_still_judges(criteria, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+
+    async def main():
+        async with in_process(wait=0.0) as session:
+            checked = await session.call("check_draft", draft="aaa")
+            assert (checked["run_id"], checked["satisfactory"]) == (None, True)
+            assert "is empty, so no attempts are stored" in await session.refused("start_task", task=TASK)
+
+    asyncio.run(main())
+
+
+# --- slow tools, many sessions, and servers that die ------------------------------------------------------
+
+SLOW = """\
+import asyncio, pathlib
+async def slow(text):
+    pathlib.Path("judging").touch()
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return True
+"""
+
+
+@pytest.fixture
+def slow(project):
+    """A project whose criterion waits until there is a file `go`, and writes `judging` before."""
+    (project / "slow_rules.py").write_text(SLOW)
+    (project / "criteria.yaml").write_text(
+        "- {name: slow, evaluator: function, config: {function: 'slow_rules:slow'}}\n"
+    )
+    yield project
+    sys.modules.pop("slow_rules", None)
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 (another process does it)
+            await asyncio.sleep(0.02)
+
+
+async def exists(path):
+    return path.exists()
+
+
+async def state_of(session, run_id):
+    return (await session.call("get_run", run_id=run_id))["status"]
+
+
+def test_a_slow_tool_answers_with_a_run_to_ask_for(slow):
+    async def main():
+        async with in_process(wait=0.05) as session:
+            begun = await session.call("check_draft", draft="Tea")
+            assert (begun["status"], begun["satisfactory"]) == ("running", None)
+            assert await state_of(session, begun["run_id"]) == "running"
+            (slow / "go").touch()
+            await until(lambda: ended(session, begun["run_id"]))
+            shown = await session.call("get_run", run_id=begun["run_id"])
+            assert (shown["status"], shown["satisfactory"]) == ("finished", True)
+
+    async def ended(session, run_id):
+        return await state_of(session, run_id) == "finished"
+
+    asyncio.run(main())
+
+
+def test_a_client_cancels_a_call_over_stdio(slow):
+    async def main():
+        async with over_stdio(mode="legacy") as session:
+            call = asyncio.create_task(session.call("check_draft", draft="Tea"))
+            await until(lambda: exists(slow / "judging"))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+            async def cancelled():
+                return await state_of(session, "last") == "cancelled"
+
+            await until(cancelled)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_hangs_up_cancels_its_call_over_http(slow):
+    async def main():
+        async with http_server() as address, over_http(address) as session:
+            call = asyncio.create_task(session.call("check_draft", draft="Tea"))
+            await until(lambda: exists(slow / "judging"))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+            async def cancelled():
+                return await state_of(session, "last") == "cancelled"
+
+            await until(cancelled)
+
+    asyncio.run(main())
+
+
+def test_an_attempt_outlives_a_server_that_is_killed(slow):
+    async def begin():
+        async with over_stdio("--wait", "0.05") as session:
+            begun = await session.call("start_task", task=TASK)
+            answer = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+            assert answer["status"] == "running"
+            [run] = await Runs().find()
+            os.kill(run.process.pid, signal.SIGKILL)
+        return begun["attempt_id"]
+
+    async def go_on(attempt_id):
+        async with over_stdio() as session:
+            assert await state_of(session, attempt_id) == "killed"
+            (slow / "go").touch()
+            answer = await session.call("finish_attempt", attempt_id=attempt_id, output="aaa")
+            assert (answer["status"], answer["satisfactory"]) == ("finished", True)
+
+    async def main():
+        await go_on(await begin())
+        await close_project_store()
+
+    asyncio.run(main())
+
+
+def test_http_clients_go_on_with_a_server_that_was_restarted(criteria):
+    async def main():
+        async with http_server() as address, over_http(address) as before:
+            begun = await before.call("start_task", task=TASK)
+        async with http_server(address.port) as again, over_http(again) as session:
+            done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+            assert done["satisfactory"]
+
+    asyncio.run(main())
+
+
+def test_several_sessions_work_at_once(criteria):
+    async def work(session, name):
+        begun = await session.call("start_task", task=f"{TASK} For {name}.")
+        checked = await asyncio.gather(
+            *(session.call("check_draft", draft="a" * count) for count in range(1, 6))
+        )
+        assert [one["satisfactory"] for one in checked] == [False, False, True, True, True]
+        done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+        assert done["satisfactory"]
+
+    async def main():
+        async with (
+            http_server() as address,
+            over_http(address) as one,
+            over_http(address) as two,
+            over_stdio() as three,
+        ):
+            await asyncio.gather(*(work(each, str(at)) for at, each in enumerate((one, two, three))))
+            assert len((await three.call("list_runs", limit=100))["runs"]) == 18
+
+    asyncio.run(main())
+
+
+# --- who may not ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://evil.example"}, 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"}, 415),
+    ],
+)
+def test_the_guard_stands_before_http(criteria, headers, status):
+    async def main():
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        async with http_server() as address, httpx2.AsyncClient() as http:
+            known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+            content = json.dumps(call).encode()
+            answer = await http.post(f"{address.url}mcp", content=content, headers=known | headers)
+            assert answer.status_code == status
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--folder", "no-such-folder"), "The folder 'no-such-folder' can't be used"),
+        (("--http", "--port", "0", "--token", "short"), "must have at least 16"),
+        (("--budget-usd", "-1"), "budget_usd"),
+    ],
+)
+def test_bad_options_are_refused(project, words, told):
+    result = redraft("mcp", *words)
+    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
+
+
+def test_a_missing_extra_is_named(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.cli.find_spec", lambda _name: None)
+    assert "pip install 'redraft[mcp]'" in redraft("mcp").stderr
+
+
+def test_the_page_is_true(project, monkeypatch):
+    page = Page("docs/mcp.md")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (project / "criteria.yaml").write_text(page.files("yaml")["criteria.yaml"])
+    for program in (
+        json.loads(page.blocks("json")[0])["mcpServers"],
+        tomllib.loads(page.blocks("toml")[0])["mcp_servers"],
+    ):
+        known = {option for one in get_command(app).get_command(None, "mcp").params for option in one.opts}
+        assert program["redraft"]["args"][0] == "mcp"
+        assert {word for word in program["redraft"]["args"] if word.startswith("--")} <= known
+    assert page.run(page.blocks("python")[0])[1] == page.blocks("text")[0]
+    for tool in TOOLS:
+        assert f"`{tool}`" in page.text
