@@ -132,7 +132,7 @@ def content_of(reflection: dict[str, Any]) -> Content:
 # --- what clients get --------------------------------------------------------------------------------------
 
 
-class Finding(BaseModel):
+class DraftIssue(BaseModel):
     """One problem in a draft."""
 
     message: str
@@ -141,7 +141,7 @@ class Finding(BaseModel):
     path: str | None = Field(default=None, description="A JSON pointer to the place in a structured draft.")
 
     @classmethod
-    def of(cls, issue: Issue) -> Finding:
+    def of(cls, issue: Issue) -> DraftIssue:
         """Return an issue for a client."""
         return cls(message=str(issue), criterion=issue.criterion, line=issue.line, path=issue.path)
 
@@ -156,7 +156,7 @@ class DraftVerdict(BaseModel):
     satisfactory: bool | None = None
     score: float | None = Field(default=None, description="0 to 1; null if it could not be judged.")
     criteria: dict[str, float | None] = Field(default_factory=dict)
-    issues: list[Finding] = Field(default_factory=list[Finding])
+    issues: list[DraftIssue] = Field(default_factory=list[DraftIssue])
     suggestions: list[str] = Field(default_factory=list)
     tokens: int = Field(default=0, description="What the judging model used.")
     cost_usd: float | None = None
@@ -184,7 +184,7 @@ class DraftVerdict(BaseModel):
             satisfactory=satisfactory,
             score=evaluation.overall_score,
             criteria=dict(evaluation.criteria_scores),
-            issues=list(map(Finding.of, evaluation.issues)),
+            issues=list(map(DraftIssue.of, evaluation.issues)),
             suggestions=list(evaluation.suggestions),
             tokens=result.token_usage.total_tokens,
             cost_usd=result.token_usage.cost_usd,
@@ -294,7 +294,7 @@ class JudgedVersion(BaseModel):
     score: float | None
     satisfactory: bool
     criteria: dict[str, float | None]
-    issues: list[Finding]
+    issues: list[DraftIssue]
     suggestions: list[str]
 
     @classmethod
@@ -307,7 +307,7 @@ class JudgedVersion(BaseModel):
             score=told.overall_score,
             satisfactory=version.evaluation.satisfactory,
             criteria=dict(told.criteria_scores),
-            issues=list(map(Finding.of, told.issues)),
+            issues=list(map(DraftIssue.of, told.issues)),
             suggestions=list(told.suggestions),
         )
 
