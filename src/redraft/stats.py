@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
 from statistics import NormalDist, fmean, stdev
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 RESAMPLES = 600
 INTERVAL = 0.95
@@ -291,6 +291,120 @@ def _independent(spread: float, of_cases: Sequence[float], tries: float) -> floa
     return cases + (min(max(estimate, cases), cases * tries) - cases) / 2
 
 
+# Two raters of the same things.
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """One thing that a judge and a person rated: whether each of them says yes.
+
+    Ratings of one `group`, such as a task, are not independent of one another.
+    """
+
+    judge: bool
+    person: bool
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far a judge agrees with a person: a table of counts, and Cohen's kappa with its 95 % interval.
+
+    `both` and `neither` count the yes and the no of both, `judge_only` and `person_only` the yes of one
+    alone. `kappa` is 0 for chance and 1 for full agreement. It is None where it is not defined: without
+    ratings, or if both gave all of them the same answer. `low` and `high` are None for ratings of fewer than
+    `FEWEST_CASES` groups.
+    """
+
+    both: int = 0
+    judge_only: int = 0
+    person_only: int = 0
+    neither: int = 0
+    kappa: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of ratings."""
+        return self.both + self.judge_only + self.person_only + self.neither
+
+    @property
+    def base_rate(self) -> float | None:
+        """The share of yes among the person's answers; None without ratings."""
+        return (self.both + self.person_only) / self.count if self.count else None
+
+    @property
+    def observed(self) -> float | None:
+        """The share of ratings on which both agree; None without ratings."""
+        return (self.both + self.neither) / self.count if self.count else None
+
+    def __str__(self) -> str:
+        if self.kappa is None:
+            return "kappa unknown"
+        if self.low is None or self.high is None:
+            return f"kappa {self.kappa:.2f}"
+        return f"kappa {self.kappa:.2f} (95 %: {self.low:.2f} to {self.high:.2f})"
+
+
+def agreement_of(ratings: Sequence[Rating]) -> Agreement:
+    """Return Cohen's kappa (1960) of ratings, with an interval that counts groups, not ratings.
+
+    The interval is that of the delta method with the sums of the groups, and Student's t. A part of a group
+    is added to each cell of the table first, so that full agreement on a few is not taken for certain.
+    """
+    cells = dict.fromkeys(((True, True), (True, False), (False, True), (False, False)), 0.0)
+    for one in ratings:
+        cells[one.judge, one.person] += 1
+    both, judge_only, person_only, neither = map(round, cells.values())
+    groups = {one.group for one in ratings}
+    kappa = _kappa(cells)
+    known = Agreement(both, judge_only, person_only, neither, kappa)
+    if kappa is None or len(groups) < FEWEST_CASES:
+        return known
+    size = len(ratings) / len(groups)
+    padded = {pair: count + PADDING * size for pair, count in cells.items()}
+    centre, influence = _kappa(padded) or 0.0, _influences(padded)
+    sums = dict.fromkeys(groups, 0.0)
+    for one in ratings:
+        sums[one.group] += influence[one.judge, one.person]
+    total = sum(padded.values())
+    squares = sum(one * one for one in sums.values())
+    squares += sum(PADDING * (size * one) ** 2 for one in influence.values())
+    error = (squares * len(groups) / (len(groups) - 1)) ** 0.5 / total
+    half = _student(len(groups) - 1) * error
+    low, high = max(-1.0, min(kappa, centre - half)), min(1.0, max(kappa, centre + half))
+    return replace(known, low=low, high=high)
+
+
+def _kappa(cells: Mapping[tuple[bool, bool], float]) -> float | None:
+    observed, chance, _, _ = _shares(cells)
+    return (observed - chance) / (1 - chance) if chance < 1 else None
+
+
+def _shares(cells: Mapping[tuple[bool, bool], float]) -> tuple[float, float, float, float]:
+    """Return the shares of agreement, of agreement by chance, and of each rater's yes."""
+    total = sum(cells.values())
+    if not total:
+        return 0.0, 1.0, 0.0, 0.0
+    judge, person = (sum(count for pair, count in cells.items() if pair[at]) / total for at in (0, 1))
+    observed = (cells[True, True] + cells[False, False]) / total
+    return observed, judge * person + (1 - judge) * (1 - person), judge, person
+
+
+def _influences(cells: Mapping[tuple[bool, bool], float]) -> dict[tuple[bool, bool], float]:
+    """Return how much one more rating in each cell would change kappa, times the number of ratings."""
+    observed, chance, judge, person = _shares(cells)
+    return {
+        (ours, theirs): (
+            ((ours is theirs) - observed) * (1 - chance)
+            - (1 - observed) * ((ours - judge) * (2 * person - 1) + (theirs - person) * (2 * judge - 1))
+        )
+        / (1 - chance) ** 2
+        for ours, theirs in cells
+    }
+
+
 MOST_NEEDED = 100
 """Times as many runs as there are that may be asked for; beyond that, the difference is as good as none."""
 FEWEST = 10
@@ -299,6 +413,8 @@ LATER = 4
 """The factor by which the scores must have grown before the effect is looked at again."""
 FEWEST_CASES = 5
 """The cases that an interval takes; fewer say next to nothing about others."""
+PADDING = 0.5
+"""The part of a group that is added to each cell of a table of two raters, for its interval."""
 ADDED = 0.75
 """The tries that each side is given that it alone passed; with 0.5, intervals of 20 cases miss too often."""
 POWER = 0.8

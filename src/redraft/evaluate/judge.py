@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from itertools import chain, count
 from math import exp
 from statistics import fmean, median
@@ -83,6 +85,44 @@ class JudgeOptions:
             raise ConfigError("A probability is the same each time; samples are for the judge 'score'.")
         if self.prompt is not None:
             check_prompt(self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeId:
+    """Which judge it is: the name of a model, and the hash of the rubric that it judges by.
+
+    A person's labels calibrate one such judge: another model, or the same one told otherwise, is another.
+    """
+
+    model: str
+    rubric: str
+
+    @property
+    def key(self) -> str:
+        """A short name for addresses and the keys of records."""
+        return sha256(f"{self.model}\0{self.rubric}".encode()).hexdigest()[:12]
+
+
+def judge_id(
+    criteria: Sequence[QualityCriterion], model: ChatModel, options: JudgeOptions | None = None
+) -> JudgeId:
+    """Return the identity of the judge of these criteria.
+
+    The hash covers all that the model is told of how to judge: the criteria with their names, descriptions
+    and order, which of them are hidden from the writer and so judged apart, and the prompt. Weights and
+    thresholds are not part of it: the judge does not see them.
+    """
+    options = options or JudgeOptions()
+    told = (YES_NO_ROLE,) if options.kind == "probability" else (ROLE, SCALE, CRITIQUE)
+    rubric = (
+        options.kind,
+        options.structured,
+        told if options.prompt is None else options.prompt,
+        [(one.name, one.description, one.shown is True) for one in criteria],
+    )
+    name = getattr(model, "name", None)
+    digest = sha256(json.dumps(rubric).encode()).hexdigest()[:12]
+    return JudgeId(name if isinstance(name, str) and name else type(model).__name__, digest)
 
 
 def judge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from redraft.evaluate.criteria import (
     shortfall,
     weighted_mean,
 )
-from redraft.evaluate.judge import ScoreJudge, judge
+from redraft.evaluate.judge import JudgeId, ScoreJudge, judge, judge_id
 from redraft.protocols import Evaluator
 from redraft.types import (
     COUNTS,
@@ -38,7 +38,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from redraft.evaluate.judge import JudgeOptions
     from redraft.execution import CommandRunner
@@ -58,6 +58,7 @@ def panel(
     run_command: CommandRunner | None = None,
     judge_options: JudgeOptions | None = None,
     task_type: str = "",
+    may_decide: Callable[[JudgeId], Awaitable[bool]] | None = None,
 ) -> Panel:
     """Return one evaluator for several criteria (None: the default set of the task type).
 
@@ -65,7 +66,8 @@ def panel(
     is asked, and what it would have judged is None. An output that is satisfactory only because a single
     judgement is just above a threshold is judged a second time, and both count. The overall score is the
     weighted mean of what could be judged; a weight of 0 does not count. An output is satisfactory when the
-    overall score reaches `threshold`, each criterion reaches its own, and none is None. Raises `ConfigError`
+    overall score reaches `threshold`, each criterion reaches its own, and none is None. `may_decide` is asked
+    before a judge is called whether it may decide what is satisfactory, or only advise. Raises `ConfigError`
     for anything that can't work. Specification 2.4.
     """
     if not 0 <= threshold <= 1:
@@ -90,7 +92,18 @@ def panel(
             if together_judged := [one for one in for_judge if _is_hidden(one) is hidden]:
                 judges[key] = judge(together_judged, model, judge_options)
     output_alone = not any(map(_depends_on_run, chosen))
-    return Panel(chosen, threshold, immediate, waiting, paid, judges, output_alone, rubric_of(chosen))
+    return Panel(
+        chosen,
+        threshold,
+        immediate,
+        waiting,
+        paid,
+        judges,
+        output_alone,
+        rubric_of(chosen),
+        None if model is None or not for_judge else judge_id(for_judge, model, judge_options),
+        may_decide,
+    )
 
 
 def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
@@ -138,7 +151,9 @@ class Panel:
     at once, then those that are `paid`, together with the `judges` of all criteria without one of their own.
     Criteria that the writer is not shown have a judge of their own, or its critique of the others could give
     them away. With `output_alone`, a judgement depends on the output alone, and not on the run so far.
-    `rubric` is what the writer is told of the criteria.
+    `rubric` is what the writer is told of the criteria. `judge_id` identifies the judges, which are one
+    model, and `may_decide` says whether they decide what is satisfactory. If not, what they judge is
+    `advice`: it counts for nothing beside other criteria, and where there are none, nothing is satisfactory.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -149,6 +164,9 @@ class Panel:
     judges: Mapping[str, Evaluator]
     output_alone: bool
     rubric: str
+    judge_id: JudgeId | None = None
+    may_decide: Callable[[JudgeId], Awaitable[bool]] | None = None
+    advice: frozenset[str] = frozenset()
 
     @cached_property
     def checks(self) -> tuple[str, ...]:
@@ -176,6 +194,22 @@ class Panel:
         if not self.has_given:
             return self.criteria
         return tuple(criterion for criterion in self.criteria if criterion.origin == "given")
+
+    @cached_property
+    def advised(self) -> Panel:
+        """The same panel, whose judges only advise."""
+        names = frozenset(one.name for one in self.criteria if one.evaluator == "llm")
+        criteria = self.criteria
+        if any(one.weight for one in self.counting if one.name not in names):
+            criteria = tuple(
+                [replace(one, weight=0.0, threshold=0.0) if one.name in names else one for one in criteria]
+            )
+        return replace(self, criteria=criteria, advice=names)
+
+    @cached_property
+    def is_undecided(self) -> bool:
+        """Whether all that counts is advice."""
+        return all(one.name in self.advice for one in self.counting if one.weight)
 
     @cached_property
     def least(self) -> float:
@@ -209,23 +243,26 @@ class Panel:
         if not gates_passed:
             run = replace(run, free_only=True)
         parts: dict[str, ReflectionEvaluation] = {}
+        decided_by = self
+        if self.judge_id and self.may_decide and not run.free_only:
+            decided_by = self if await self.may_decide(self.judge_id) else self.advised
         runs = {_JUDGE: run.for_writer(), _HIDDEN_JUDGE: run} if self.judges else {}
         if self.paid or self.judges:
             calls = {name: evaluate(output, run) for name, evaluate in self.paid.items()}
             calls |= {key: evaluate(output, runs[key]) for key, evaluate in self.judges.items()}
             found |= await _at_once(calls)
             parts = {key: found.pop(key) for key in self.judges}
-        evaluation = self._merge(found, parts, gates_passed)
-        if self._hangs_on_one_call(evaluation, parts):
+        evaluation = decided_by.merge(found, parts, gates_passed)
+        if decided_by is self and self._hangs_on_one_call(evaluation, parts):
             seconds = {
                 key: judge.confirm(parts[key], output, runs[key])
                 for key, judge in self.judges.items()
                 if isinstance(judge, ScoreJudge)
             }
-            evaluation = self._merge(found, parts | await _at_once(seconds), gates_passed)
+            evaluation = self.merge(found, parts | await _at_once(seconds), gates_passed)
         return evaluation
 
-    def _merge(
+    def merge(
         self,
         found: Mapping[str, ReflectionEvaluation],
         parts: Mapping[str, ReflectionEvaluation],
@@ -240,6 +277,7 @@ class Panel:
         judged = self._judgement(parts) if parts else None
         scores, unmet = _scores(self.criteria, found, judged)
         missed = {one.name for one in unmet} | {name for name, score in scores.items() if score is None}
+        missed -= self.advice
         overall = weighted_mean(self.counting, scores)
         is_enough = overall is not None and overall >= self.least
         evaluations = [*found.values(), judged] if judged else [*found.values()]
@@ -251,7 +289,7 @@ class Panel:
         return ReflectionEvaluation(
             overall,
             scores,
-            satisfactory=is_enough and not missed,
+            satisfactory=is_enough and not missed and not self.is_undecided,
             issues=(*issues, *[shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned]),
             suggestions=tuple(dict.fromkeys([text for one in telling for text in one.suggestions])),
             confidence=min([one.confidence for one in evaluations], default=1.0),
@@ -262,7 +300,9 @@ class Panel:
             usage=total_usage(evaluations),
             memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
             generated=tuple([name for name in scores if name in self.generated]),
-            meets_given=(is_enough or not self.has_given) and missed <= self.generated,
+            meets_given=(is_enough or not self.has_given)
+            and missed <= self.generated
+            and not self.is_undecided,
             shown=dict(self.shown) or None,
             opinions=_opinions(scores, found, judged),
         )

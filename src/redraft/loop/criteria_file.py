@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str}
+JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
 """The options of a `ReflectionPattern` that a file may give under their own names."""
 KEYS = {"task": str, "task_type": str, "threshold": float, **JUDGING, "criteria": list, "output_type": str}
 CRITERION_KEYS = {

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from redraft._texts import listed
+from redraft.evaluate.judge import JudgeId
 from redraft.loop.select import UNDECIDED
 from redraft.types import ConvergenceReason, highest
 
@@ -32,12 +33,14 @@ class Signals:
     """Where the scores of a run come from.
 
     `judge` is the name of the model that judges, if any, and `judged` the criteria that it judges.
-    `self_judged` is True if that model also generates, and there are no other criteria.
+    `self_judged` is True if that model also generates, and there are no other criteria. `judge_id` is what a
+    calibration is bound to; None if no criterion is scored by a model.
     """
 
     judge: str = ""
     judged: frozenset[str] = frozenset()
     self_judged: bool = False
+    judge_id: JudgeId | None = None
 
 
 NO_JUDGE = Signals()

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from redraft._codec import from_record
+from redraft._codec import from_record, to_json
 from redraft._steps import direct
 from redraft._texts import as_text
 from redraft.errors import ConfigError, StoreError
@@ -61,7 +61,12 @@ async def run_and_store(
         journal.run_id,
         task,
         origin,
-        {**options.choices, "criteria": recorded(judges.criteria), "judge": judges.signals.judge},
+        {
+            **options.choices,
+            "criteria": recorded(judges.criteria),
+            "judge": judges.signals.judge,
+            **({"judge_id": to_json(judges.signals.judge_id)} if judges.signals.judge_id else {}),
+        },
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
@@ -78,6 +78,7 @@ from redraft.settings import load_settings
 from redraft.types import NOTHING_USED, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
+    from redraft.evaluate.judge import JudgeId
     from redraft.execution import CommandRunner
     from redraft.loop.output_type import OutputType
     from redraft.protocols import Generator, Preference, Step
@@ -117,6 +118,10 @@ class ReflectionPattern(AgentPattern):
 
     With `accept="pairwise"`, scores decide only what is satisfactory, and the judge compares a new version
     with the best one: it is better only if the judge prefers it in both orders. That takes two calls.
+
+    With a `calibrated_floor` (0..1), a judge decides what is satisfactory only once `redraft calibrate` has
+    found that it agrees with people by at least that kappa. Until then it advises: its scores and its
+    critique are there, the other criteria decide, and if there are none, no version is satisfactory.
 
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
     the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
@@ -172,6 +177,7 @@ class ReflectionPattern(AgentPattern):
     candidates: int = 1
     choose: Choose = "checks"
     accept: Accept = "score"
+    calibrated_floor: float | None = None
     plateau_iterations: int = 2
     improvement_threshold: float = 0.05
     detect_oscillation: bool = True
@@ -203,6 +209,8 @@ class ReflectionPattern(AgentPattern):
             )
         check_choice("accept", self.accept, WAYS_TO_ACCEPT)
         check_share("quality_threshold", self.quality_threshold)
+        if self.calibrated_floor is not None:
+            check_share("calibrated_floor", self.calibrated_floor)
         check_share("improvement_threshold", self.improvement_threshold)
         check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
         check_choice("best_version_selection", self.best_version_selection, SELECTIONS)
@@ -546,7 +554,7 @@ def judges_of(
         judge = pattern.reflection_model or load_settings().reflection_model
         name = judge if isinstance(judge, str) else repr(judge or model)
         self_judged = model is not None and judge is None and not panel.checks
-        signals = Signals(name, frozenset(panel.judged), self_judged)
+        signals = Signals(name, frozenset(panel.judged), self_judged, panel.judge_id)
     return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer, accept)
 
 
@@ -602,7 +610,23 @@ def _panel(
         run_command=_jail(parsed),
         judge_options=pattern.judge_options,
         task_type=task_type,
+        may_decide=_decides_from(pattern.calibrated_floor, parsed),
     )
+
+
+def _decides_from(
+    floor: float | None, criteria: Sequence[QualityCriterion]
+) -> Callable[[JudgeId], Awaitable[bool]] | None:
+    """Return what says whether a judge agrees with people by at least `floor`, and so may decide."""
+    if floor is None:
+        return None
+
+    async def may_decide(judge: JudgeId) -> bool:
+        from redraft.loop.calibration import standing_of  # noqa: PLC0415 (few patterns have a floor)
+
+        return (await standing_of(judge, criteria, is_required=True)).reaches(floor)
+
+    return may_decide
 
 
 def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str = "") -> ChatModel:
@@ -716,6 +740,7 @@ RECORDED = (
     "judge_samples",
     "judge_margin",
     "accept",
+    "calibrated_floor",
     "revision_strategy",
     "best_version_selection",
     "plateau_iterations",

@@ -160,6 +160,7 @@ class Run:
         self.peaks = Peaks()
         self.judged: dict[object, ReflectionVersion] = {}
         self.is_repeat = False
+        self.knows_judge = False
         self.began = monotonic()
         self.now = clock.at if clock else _now
         self.emit = emitter(options.on_event)
@@ -296,6 +297,13 @@ class Run:
         version = self._add(draft, evaluation)
         if evaluation.is_conclusive:
             self.judged[key] = version
+        judges = self.verbs.judges
+        if evaluation.opinions and judges.signals.judge_id is not None and not self.knows_judge:
+            from redraft.loop.calibration import standing_of  # noqa: PLC0415 (only where a model judges)
+
+            self.knows_judge = True
+            standing = await standing_of(judges.signals.judge_id, judges.criteria, self.step_once)
+            self.notes |= standing.diagnostics(self.options.choices.get("calibrated_floor"))
         return version
 
     def _add(

@@ -1,0 +1,182 @@
+"""What people's labels say of a judge: how far it agrees with them, and so what it may decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from redraft._codec import from_record, to_record
+from redraft._texts import counted
+from redraft.errors import StoreError
+from redraft.evaluate.judge import JudgeId
+from redraft.loop.journal import enclosing_step, journal_in
+from redraft.redact.log import logger
+from redraft.stats import FEWEST_CASES, Agreement, Rating, agreement_of
+from redraft.stores.base import Record, intact
+from redraft.stores.location import project_place, project_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redraft.protocols import Step
+    from redraft.stores.base import Store
+    from redraft.types import QualityCriterion
+
+LABEL = "label"
+"""The kind of the records of labels; a key begins with that of the judge."""
+FEWEST_LABELS = 20
+"""The labels that a calibration takes: fewer say next to nothing."""
+FRESH = 30.0
+"""For how many seconds a process goes by what it has read of a judge."""
+REMEMBERED = 64
+"""How many judges a process remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a person said of a kept judgement: whether the output meets the criterion, None if they skipped it.
+
+    `score` is the judge's, which the person did not see. `key` identifies the output and the criterion, `run`
+    and `version` say where the judgement was made, and `task` is the digest of the task. `by` is the person,
+    if a token proved who it was.
+    """
+
+    key: str
+    model: str
+    rubric: str
+    run: str
+    version: str
+    task: str
+    criterion: str
+    score: float
+    met: bool | None
+    at: datetime
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a judge from labels: their number, and how far it agrees with them.
+
+    `problem` says why the labels could not be read; empty if they were.
+    """
+
+    judge: JudgeId
+    labels: int
+    agreement: Agreement
+    problem: str = ""
+
+    @property
+    def kappa(self) -> float | None:
+        """The kappa, if there are enough labels to go by it."""
+        return self.agreement.kappa if self.labels >= FEWEST_LABELS else None
+
+    def reaches(self, floor: float) -> bool:
+        """Whether the judge is known to agree with people by at least so much."""
+        return self.kappa is not None and self.kappa >= floor
+
+    def diagnostics(self, floor: float | None) -> dict[str, str]:
+        """Return what a reader of a run should know of its judge: nothing if it is calibrated."""
+        only_advises = "" if floor is None else f" With calibrated_floor={floor:g}, it only advised."
+        name = f"The judge {self.judge.model}"
+        if self.problem:
+            return {
+                "uncalibrated_judge": f"{name} can't be compared with people: {self.problem}{only_advises}"
+            }
+        if self.kappa is not None:
+            if floor is None or self.kappa >= floor:
+                return {}
+            below = f"{name} agrees too little with people, {self.agreement}, {self.labels} labels."
+            return {"judge_below_floor": below + only_advises}
+        if not self.labels:
+            why = "has not been compared with a person's judgement by these criteria"
+        elif self.labels < FEWEST_LABELS:
+            why = f"has {counted(self.labels, 'label')} of the {FEWEST_LABELS} that a calibration takes"
+        else:
+            why = f"has {self.labels} labels that are all alike, and judges alike, which tells nothing"
+        return {"uncalibrated_judge": f"{name} {why}: redraft calibrate.{only_advises}"}
+
+
+def agreement_with(labels: Iterable[Label], criteria: Iterable[QualityCriterion]) -> Agreement:
+    """Return how far scores, at the thresholds of `criteria`, agree with labels.
+
+    Labels of criteria that are not required, with a threshold of 0, don't count. The interval is taken over
+    tasks or, where there are too few of these, over runs.
+    """
+    thresholds = {one.name: one.threshold for one in criteria if one.threshold > 0}
+    told = [one for one in labels if one.met is not None and one.criterion in thresholds]
+    by_task = len({one.task for one in told}) >= FEWEST_CASES
+    return agreement_of(
+        [
+            Rating(one.score >= thresholds[one.criterion], bool(one.met), one.task if by_task else one.run)
+            for one in told
+        ]
+    )
+
+
+async def labels_of(store: Store, judge: JudgeId) -> list[Label]:
+    """Return the labels of a judge's judgements, those that were skipped included."""
+    found = intact(await store.find(LABEL, prefix=f"{judge.key}/"))
+    return [from_record(Label, record.data) for record in found]
+
+
+async def keep_label(store: Store, judge: JudgeId, label: Label) -> None:
+    """Store a label, in place of an earlier one of the same judgement."""
+    await store.put(Record(LABEL, f"{judge.key}/{label.key}", to_record(label)))
+    forget(judge)
+
+
+async def standing_of(
+    judge: JudgeId,
+    criteria: Sequence[QualityCriterion],
+    step: Step | None = None,
+    *,
+    is_required: bool = False,
+) -> Standing:
+    """Return what is known of a judge in the store of the run under way, else in that of the project.
+
+    A run that keeps nothing connects to a database server only if it `is_required`. What was read is
+    remembered for a while. A store that can't be read is a warning, and a `problem` of the standing.
+    """
+    thresholds = tuple((one.name, one.threshold) for one in criteria if one.evaluator == "llm")
+    try:
+        store = _store_in(step, is_required)
+        known = _known.get((id(store), judge.key, thresholds))
+        if known is not None and known[0] > monotonic():
+            return known[1]
+        labels = [] if store is None else await labels_of(store, judge)
+    except StoreError as error:
+        logger.warning("The labels of the judge %s can't be read: %s", judge.model, error)
+        return Standing(judge, 0, Agreement(), str(error))
+    agreement = agreement_with(labels, [one for one in criteria if one.evaluator == "llm"])
+    standing = Standing(judge, agreement.count, agreement)
+    while len(_known) >= REMEMBERED:
+        del _known[next(iter(_known))]
+    # The store is kept, so that its address can't become that of another.
+    _known[id(store), judge.key, thresholds] = monotonic() + FRESH, standing, store
+    return standing
+
+
+_known: dict[tuple[int, str, tuple[tuple[str, float], ...]], tuple[float, Standing, Store | None]] = {}
+
+
+def forget(judge: JudgeId) -> None:
+    """Read what is known of a judge anew the next time."""
+    for key in [key for key in _known if key[1] == judge.key]:
+        _known.pop(key, None)
+
+
+def _store_in(step: Step | None, is_required: bool) -> Store | None:
+    """Return the store to read; None if there is none, or if nothing was ever stored there."""
+    if step is not None and (journal := journal_in(step)) is not None:
+        return journal.store
+    if (inside := enclosing_step()) is not None:
+        return inside.outer.store
+    place = project_place()
+    if place is None:
+        return None
+    if isinstance(place.database, str):
+        return project_store() if is_required else None
+    return project_store() if place.database.exists() else None
