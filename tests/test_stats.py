@@ -6,11 +6,15 @@ from time import process_time
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics import cohen_kappa_score
 
 from redraft.errors import ConfigError
 from redraft.stats import (
+    Agreement,
     Effect,
     Payoff,
+    Rating,
+    agreement_of,
     compared_means,
     compared_rates,
     effect_of,
@@ -230,3 +234,62 @@ def test_how_many_cases_it_takes():
     assert rate_of([1.0] * 4) is None
     assert mean_of_cases([1.0] * 4) is None
     assert mean_of_cases([0.5] * 5) == Effect(0.5, 0.5, 0.5)
+
+
+# Two raters.
+
+
+def ratings_of(judge, person, group=None):
+    groups = range(len(judge)) if group is None else group
+    return [
+        Rating(bool(one), bool(other), str(at)) for one, other, at in zip(judge, person, groups, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kappa_is_that_of_scikit_learn(seed):
+    chance = np.random.default_rng(seed)
+    person = chance.random(60) < chance.uniform(0.1, 0.9)
+    judge = np.where(chance.random(60) < chance.uniform(0.3, 1.0), person, chance.random(60) < 0.5)
+    found = agreement_of(ratings_of(judge, person))
+    assert found.kappa == pytest.approx(cohen_kappa_score(judge, person))
+    assert found.base_rate == pytest.approx(person.mean())
+    assert found.observed == pytest.approx((judge == person).mean())
+    assert found.low <= found.kappa <= found.high
+
+
+def test_kappa_that_is_not_defined_is_unknown():
+    assert agreement_of([]) == Agreement()
+    alike = agreement_of(ratings_of([1] * 30, [1] * 30))
+    assert (alike.kappa, alike.low, alike.count, str(alike)) == (None, None, 30, "kappa unknown")
+    one_sided = agreement_of(ratings_of([1] * 30, [1, 0] * 15))
+    assert one_sided.kappa == 0.0
+
+
+def test_full_agreement_on_a_few_is_not_certain():
+    few, many = (agreement_of(ratings_of([0, 1] * n, [0, 1] * n)) for n in (5, 100))
+    assert (few.kappa, few.high, many.kappa) == (1.0, 1.0, 1.0)
+    assert few.low < 0.75
+    assert many.low > 0.95
+    # Ten ratings of two tasks are two tasks.
+    assert agreement_of(ratings_of([0, 1] * 5, [0, 1] * 5, [1, 2] * 5)).low is None
+
+
+@pytest.mark.parametrize(
+    ("count", "repeats", "rate", "hit"),
+    [(20, 1, 0.5, 0.9), (50, 1, 0.2, 0.7), (200, 1, 0.8, 0.9), (20, 4, 0.5, 0.7), (50, 4, 0.2, 0.9)],
+)
+def test_the_interval_of_kappa_holds_the_truth(count, repeats, rate, hit):
+    chance = np.random.default_rng(7)
+    accepted = rate * hit + (1 - rate) * (1 - hit)
+    luck = accepted * rate + (1 - accepted) * (1 - rate)
+    truth = (hit - luck) / (1 - luck)
+    groups = [number for number in range(count) for _ in range(repeats)]
+    hits, tries = 0, 250
+    for _ in range(tries):
+        person, right = chance.random(count) < rate, chance.random(count) < hit
+        judge = np.where(right, person, ~person)
+        # All ratings of a task come out alike, the worst case.
+        found = agreement_of(ratings_of(judge.repeat(repeats), person.repeat(repeats), groups))
+        hits += found.low is not None and found.low <= truth <= found.high
+    assert hits / tries >= 0.93

@@ -35,6 +35,7 @@ COMMANDS = {
     "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
     "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
     "mcp": ("redraft.integrations.cli", "Serve checks, lessons and runs to coding agents, over MCP."),
+    "calibrate": ("redraft.evals.calibrate", "Compare a model that judges with your own judgement."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),

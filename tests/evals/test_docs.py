@@ -1,5 +1,6 @@
 """`docs/evals.md`, run: its cases, its commands, its Python, its tests."""
 
+import asyncio
 import json
 import re
 import sys
@@ -9,7 +10,9 @@ import pytest
 
 from redraft import Agent, ReflectionPattern, ScriptedModel, Task
 from redraft.evals.case_file import read_cases
+from redraft.stores.location import project_store
 from support.commands import redraft
+from support.judged import judged_runs
 from support.pages import Page
 
 PAGE = Page("docs/evals.md")
@@ -33,14 +36,15 @@ def project(tmp_path, monkeypatch):
 
 
 def test_its_commands_run(project):
+    asyncio.run(judged_runs(project_store(), 20))
     invoice, capital = read_cases(project / "cases.yaml")
     assert (invoice.threshold, capital.control) == (0.8, True)
     for line in PAGE.commands():
         command, _, target = re.sub(r"\s+#.*", "", line).partition(" > ")
         _, *words = command.split()
-        if words[0] == "optimize" or words[1] == "add":
+        if words[0] == "optimize" or words[1:2] == ["add"]:
             continue
-        result = redraft(*words)
+        result = redraft(*words, stdin="y\nn\n" * 20)
         assert result.exit_code == 0, (line, result.stderr)
         if target:
             (project / target).write_text(result.stdout, "utf-8")
@@ -74,8 +78,10 @@ def test_its_optimizations_run(project, monkeypatch):
 
 
 def test_its_python_runs():
-    tuning, first, second = PAGE.blocks("python")
+    tuning, floor, first, second = PAGE.blocks("python")
     PAGE.run(tuning)
+    names, _ = PAGE.run(floor)
+    assert names["pattern"].calibrated_floor == 0.6
     _, printed = PAGE.run(first)
     assert printed in PAGE.blocks("text")
     names, _ = PAGE.run(second)

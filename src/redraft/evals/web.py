@@ -1,14 +1,17 @@
-"""The dashboard's pages of evaluations: a list, and a page for each with the cases that flipped."""
+"""The dashboard's pages of evaluations, with the cases that flipped, and of judges and their calibration."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
-from redraft._texts import as_text
+from redraft._texts import as_text, counted
+from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.evals.calibration import Calibration, Calibrations, Costs, CriterionReport, JudgeSummary
 from redraft.evals.report import (
     TRY,
     Difference,
@@ -19,12 +22,14 @@ from redraft.evals.report import (
     evaluated_in,
     row,
 )
+from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.record import Process
-from redraft.web.page import NotFoundError, Page, PageRequest, Slice
+from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
 
 if TYPE_CHECKING:
     from redraft.evals.report import Side, Try
+    from redraft.web.project import Project
 
 FLIPS = 10
 """How many flipped cases of a difference are shown with their answers."""
@@ -144,8 +149,136 @@ def _document(view: EvaluationView) -> dict[str, Any]:
     }
 
 
+# --- judges ------------------------------------------------------------------------------------------------
+
+JUDGES = "/compare/judges"
+ANSWERS = {"yes": True, "no": False, "skip": None}
+
+
+async def judges(request: PageRequest) -> tuple[JudgeSummary, ...]:
+    """Read the judges of the newest runs."""
+    found = [one.summary for one in await Calibrations(request.project.store).list()]
+    return await request.project.redacted(tuple(found), full=request.full)
+
+
+def _judges_document(found: tuple[JudgeSummary, ...]) -> dict[str, Any]:
+    return {"judges": [one.document() for one in found]}
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationView:
+    """A judge, and the figures of all criteria and of each, by what wrong verdicts cost."""
+
+    summary: JudgeSummary
+    costs: Costs
+    report: tuple[CriterionReport, ...]
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The cells of the table of criteria, by the heads of its columns."""
+        return [one.row() for one in self.report]
+
+    @property
+    def suggestions(self) -> list[str]:
+        """What the labels suggest, a sentence each."""
+        return [sentence for one in self.report for sentence in one.suggestions()]
+
+
+async def judge(request: PageRequest) -> CalibrationView:
+    """Read how far a judge agrees with its labels; raises `ConfigError` for costs that are no numbers."""
+    costs = Costs(*(_cost(request, name) for name in ("false_accept", "false_reject")))
+    found = await _calibration(request.project, request.path["judge"])
+    report = await asyncio.to_thread(found.report, costs)
+    return await request.project.redacted(CalibrationView(found.summary, costs, report), full=request.full)
+
+
+def _cost(request: PageRequest, name: str) -> float:
+    value = request.query.get(name, "") or "1"
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.") from error
+
+
+def _judge_document(view: CalibrationView) -> dict[str, Any]:
+    return {
+        **view.summary.document(),
+        "costs": to_json(view.costs),
+        "report": [to_json(one) for one in view.report],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LabelView:
+    """What is labelled next, None if nothing is left; nothing in it says what the judge thinks."""
+
+    key: str
+    model: str
+    judgement: str
+    task: str
+    output: str
+    criterion: str
+    description: str
+    number: int
+    total: int
+    labels: int
+    needed: int = FEWEST_LABELS
+
+
+async def label(request: PageRequest) -> LabelView:
+    """Read what is labelled next."""
+    found = await _calibration(request.project, request.path["judge"])
+    model = await request.project.redacted_text(found.judge.model)
+    total, left = len(found.judgements), len(found.left)
+    counts = total - left + 1, total, len(found.told)
+    if not left:
+        return LabelView(found.judge.key, model, "", "", "", "", "", *counts)
+    judgement = found.left[0]
+    shown = await request.project.redacted(judgement, full=request.full)
+    return LabelView(
+        found.judge.key,
+        model,
+        judgement.key,
+        shown.task.description,
+        as_text(shown.output),
+        shown.criterion.name,
+        shown.criterion.description,
+        *counts,
+    )
+
+
+async def answer(form: Form) -> str:
+    """Store what a person says of a judgement, or take back what they said last."""
+    calibrations = Calibrations(form.project.store)
+    found, said = await _calibration(form.project, form.path["judge"]), form.text("answer")
+    if said == "undo":
+        if not found.labels:
+            return "There is no label to take back."
+        await calibrations.undo(found)
+        return "Took back the last label."
+    if said not in ANSWERS:
+        raise ConfigError(f"Unknown answer {said!r}; {nearest(said, (*ANSWERS, 'undo'))}")
+    key = form.text("judgement")
+    judgement = next((one for one in found.judgements if one.key == key), None)
+    if judgement is None:
+        raise NotFoundError(f"The judge {found.judge.key!r} has made no judgement {key!r} here.")
+    found = await calibrations.label(found, judgement, ANSWERS[said])
+    # Not how far they agree by now: that would tell what the judge said.
+    return "Skipped." if said == "skip" else f"Labelled: {said}. {counted(len(found.told), 'label')} so far."
+
+
+async def _calibration(project: Project, key: str) -> Calibration:
+    found = [one for one in await Calibrations(project.store).list() if one.judge.key == key]
+    if not found:
+        raise NotFoundError(f"No run that is stored here was judged by {key!r}.")
+    return found[0]
+
+
 SLICE = Slice(
     pages=(
+        Page(JUDGES, "evals/templates/judges.html", judges, _judges_document),
+        Page(f"{JUDGES}/{{judge}}", "evals/templates/judge.html", judge, _judge_document),
+        Page(f"{JUDGES}/{{judge}}/label", "evals/templates/label.html", label),
         Page("/compare/evaluations", "evals/templates/evaluations.html", evaluations, _list_document),
         Page(
             "/compare/evaluations/{run_id}",
@@ -154,5 +287,6 @@ SLICE = Slice(
             _document,
             fingerprint=_fingerprint,
         ),
-    )
+    ),
+    changes=(Change(f"{JUDGES}/{{judge}}/label", answer),),
 )

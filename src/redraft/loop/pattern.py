@@ -276,7 +276,7 @@ class ReflectionPattern(AgentPattern):
             advisors=tuple(self.advisors),
             candidates=self.candidates,
             on_event=self.on_event,
-            choices={name: getattr(self, name) for name in RECORDED},
+            choices={name: getattr(self, name) for name in RECORDED} | {"judge_kind": self.judge},
         )
 
     def options_for(self, judges: Judges) -> RunOptions:
@@ -622,7 +622,7 @@ def _decides_from(
         return None
 
     async def may_decide(judge: JudgeId) -> bool:
-        from redraft.loop.calibration import standing_of  # noqa: PLC0415 (few patterns have a floor)
+        from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
         return (await standing_of(judge, criteria, is_required=True)).reaches(floor)
 
@@ -741,6 +741,8 @@ RECORDED = (
     "judge_margin",
     "accept",
     "calibrated_floor",
+    "reflection_prompt",
+    "structured_reflection",
     "revision_strategy",
     "best_version_selection",
     "plateau_iterations",

@@ -299,7 +299,7 @@ class Run:
             self.judged[key] = version
         judges = self.verbs.judges
         if evaluation.opinions and judges.signals.judge_id is not None and not self.knows_judge:
-            from redraft.loop.calibration import standing_of  # noqa: PLC0415 (only where a model judges)
+            from redraft.loop.labels import standing_of  # noqa: PLC0415 (only where a model judges)
 
             self.knows_judge = True
             standing = await standing_of(judges.signals.judge_id, judges.criteria, self.step_once)

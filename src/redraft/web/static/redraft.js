@@ -39,6 +39,7 @@
     const fields = Object.fromEntries(new FormData(form, button));
     const question = form.dataset.confirm;
     if (question && !confirm(question)) return;
+    const focused = form.contains(document.activeElement) ? called(document.activeElement) : "";
     for (const one of form.querySelectorAll("button")) one.disabled = true;
     try {
       const answer = await fetch(form.getAttribute("action"), {
@@ -52,6 +53,9 @@
       say("The dashboard can't be reached: is `redraft ui` still running?", true);
     } finally {
       for (const one of form.querySelectorAll("button")) one.disabled = false;
+      // A disabled button loses the focus, and whoever works with keys alone would have to find it again.
+      const again = focused && document.activeElement === document.body;
+      if (again) [...document.querySelectorAll("form :is(button, input, select, textarea)")].find((one) => called(one) === focused)?.focus();
     }
   }
 
@@ -139,6 +143,15 @@
       if (!event.target.matches("form[data-change]")) return;
       event.preventDefault();
       change(event.target, event.submitter);
+    });
+    // A button with data-key is pressed by that key, but not while someone types, or with a modifier.
+    document.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
+      if (event.target.closest("input, select, textarea")) return;
+      const button = document.querySelector(`button[data-key="${CSS.escape(event.key.toLowerCase())}"]:not([disabled])`);
+      if (!button) return;
+      event.preventDefault();
+      button.click();
     });
   });
 })();

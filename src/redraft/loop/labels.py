@@ -36,11 +36,10 @@ REMEMBERED = 64
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a person said of a kept judgement: whether the output meets the criterion, None if they skipped it.
+    """What a person said of a kept judgement: whether an output meets a criterion; None if they skipped it.
 
     `score` is the judge's, which the person did not see. `key` identifies the output and the criterion, `run`
-    and `version` say where the judgement was made, and `task` is the digest of the task. `by` is the person,
-    if a token proved who it was.
+    and `version` say where the judgement was made, and `task` is the digest of the task.
     """
 
     key: str
@@ -53,7 +52,6 @@ class Label:
     score: float
     met: bool | None
     at: datetime
-    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

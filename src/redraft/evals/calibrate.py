@@ -1,0 +1,192 @@
+"""`redraft calibrate`: label what a model judged, without seeing its verdicts, and see how far it agrees."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from redraft._codec import to_json
+from redraft._texts import as_text, counted
+from redraft.evals.calibration import Calibrations, Costs, kappa_cell
+from redraft.loop.labels import FEWEST_LABELS
+from redraft.stores.location import required_project_store
+from redraft.terminal import options
+from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, withheld
+from redraft.terminal.tables import plain_table, width_of
+from redraft.text.characters import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from redraft.evals.calibration import Calibration, Judgement
+
+Judge = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JUDGE]",
+        help="A judge's key, its beginning, or its model, as redraft calibrate list shows them. Default: the "
+        "only one.",
+        show_default=False,
+    ),
+]
+FalseAccept = Annotated[
+    float, typer.Option(metavar="COST", min=0, help="What it costs to accept what you would reject.")
+]
+FalseReject = Annotated[
+    float, typer.Option(metavar="COST", min=0, help="What it costs to reject what you would accept.")
+]
+LEAST = ("wrong near the threshold", "wrongly accepted", "wrongly rejected", "you say yes")
+"""The columns that a narrow terminal goes without, the first ones first."""
+
+calibrate = command_group(
+    default="label",
+    help="Compare a model that judges with your own judgement: label what it judged, unseen.",
+)
+
+
+@calibrate.command()
+@handles_errors
+async def label(judge: Judge = "") -> None:
+    """Label outputs that a model judged, one key each (the default). Every label is stored at once.
+
+    What the model said is not shown. Stop at any time with q; the next call goes on from there.
+    """
+    calibrations = Calibrations(required_project_store("runs"))
+    calibration = await calibrations.get(judge)
+    console = CalmConsole()
+    console.show(_introduction(calibration))
+    while calibration.left:
+        judgement = calibration.left[0]
+        console.show(_question(calibration, judgement))
+        answer = _key()
+        if answer == "q":
+            break
+        if answer == "u":
+            calibration = await calibrations.undo(calibration)
+        else:
+            calibration = await calibrations.label(calibration, judgement, ANSWERS[answer])
+    if not calibration.left:
+        console.say("All that this judge has judged here is labelled.")
+    console.say(f"{calibration.summary.sentence()} redraft calibrate show {calibration.judge.key}")
+
+
+@calibrate.command("list")
+@handles_errors
+async def list_judges(as_json: options.Json = False) -> None:
+    """List the models that judged here, each by a rubric, and how far they are calibrated."""
+    found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
+    if as_json:
+        emit_json({"judges": withheld([one.document() for one in found])})
+        return
+    if not found:
+        CalmConsole().say("No run that is stored here was judged by a model yet.")
+        return
+    columns = {
+        "judge": [one.key for one in found],
+        "model": [visible(withheld(one.model)) for one in found],
+        "judgements": [str(one.judgements) for one in found],
+        "labels": [str(one.labels) for one in found],
+        "kappa (95 %)": [kappa_cell(one.agreement) for one in found],
+        "criteria": [visible(withheld(", ".join(one.criteria))) for one in found],
+    }
+    CalmConsole().show(plain_table(columns, right=("judgements", "labels"), wrap=("model", "criteria")))
+
+
+@calibrate.command()
+@handles_errors
+async def show(
+    judge: Judge = "",
+    false_accept: FalseAccept = 1.0,
+    false_reject: FalseReject = 1.0,
+    as_json: options.Json = False,
+) -> None:
+    """Show how far a judge agrees with your labels, and what would make it cheaper to go by."""
+    costs = Costs(false_accept, false_reject)
+    calibration = await Calibrations(required_project_store("runs")).get(judge)
+    if as_json:
+        report = [to_json(one) for one in calibration.report(costs)]
+        summary = calibration.summary.document()
+        emit_json(withheld({**summary, "costs": to_json(costs), "report": report}))
+        return
+    console = CalmConsole()
+    console.show(calibration_view(calibration, costs, console.width))
+
+
+# --- labelling ---------------------------------------------------------------------------------------------
+
+ANSWERS = {"y": True, "n": False, "s": None}
+KEYS = "y yes   n no   s skip   u undo   q quit"
+
+
+def _key() -> str:
+    """Return the key that was pressed, one of those offered; the end of the input, and Ctrl-D, mean q."""
+    while True:
+        if sys.stdin.isatty():
+            try:
+                key = typer.getchar().lower()
+            except EOFError:
+                return "q"
+            if key == "\x1b":
+                return "q"
+        else:
+            line = sys.stdin.readline()
+            key = line.strip().lower()[:1] if line else "q"
+        if key in (*ANSWERS, "u", "q"):
+            return key
+
+
+def _introduction(calibration: Calibration) -> RenderableType:
+    judged = counted(len(calibration.judgements), "judgement")
+    return Text(
+        f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
+        f"{len(calibration.told)} labelled. {FEWEST_LABELS} make a calibration; more make it surer.\n"
+        "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
+        QUIET,
+    )
+
+
+def _question(calibration: Calibration, judgement: Judgement) -> RenderableType:
+    number = len(calibration.judgements) - len(calibration.left) + 1
+    shown = withheld(judgement)
+    criterion = shown.criterion
+    named = criterion.name if not criterion.description else f"{criterion.name}: {criterion.description}"
+    return Group(
+        Rule(f"{number} of {len(calibration.judgements)}", style=QUIET),
+        _part("Task", shown.task.description),
+        _part("Output", as_text(shown.output)),
+        _part("Criterion", named),
+        Text(KEYS, QUIET),
+    )
+
+
+def _part(name: str, text: str) -> RenderableType:
+    return Group(Text(name, "bold"), Padding(Text(visible(text)), (0, 0, 1, 2)))
+
+
+# --- what is shown -----------------------------------------------------------------------------------------
+
+
+def calibration_view(calibration: Calibration, costs: Costs, width: int) -> RenderableType:
+    """Render a calibration: the figures of each criterion, and what they suggest."""
+    report = withheld(calibration.report(costs))
+    rows = [one.row() for one in report]
+    columns = {name: [visible(row[name]) for row in rows] for name in rows[0]}
+    for least in LEAST:
+        if width_of(columns) > width:
+            del columns[least]
+    summary = calibration.summary
+    return Group(
+        Text(visible(withheld(f"{calibration.judge.model}, rubric {calibration.judge.rubric}")), "bold"),
+        Text(summary.sentence(), GOOD if summary.is_calibrated else BAD),
+        "",
+        plain_table(columns, right=list(columns)[1:], wrap=("criterion",)),
+        "",
+        *(Text(visible(line), QUIET) for one in report for line in one.suggestions()),
+    )

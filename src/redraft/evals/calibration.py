@@ -1,0 +1,543 @@
+"""Calibration: how far a judge agrees with a person who labels its kept judgements without seeing them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._codec import from_json, to_json
+from redraft._texts import as_text
+from redraft._validation import is_number
+from redraft.errors import ConfigError
+from redraft.evaluate.checks import MEASURES
+from redraft.evaluate.judge import JudgeId, JudgeOptions
+from redraft.evaluate.panel import NEAR
+from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
+from redraft.loop.record import task_digest
+from redraft.loop.runs import ENDED_RUNS, Runs
+from redraft.loop.success import SECOND
+from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, Rating, agreement_of, compared_means
+from redraft.text.replies import unfenced
+from redraft.types import Output, PlainTask, QualityCriterion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redraft.loop.record import RunRecord
+    from redraft.stores.base import Store
+    from redraft.types import ReflectionVersion
+
+NEWEST = 500
+"""How many of the newest runs are searched for judgements."""
+PARTS = 5
+"""Into how many parts labels are split, to try a threshold on labels that it was not chosen by."""
+ENOUGH = 0.8
+"""The kappa from which a check may stand in for a criterion that a model judges."""
+
+
+# --- what a judge has judged -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A kept judgement: an output of a run, and what a model scored it (0..1) by one criterion.
+
+    `key` is the same for the same output of the same task, by the same criterion.
+    """
+
+    key: str
+    run: str
+    version: str
+    task: PlainTask
+    output: Output
+    criterion: QualityCriterion
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """A judge as the newest of its runs has it: its criteria, and how it was asked."""
+
+    judge: JudgeId
+    criteria: tuple[QualityCriterion, ...]
+    options: JudgeOptions
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Judging | None:
+        """Return the judge of a run; None if no model scored it, or an earlier Redraft did not say which."""
+        found = record.options.get("judge_id")
+        if not found:
+            return None
+        criteria = [
+            from_json(QualityCriterion, one)
+            for one in cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
+            if one.get("evaluator", "llm") == "llm"
+        ]
+        chosen = record.options
+        options = JudgeOptions(
+            kind=chosen.get("judge_kind", "score"),
+            prompt=chosen.get("reflection_prompt"),
+            structured=chosen.get("structured_reflection", True),
+        )
+        return cls(from_json(JudgeId, found), tuple(criteria), options)
+
+
+def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> list[Judgement]:
+    """Return what a model judged in a run by these criteria, each different output once."""
+    found: dict[str, Judgement] = {}
+    for version in record.all_versions:
+        for criterion in criteria:
+            score = version.evaluation.criteria_scores.get(criterion.name)
+            if score is None or not criterion.threshold or version.repeats is not None:
+                continue
+            parts = record.task.description, as_text(version.output), criterion.name, criterion.description
+            key = sha256(json.dumps(parts).encode()).hexdigest()[:20]
+            name = _name(version)
+            judgement = Judgement(key, record.run_id, name, record.task, version.output, criterion, score)
+            found.setdefault(key, judgement)
+    return list(found.values())
+
+
+def _name(version: ReflectionVersion) -> str:
+    return f"{version.iteration}.{version.candidate}" if version.candidate else str(version.iteration)
+
+
+def _shuffled(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
+    """Order judgements by nothing that says how they came out: one of each run first, then a second.
+
+    The order is the same each time, so that labels can be resumed.
+    """
+    of_run: Counter[str] = Counter()
+    ranks: dict[str, int] = {}
+    by_key = sorted({one.key: one for one in judgements}.values(), key=lambda one: one.key)
+    for one in by_key:
+        ranks[one.key] = of_run[one.run]
+        of_run[one.run] += 1
+    return tuple(sorted(by_key, key=lambda one: (ranks[one.key], one.key)))
+
+
+# --- what labels say of it ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a wrong verdict costs, in any unit: to accept what a person would reject, and the other way round.
+
+    Raises `ConfigError` unless both are numbers of at least 0 and one is more.
+    """
+
+    false_accept: float = 1.0
+    false_reject: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("false_accept", self.false_accept), ("false_reject", self.false_reject)):
+            if not is_number(value) or value < 0:
+                raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.")
+        if not self.false_accept + self.false_reject:
+            raise ConfigError("false_accept and false_reject can't both be 0: no verdict would be wrong.")
+
+    def of(self, label: Label, threshold: float) -> float:
+        """Return the cost of the verdict on one labelled output at a threshold."""
+        is_accepted = label.score >= threshold
+        if is_accepted is bool(label.met):
+            return 0.0
+        return self.false_accept if is_accepted else self.false_reject
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdAdvice:
+    """The threshold that costs least on the labelled outputs, and what is known of the gain.
+
+    `cost` is the mean of a verdict at the threshold now. `saving` compares that with thresholds chosen
+    without the labels that they are tried on, so that a threshold which only fits these labels is not taken
+    for a gain.
+    """
+
+    now: float
+    best: float
+    cost: float
+    best_cost: float
+    saving: PairedComparison
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the saving is beyond chance."""
+        return self.best != self.now and self.saving.verdict == "better"
+
+    def sentence(self) -> str:
+        """Return what it advises, and how sure that is."""
+        if self.best == self.now:
+            return f"{self.now:g} costs least, {self.cost:.2f} a verdict."
+        costs = f"{self.best:g} would cost least, {self.best_cost:.2f} a verdict instead of {self.cost:.2f}"
+        return f"{costs}{'' if self.is_better else '; that may be chance'}."
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAdvice:
+    """A check that decides as a person does, and might replace the model for a criterion."""
+
+    evaluator: str
+    config: Mapping[str, Any]
+    agreement: Agreement
+
+    def sentence(self, name: str) -> str:
+        """Return the criterion as a criteria file has it, and how well it agrees."""
+        config = ", ".join(f"{key}: {json.dumps(value)}" for key, value in self.config.items())
+        return f"{{name: {name}, evaluator: {self.evaluator}, config: {{{config}}}}}, {self.agreement}"
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionReport:
+    """One criterion, or all together (an empty `name`): how the judge's verdicts agree with the labels.
+
+    `near` counts only scores closer than 0.1 to the threshold, where a verdict hangs on little.
+    """
+
+    name: str
+    threshold: float | None
+    agreement: Agreement
+    near: Agreement
+    advice: ThresholdAdvice | None = None
+    check: CheckAdvice | None = None
+
+    def row(self) -> dict[str, str]:
+        """Return the cells of a table, by the heads of its columns."""
+        found, near = self.agreement, self.near
+        return {
+            "criterion": self.name or "all",
+            "labels": str(found.count),
+            "kappa (95 %)": kappa_cell(found),
+            "you say yes": "?" if found.base_rate is None else f"{found.base_rate:.0%}",
+            "wrongly accepted": str(found.judge_only),
+            "wrongly rejected": str(found.person_only),
+            "wrong near the threshold": f"{near.judge_only + near.person_only} of {near.count}",
+        }
+
+    def suggestions(self) -> list[str]:
+        """Return what the labels suggest for this criterion, a sentence each."""
+        found: list[str] = []
+        if self.advice is not None:
+            found.append(f"{self.name}: a threshold of {self.advice.sentence()}")
+        if self.check is not None:
+            found.append(f"{self.name} could be a check: {self.check.sentence(self.name)}")
+        return found
+
+
+def kappa_cell(agreement: Agreement) -> str:
+    """Render kappa with its interval for a column that names both."""
+    if agreement.kappa is None:
+        return "?"
+    return str(agreement).removeprefix("kappa ").replace("95 %: ", "")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSummary:
+    """A judge in short: what it has judged, how much of that is `left` to label, and what labels say of it.
+
+    `labels` are those that say yes or no.
+    """
+
+    key: str
+    model: str
+    rubric: str
+    criteria: tuple[str, ...]
+    judgements: int
+    left: int
+    labels: int
+    agreement: Agreement
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether there are enough labels to say how far it agrees."""
+        return self.labels >= FEWEST_LABELS and self.agreement.kappa is not None
+
+    def sentence(self) -> str:
+        """Return what is known of the judge in one sentence."""
+        found = self.agreement
+        if self.labels < FEWEST_LABELS:
+            return f"{self.labels} of the {FEWEST_LABELS} labels that a calibration takes."
+        if found.kappa is None:
+            return f"{self.labels} labels, all alike and judged alike: kappa is not defined."
+        return (
+            f"{self.labels} labels: {found}. You and the judge agree on {found.observed or 0:.0%}; "
+            f"you say yes to {found.base_rate or 0:.0%}."
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**to_json(self), "is_calibrated": self.is_calibrated}
+
+
+@dataclass(frozen=True)  # without slots, for the cached properties
+class Calibration:
+    """One judge: what it has judged, in the order in which a person labels it, and the labels so far.
+
+    `labels` go by the key of the judgement. `criteria` and their thresholds are those of its newest run.
+    """
+
+    judging: Judging
+    judgements: tuple[Judgement, ...]
+    labels: Mapping[str, Label]
+
+    @property
+    def judge(self) -> JudgeId:
+        """The judge's identity."""
+        return self.judging.judge
+
+    @property
+    def criteria(self) -> tuple[QualityCriterion, ...]:
+        """The criteria that the model judges."""
+        return self.judging.criteria
+
+    @cached_property
+    def told(self) -> tuple[Label, ...]:
+        """The labels that say yes or no."""
+        names = {one.name for one in self.criteria if one.threshold}
+        return tuple(one for one in self.labels.values() if one.met is not None and one.criterion in names)
+
+    @cached_property
+    def left(self) -> tuple[Judgement, ...]:
+        """What is still to be labelled, the next one first."""
+        return tuple(one for one in self.judgements if one.key not in self.labels)
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """How far its verdicts agree with the labels."""
+        return agreement_with(self.told, self.criteria)
+
+    @property
+    def summary(self) -> JudgeSummary:
+        """What a list shows of it."""
+        return JudgeSummary(
+            self.judge.key,
+            self.judge.model,
+            self.judge.rubric,
+            tuple(one.name for one in self.criteria),
+            len(self.judgements),
+            len(self.left),
+            len(self.told),
+            self.agreement,
+        )
+
+    def report(self, costs: Costs | None = None) -> tuple[CriterionReport, ...]:
+        """Return the figures of all criteria together, and then of each."""
+        required = [one for one in self.criteria if one.threshold]
+        texts = {one.key: as_text(one.output) for one in self.judgements}
+        rows = [self._of(criterion, costs or Costs(), texts) for criterion in required]
+        near = [label for label in self.told if self._is_near(label)]
+        return CriterionReport("", None, self.agreement, agreement_with(near, self.criteria)), *rows
+
+    def _is_near(self, label: Label) -> bool:
+        threshold = next(one.threshold for one in self.criteria if one.name == label.criterion)
+        return abs(label.score - threshold) < NEAR
+
+    def _of(self, criterion: QualityCriterion, costs: Costs, texts: Mapping[str, str]) -> CriterionReport:
+        told = [one for one in self.told if one.criterion == criterion.name]
+        near = [one for one in told if self._is_near(one)]
+        agreement = agreement_with(told, [criterion])
+        examples = [(texts[one.key], one) for one in told if one.key in texts]
+        check = check_advice(examples)
+        if check and (check.agreement.kappa or 0.0) < (agreement.kappa or 0.0):
+            check = None
+        return CriterionReport(
+            criterion.name,
+            criterion.threshold,
+            agreement,
+            agreement_with(near, [criterion]),
+            threshold_advice(told, criterion.threshold, costs),
+            check,
+        )
+
+
+# --- the threshold that costs least ------------------------------------------------------------------------
+
+
+def threshold_advice(labels: Sequence[Label], now: float, costs: Costs) -> ThresholdAdvice | None:
+    """Return which threshold would have cost least on these labels; None for too few."""
+    groups = _groups(labels)
+    if len(labels) < FEWEST_LABELS or len(groups) < FEWEST_CASES:
+        return None
+    scores = sorted({one.score for one in labels})
+    # Thresholds between two scores decide alike; the one now stands for its place, else the middle.
+    candidates = [now]
+    for below, above in pairwise([0.0, *scores, 1.0]):
+        if not below < now <= above and below < above:
+            candidates.append(round((below + above) / 2, 2) if above - below > 0.02 else above)  # noqa: PLR2004
+    table = {
+        group: [sum(costs.of(one, threshold) for one in members) for threshold in candidates]
+        for group, members in groups.items()
+    }
+    totals = [sum(column) for column in zip(*table.values(), strict=True)]
+
+    def cheapest(sums: Sequence[float]) -> int:
+        return min(range(len(candidates)), key=lambda at: (round(sums[at], 9), abs(candidates[at] - now)))
+
+    best = cheapest(totals)
+    names = sorted(table)
+    pairs: list[tuple[float, float]] = []
+    for part in (names[start::PARTS] for start in range(PARTS)):
+        of_part = [sum(column) for column in zip(*(table[name] for name in part), strict=True)]
+        chosen = cheapest([total - own for total, own in zip(totals, of_part, strict=True)])
+        pairs += [
+            (table[name][0] / len(groups[name]), table[name][chosen] / len(groups[name])) for name in part
+        ]
+    count = len(labels)
+    return ThresholdAdvice(
+        now, candidates[best], totals[0] / count, totals[best] / count, compared_means(pairs)
+    )
+
+
+def _groups(labels: Iterable[Label]) -> dict[str, list[Label]]:
+    """Group labels by task or, where there are too few tasks, by run."""
+    labels = list(labels)
+    by_task = len({one.task for one in labels}) >= FEWEST_CASES
+    groups: defaultdict[str, list[Label]] = defaultdict(list)
+    for one in labels:
+        groups[one.task if by_task else one.run].append(one)
+    return groups
+
+
+# --- criteria that could be checks -------------------------------------------------------------------------
+
+PATTERNS = (r"\d", r"https?://", r"[.!?]\s*\Z", r"```", r"(?m)^#", r"\?", r"!")
+"""What a criterion may come down to: a number, a link, a full stop, code, a heading, a question, a shout."""
+
+
+def check_advice(examples: Sequence[tuple[str, Label]]) -> CheckAdvice | None:
+    """Return the check that decides most like a person did; None if none does well enough.
+
+    Limits are chosen without the labels of the task that they are tried on.
+    """
+    if len(examples) < FEWEST_LABELS or len({label.met for _, label in examples}) == 1:
+        return None
+    found: list[CheckAdvice] = []
+    for unit, measure in MEASURES.items():
+        values = [(measure(unfenced(text)[0]), label) for text, label in examples]
+        found += [_limit_advice(unit, bound, values) for bound in ("at_most", "at_least")]
+    for pattern in PATTERNS:
+        search = re.compile(pattern).search
+        matches = [(search(unfenced(text)[0]) is not None, label) for text, label in examples]
+        found.append(CheckAdvice("regex", {"pattern": pattern}, _agreement(matches)))
+        misses = _agreement([(not is_found, label) for is_found, label in matches])
+        found.append(CheckAdvice("regex", {"pattern": pattern, "must_match": False}, misses))
+    agreement = _agreement([(_is_json(text), label) for text, label in examples])
+    found.append(CheckAdvice("schema", {"schema": {}}, agreement))
+    best = max(found, key=lambda one: one.agreement.kappa or 0.0)
+    return best if (best.agreement.kappa or 0.0) >= ENOUGH else None
+
+
+def _agreement(verdicts: Iterable[tuple[bool, Label]]) -> Agreement:
+    return agreement_of([Rating(verdict, bool(label.met), label.task) for verdict, label in verdicts])
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(unfenced(text)[0])
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _limit_advice(unit: str, bound: str, values: Sequence[tuple[int, Label]]) -> CheckAdvice:
+    """Return the limit on a count that decides most like the labels, tried on tasks it was not chosen by."""
+    sign = 1 if bound == "at_least" else -1
+    limits = sorted({value for value, _ in values})
+    groups: defaultdict[str, list[tuple[int, Label]]] = defaultdict(list)
+    for value, label in values:
+        groups[label.task].append((value, label))
+    right = {
+        group: [
+            sum((sign * (value - limit) >= 0) is label.met for value, label in members) for limit in limits
+        ]
+        for group, members in groups.items()
+    }
+    totals = [sum(column) for column in zip(*right.values(), strict=True)]
+    verdicts: list[tuple[bool, Label]] = []
+    for group, members in groups.items():
+        others = [total - own for total, own in zip(totals, right[group], strict=True)]
+        limit = limits[others.index(max(others))]
+        verdicts += [(sign * (value - limit) >= 0, label) for value, label in members]
+    return CheckAdvice(unit, {bound: limits[totals.index(max(totals))]}, _agreement(verdicts))
+
+
+# --- the calibrations of a store ---------------------------------------------------------------------------
+
+
+class Calibrations:
+    """The judges of a project's kept runs: find them, label what they judged, and see how they do."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self) -> list[Calibration]:
+        """Return the judges of the newest runs, the one with most judgements first."""
+        runs = Runs(self._store)
+        records = await runs.read_rows(await runs.rows(inner=True, limit=NEWEST))
+        of_judge: dict[JudgeId, Judging] = {}
+        judgements: defaultdict[JudgeId, list[Judgement]] = defaultdict(list)
+        for record in records:
+            judging = Judging.of(record)
+            if judging is None or record.status not in ENDED_RUNS or record.origin.name == SECOND:
+                continue
+            newest = of_judge.setdefault(judging.judge, judging)
+            judgements[judging.judge] += judgements_in(record, newest.criteria)
+        labels = await asyncio.gather(*(labels_of(self._store, one) for one in of_judge))
+        found = [
+            Calibration(of_judge[judge], _shuffled(judgements[judge]), {label.key: label for label in told})
+            for judge, told in zip(of_judge, labels, strict=True)
+        ]
+        return sorted(found, key=lambda one: -len(one.judgements))
+
+    async def get(self, judge: str = "") -> Calibration:
+        """Return a judge by the beginning of its key or its model's name; the only one by default.
+
+        Raises `ConfigError` if there is none, or more than one.
+        """
+        found = [one for one in await self.list() if one.judgements]
+        if not found:
+            raise ConfigError(
+                "No run that is stored here was judged by a model, so there is nothing to label. Runs of an "
+                "earlier version don't say by which rubric they were judged."
+            )
+        chosen = [one for one in found if one.judge.key.startswith(judge) or one.judge.model == judge]
+        if len(chosen) == 1:
+            return chosen[0]
+        names = ", ".join(f"{one.judge.key} ({one.judge.model})" for one in chosen or found)
+        what = f"There is no judge {judge!r} here" if not chosen else "There are several judges"
+        raise ConfigError(f"{what}: choose one of {names}.")
+
+    async def label(self, calibration: Calibration, judgement: Judgement, met: bool | None) -> Calibration:
+        """Store what a person says of a judgement, None to skip it; return the calibration with it."""
+        judge = calibration.judge
+        label = Label(
+            judgement.key,
+            judge.model,
+            judge.rubric,
+            judgement.run,
+            judgement.version,
+            task_digest(judgement.task.description),
+            judgement.criterion.name,
+            judgement.score,
+            met,
+            datetime.now(UTC),
+        )
+        await keep_label(self._store, judge, label)
+        return replace(calibration, labels={**calibration.labels, label.key: label})
+
+    async def undo(self, calibration: Calibration) -> Calibration:
+        """Remove the last label, so that it is asked for again; return the calibration without it."""
+        if not calibration.labels:
+            return calibration
+        last = max(calibration.labels.values(), key=lambda one: one.at)
+        await self._store.delete(LABEL, f"{calibration.judge.key}/{last.key}")
+        forget(calibration.judge)
+        return replace(calibration, labels={k: v for k, v in calibration.labels.items() if k != last.key})

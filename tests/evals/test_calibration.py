@@ -1,0 +1,263 @@
+"""Calibration: what is labelled, what labels say of a judge, and what they suggest."""
+
+import asyncio
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
+
+from redraft import ConfigError, MemoryStore, QualityCriterion
+from redraft.evals.calibration import Calibrations, Costs, check_advice, threshold_advice
+from redraft.loop.labels import LABEL, Label
+from redraft.stores.base import Record
+from redraft.stores.postgres import PostgresStore
+from redraft.stores.sqlite import SqliteStore
+from support.judged import CLEAR, SHORT, judged_runs
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+def label_of(number, score, met, criterion="clear"):
+    return Label(
+        f"key-{number}",
+        "m",
+        "r",
+        f"run-{number}",
+        "1",
+        f"task-{number}",
+        criterion,
+        score,
+        met,
+        datetime.now(UTC),
+    )
+
+
+async def labelled(store, met, count=None, judge=""):
+    """Label what a judge has judged as `met(judgement)` says; return the calibration."""
+    calibrations = Calibrations(store)
+    calibration = await calibrations.get(judge)
+    for judgement in calibration.left[:count]:
+        calibration = await calibrations.label(calibration, judgement, met(judgement))
+    return calibration
+
+
+def even(judgement):
+    return int(re.search(r"Draft (\d+)", judgement.output)[1]) % 2 == 0
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request, tmp_path):
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "sqlite":
+        return SqliteStore(tmp_path / "runs.db")
+    return PostgresStore(request.getfixturevalue("postgres").url)
+
+
+def test_labels_are_compared_with_scores_as_scikit_learn_does(store):
+    async def main():
+        await judged_runs(store, 24)
+        await labelled(store, even, 30)
+        found = await Calibrations(store).get()  # read again, as the next process would
+        await store.aclose()
+        return found
+
+    found = run(main())
+    assert (len(found.judgements), len(found.left), len(found.told)) == (48, 18, 30)
+    verdicts = [one.score >= 0.7 for one in found.told]
+    people = [one.met for one in found.told]
+    agreement = found.agreement
+    assert agreement.kappa == pytest.approx(cohen_kappa_score(verdicts, people))
+    (neither, person_only), (judge_only, both) = confusion_matrix(verdicts, people).tolist()
+    # scikit-learn's rows are the first argument
+    assert (agreement.both, agreement.neither) == (both, neither)
+    assert (agreement.judge_only, agreement.person_only) == (judge_only, person_only)
+    assert agreement.low < agreement.kappa < agreement.high
+    everything, clear, short = found.report()
+    assert (everything.agreement, clear.name, short.name) == (agreement, "clear", "short")
+    assert clear.agreement.count + short.agreement.count == 30
+    for row in (clear, short):
+        own = [one for one in found.told if one.criterion == row.name]
+        assert row.agreement.kappa == pytest.approx(
+            cohen_kappa_score([one.score >= 0.7 for one in own], [one.met for one in own])
+        )
+
+
+def test_what_is_labelled_comes_in_an_order_that_tells_nothing():
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 20)
+        first, again = await Calibrations(store).get(), await Calibrations(store).get()
+        return first.judgements, again.judgements
+
+    first, again = run(main())
+    assert [one.key for one in first] == [one.key for one in again]
+    # One judgement of each run before the second of any; the order is neither that of runs nor of scores.
+    assert len({one.run for one in first[:20]}) == 20
+    assert [one.run for one in first[:20]] not in (
+        sorted(one.run for one in first[:20]),
+        sorted((one.run for one in first[:20]), reverse=True),
+    )
+    scores = [one.score for one in first]
+    assert scores not in (sorted(scores), sorted(scores, reverse=True))
+
+
+def test_labels_are_resumed_taken_back_and_skipped():
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 6)
+        calibrations = Calibrations(store)
+        begun = await calibrations.get()
+        first, second, third = begun.left[:3]
+        one = await calibrations.label(begun, first, met=True)
+        two = await calibrations.label(one, second, met=None)
+        assert two.left[0] == third
+        assert (await calibrations.get()).left[0] == third
+        back = await calibrations.undo(two)
+        assert back.left[0] == second
+        assert (await calibrations.get()).labels.keys() == {first.key}
+        assert (await calibrations.undo(await calibrations.undo(back))).labels == {}
+        return two
+
+    two = run(main())
+    assert (len(two.told), len(two.labels)) == (1, 2)  # what was skipped is no label
+
+
+def test_a_label_holds_no_text_of_a_run():
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 3, draft=lambda number: f"Draft {number} by mia.berg@example.org.")
+        await labelled(store, even, 2)
+        return await store.find(LABEL)
+
+    for record in run(main()):
+        assert "mia.berg" not in str(record.data)
+        assert "Task" not in str(record.data)
+
+
+def test_another_model_or_rubric_is_another_judge():
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 4)
+        await judged_runs(store, 3, criteria=(CLEAR, replace(SHORT, description="Is it shorter?")))
+        await judged_runs(store, 2, structured_reflection=True, reflection_prompt="Judge {output} well.")
+        # A threshold and a weight are no part of what the model sees.
+        await judged_runs(store, 1, criteria=(replace(CLEAR, weight=3.0), replace(SHORT, threshold=0.5)))
+        found = await Calibrations(store).list()
+        with pytest.raises(ConfigError, match="There are several judges: choose one of"):
+            await Calibrations(store).get()
+        with pytest.raises(ConfigError, match="There is no judge 'nobody' here"):
+            await Calibrations(store).get("nobody")
+        assert (await Calibrations(store).get(found[1].judge.key[:8])).judge == found[1].judge
+        return found
+
+    found = run(main())
+    # The same draft of the same task is judged once: that of the last run is among the first four.
+    assert [len(one.judgements) for one in found] == [8, 6, 4]
+    assert len({one.judge.rubric for one in found}) == 3
+    assert found[0].criteria[1].threshold == 0.5  # as its newest run has it
+
+
+def test_runs_of_earlier_code_are_left_out():
+    async def main():
+        store = MemoryStore()
+        (result,) = await judged_runs(store, 1)
+        record = await store.get("run", result.run_id)
+        data = {
+            **record.data,
+            "options": {k: v for k, v in record.data["options"].items() if k != "judge_id"},
+        }
+        await store.put(Record("run", result.run_id, data))
+        assert await Calibrations(store).list() == []
+        with pytest.raises(ConfigError, match="an earlier version don't say by which rubric"):
+            await Calibrations(store).get()
+
+    run(main())
+
+
+def test_fewer_than_twenty_labels_are_no_calibration():
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 30)
+        few = (await labelled(store, even, 19)).summary
+        enough = (await labelled(store, even, 1)).summary
+        return few, enough
+
+    few, enough = run(main())
+    assert (few.is_calibrated, enough.is_calibrated) == (False, True)
+    assert few.sentence() == "19 of the 20 labels that a calibration takes."
+    assert enough.sentence().startswith("20 labels: kappa ")
+
+
+# --- what labels suggest -----------------------------------------------------------------------------------
+
+
+def test_the_threshold_that_costs_least_follows_the_costs():
+    # A person says yes from 0.55 on, except for two in ten between there and 0.8.
+    labels = [
+        label_of(number, score, score >= 0.55 and (score >= 0.8 or number % 5 > 0))
+        for number, score in enumerate([round(0.2 + 0.05 * (n % 16), 2) for n in range(80)])
+    ]
+    same = threshold_advice(labels, 0.7, Costs())
+    assert 0.5 < same.best <= 0.55
+    assert same.is_better
+    assert same.best_cost < same.cost
+    strict = threshold_advice(labels, 0.7, Costs(false_accept=20))
+    assert 0.75 < strict.best <= 0.8
+    kind = threshold_advice(labels, 0.5, Costs(false_reject=20))
+    assert 0.5 <= kind.best <= 0.55
+    at_best = threshold_advice(labels, same.best, Costs())
+    assert (at_best.best, at_best.is_better) == (same.best, False)
+    assert at_best.sentence().endswith("a verdict.")
+    assert "would cost least" in same.sentence()
+    assert threshold_advice(labels[:19], 0.7, Costs()) is None
+
+
+def test_a_threshold_that_fits_noise_is_said_to_be_chance():
+    alarms = 0
+    for seed in range(100):
+        chance = Random(seed)  # noqa: S311 (no secret)
+        labels = [label_of(n, round(chance.random(), 2), chance.random() < 0.5) for n in range(40)]
+        alarms += threshold_advice(labels, 0.5, Costs()).is_better
+    assert alarms <= 8
+
+
+@pytest.mark.parametrize("costs", [(-1, 1), (1, float("nan")), (0, 0), ("1", 1)])
+def test_impossible_costs(costs):
+    with pytest.raises(ConfigError, match="false_accept"):
+        Costs(*costs) if costs[1] == 1 or costs == (0, 0) else Costs(*reversed(costs))
+
+
+@pytest.mark.parametrize(
+    ("text", "met", "evaluator", "config"),
+    [
+        (lambda n: "word " * (n + 1), lambda n: n < 12, "words", {"at_most": 12}),
+        (lambda n: "word " * (n + 1), lambda n: n >= 20, "words", {"at_least": 21}),
+        (lambda n: f"[{n}]" if n % 3 else f"[{n}0", lambda n: n % 3 > 0, "schema", {"schema": {}}),
+        (lambda n: "Is it?" if n % 3 else "It is, ok.", lambda n: n % 3 == 0, None, {"pattern": r"\?"}),
+    ],
+)
+def test_a_criterion_that_comes_down_to_a_check(text, met, evaluator, config):
+    advice = check_advice([(text(n), label_of(n, 0.5, met(n))) for n in range(30)])
+    assert advice.agreement.kappa > 0.8
+    if evaluator:
+        assert (advice.evaluator, dict(advice.config)) == (evaluator, config)
+    # It is a criterion that a file can have.
+    QualityCriterion("it", evaluator=advice.evaluator, evaluator_config=advice.config)
+
+
+def test_labels_by_chance_are_no_check():
+    suggested = 0
+    for seed in range(40):
+        chance = Random(seed)  # noqa: S311 (no secret)
+        examples = [
+            ("word " * chance.randint(1, 12) + "." * (n % 2), label_of(n, 0.5, chance.random() < 0.5))
+            for n in range(30)
+        ]
+        suggested += check_advice(examples) is not None
+    assert suggested == 0
