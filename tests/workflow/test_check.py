@@ -114,8 +114,8 @@ FILES = {
     "an output of nothing": ("name: t\noutputs:\n  a: {value: '{{ stat.x }}'}\nnodes:\n- {name: n, run: pass}", 3, None, "outputs.a.value", "did you mean 'state'"),
     "a file that is not there": (nodes("- name: n\n  uses: ./nowhere.yaml"), 4, "n", "uses", "'nowhere.yaml' cannot be read: No such file"),
     "timeout 0": (nodes("- name: n\n  run: pass\n  timeout: 0"), 5, "n", "timeout", "greater than 0, got 0"),
-    "timeout as a text": (nodes("- name: n\n  run: pass\n  timeout: 5m"), 5, "n", "timeout", "expected a number, got '5m'"),
-    "endless timeout": (nodes("- name: n\n  run: pass\n  timeout: .inf"), 5, "n", "timeout", "a number, got '.inf'"),
+    "timeout as a text": (nodes("- name: n\n  run: pass\n  timeout: 5m"), 5, "n", "timeout", "expected a number of seconds, got '5m'"),
+    "endless timeout": (nodes("- name: n\n  run: pass\n  timeout: .inf"), 5, "n", "timeout", "a number of seconds, got '.inf'"),
     "retries -1": (nodes("- name: n\n  run: pass\n  retries: -1"), 5, "n", "retries", "at least 0, got -1"),
     "retries as a text": (nodes("- name: n\n  run: pass\n  retries: often"), 5, "n", "retries", "a whole number or a mapping, got 'often'"),
     "retries without times": (nodes("- name: n\n  run: pass\n  retries: {wait: 1}"), 5, "n", "retries.times", "'times' is missing"),
@@ -135,6 +135,9 @@ FILES = {
     "an item in its own list": (nodes("- name: n\n  run: pass\n  map: item.more"), 5, "n", "map", "only in the parameters and the code"),
     "an item without a map": (params("prompt: '{{ item }}'", "own"), 6, "n", "with.prompt", "of a node with a 'map'"),
     "an item in a condition": (nodes("- name: n\n  run: pass\n  map: [1]\n  when: item"), 6, "n", "when", "of a node with a 'map'"),
+    "a parameter beside the action": (
+        nodes("- name: n\n  uses: own\n  prompt: x"), 5, "n", "prompt", "the parameters of an action go under 'with'",
+    ),
     "at_once without a map": (nodes("- name: n\n  run: pass\n  at_once: 2"), 5, "n", "at_once", "for a node with a 'map'"),
     "at_once 0": (nodes("- name: n\n  run: pass\n  map: [1]\n  at_once: 0"), 6, "n", "at_once", "at least 1, got 0"),
     "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: pass}", 2, None, "env.1", "'B C'"),
@@ -568,11 +571,16 @@ def test_no_mistake_hides_another_one(tmp_path):
         "- {name: a, run: return 1, output: 5}\n- {name: b, uses: own, with: {prompt: '{{ state.x }}'}}",
         "- {name: a, run: return 1, goto: '5'}\n- {name: b, run: return 1}\n- {name: 5, run: return 1}",
         "- {run: return 1}",
+        "mcp: {shop: {command: npx shop}}\nnodes: [{name: a, run: return 1}]",
+        "- {name: a, run: return 1, goto: nowhere}\n- {name: b, run: return 1, goto: a}",
+        "- {name: a, uses: own, prompt: x}",
+        "- {name: a, uses: llm.call, with: {prompt: x, model: unknown}}",
         "- 5\n- {name: b, run: return 1}",
     ],
 )
 def test_one_mistake_is_not_taken_for_two(text):
-    made = Workflow.from_text(nodes(text), actions={"own": own}, keep=False, strict=False)
+    text = text if text.startswith("mcp:") else nodes(text)
+    made = Workflow.from_text(text, actions={"own": own}, keep=False, strict=False)
     with pytest.raises(WorkflowError) as caught:
         asyncio.run(made.check_all())
     assert len(caught.value.problems) == 1

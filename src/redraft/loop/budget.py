@@ -198,6 +198,12 @@ class Tally:
             return f"{options['usd']}={budget.usd:g}"
         return f"{options['tokens']}={budget.tokens}"
 
+    def time_passed(self) -> str:
+        """Say that the time of the run has passed."""
+        if (outer := self._spent_outer(ConvergenceReason.TIME_BUDGET)) is not None:
+            return outer.tally.time_passed()
+        return f"{self.budget.seconds:g} seconds passed ({self.options['seconds']})"
+
     def _spent_outer(self, reason: ConvergenceReason) -> StepBudget | None:
         """Return the budget of the workflow around the run, if that is the one which is spent."""
         outer = self.outer
@@ -404,14 +410,16 @@ class StepBudget:
     def out_of_time(self, what: str) -> UnfinishedError:
         """Return the error for something that was cancelled, and count it."""
         self.tally.cancelled += 1
-        return self.over(ConvergenceReason.TIME_BUDGET, f"was spent while {what}; it was cancelled.")
+        return self.over(ConvergenceReason.TIME_BUDGET, f"while {what}; it was cancelled.")
 
     def over(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
         """Return the error for something that the budget does not allow; the run ends for this reason."""
         self.tally.exhausted = self.tally.exhausted or reason
         if self.outer is not None and reason is ConvergenceReason.TIME_BUDGET and self._ends_with_outer:
             return self.outer.over(reason, what)
-        return UnfinishedError(f"{self.tally.option(reason)} {what}", reason=reason)
+        is_time = reason is ConvergenceReason.TIME_BUDGET
+        spent = self.tally.time_passed() if is_time else self.tally.option(reason)
+        return UnfinishedError(f"{spent} {what}", reason=reason)
 
     async def admit(self, call: BudgetedCall) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
@@ -448,7 +456,7 @@ class StepBudget:
         budget, tally = self.tally.budget, self.tally
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
-            raise self.over(ConvergenceReason.TIME_BUDGET, "is spent: no more calls are started.")
+            raise self.over(ConvergenceReason.TIME_BUDGET, "before the call started.")
         call.tokens = call.input_tokens + (call.max_tokens or tally.reply_tokens(call.role))
         call.usd = tally.reply_cost(call.role)
         fits, refusal = True, None
@@ -524,9 +532,7 @@ class BudgetedCall:
                 raise
             if self not in step.under_way:
                 step.tally.refused += 1
-                raise step.over(
-                    ConvergenceReason.TIME_BUDGET, "was spent before the call started."
-                ) from error
+                raise step.over(ConvergenceReason.TIME_BUDGET, "before the call started.") from error
             cancelled = step.out_of_time("a model was answering")
             cancelled.usage = self._used + TokenUsage(failed_requests=1)
             raise cancelled from error

@@ -139,7 +139,8 @@ class _FileCheck:
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         # Where a node leads that has mistakes in these keys is not known.
-        self.unclear = {path[1] for path in read.places if path[0] == "nodes" and JUMPING & {*path[2:3]}}
+        self.malformed = read.places
+        self.unclear = {path[1] for path in self.malformed if path[0] == "nodes" and JUMPING & {*path[2:3]}}
         self.unbounded = {
             node.name: at
             for at, node in enumerate(spec.nodes)
@@ -189,7 +190,8 @@ class _FileCheck:
                     self.fail((key, name, DEFAULT), f"the default is wrong: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
-        if (server.command is None) == (server.url is None):
+        is_unclear = any(place[:2] == path for place in self.malformed)
+        if (server.command is None) == (server.url is None) and not is_unclear:
             self.fail(path, "an MCP server has either 'command' (a program) or 'url'")
         if server.url is not None and not server.url.startswith(("http://", "https://")):
             self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
@@ -306,8 +308,9 @@ class _FileCheck:
 
     def target(self, name: str, path: KeyPath, others: tuple[str, ...] = ()) -> None:
         if name not in (END, ported.STOP) and name not in self.first:
-            known = [*others, *self.names, END]
+            known = dict.fromkeys([*others, *self.names, END])
             self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
+            self.unclear.add(path[1])
 
     def action(self, name: str, params: Mapping[str, Any], path: KeyPath) -> None:
         if (file := self.resources.files.get(name)) is not None:
@@ -380,7 +383,8 @@ class _FileCheck:
         found = self.parsed(ApproveParams, {"message": "?", **plain} if "message" in params else plain, path)
         if isinstance(plain.get("deadline"), str):
             self.fail(
-                (*path, "deadline"), f"expected a number above 0, or a template, got {plain['deadline']!r}"
+                (*path, "deadline"),
+                f"expected a number of seconds above 0, or a template, got {plain['deadline']!r}",
             )
         if found is not None and found.default is not None and "deadline" not in params:
             self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give one")
@@ -538,13 +542,13 @@ class _FileCheck:
         name = joined_names(name)
         if _is_template(name) or not isinstance(name, str | None):  # the latter is a mistake already
             return
-        self.uses.models.setdefault(name, path)
-        if name is None:
-            return
         try:
-            self.resources.model_for(name, Scope({}))
+            if name is not None:
+                self.resources.model_for(name, Scope({}))
         except ConfigError as error:
             self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
+        else:
+            self.uses.models.setdefault(name, path)
 
     def template(self, text: str, path: KeyPath) -> None:
         try:

@@ -502,20 +502,39 @@ def repaired(
     while wrong := source.mistakes_in(kind, rest):
         for path, what in wrong:
             place = (*at, *in_file(path))
-            instead = advice(place) if what.startswith(UNKNOWN_KEY) else None
-            mistake = place, f"{UNKNOWN_KEY} {path[-1]!r}; {instead}" if instead else what
+            mistake = place, _in_words(place, what)
             if mistake not in found and not any(one[: len(path)] == path for one in left_out):
                 found.append(mistake)
         # Of several items of a list the last one first, so that the others keep their places.
         path, what = max(wrong, key=lambda one: [part for part in one[0] if isinstance(part, int)])
         holder, key = _value_at(rest, path[:-1]), path[-1]
         meant = re.search(r"did you mean '(\w+)'", what) if what.startswith(UNKNOWN_KEY) else None
-        if meant and meant[1] not in holder and advice((*at, *path)) is None:
+        if what.startswith(UNKNOWN_KEY) and _placement((*at, *path)) and "run" not in holder:
+            as_written[*path[:-1], "with", key] = in_file(path)
+            params, value = holder.setdefault("with", {}), holder.pop(key)
+            if isinstance(params, dict):
+                cast("dict[Any, Any]", params).setdefault(key, value)
+        elif meant and meant[1] not in holder and advice((*at, *path)) is None:
             as_written[*path[:-1], meant[1]] = in_file(path)
             holder[meant[1]] = holder.pop(key)
         elif not _replace(rest, path, stand_in, left_out):
             return None, found
     return rest, found
+
+
+def _in_words(path: KeyPath, what: str) -> str:
+    """Say what is wrong at a place of a workflow file, in its terms where the general ones say less."""
+    if what.startswith(UNKNOWN_KEY) and (instead := advice(path) or _placement(path)):
+        return f"{UNKNOWN_KEY} {path[-1]!r}; {instead}"
+    is_time = path[-1] in ("timeout", "seconds", "wait", "longest_wait")
+    return what.replace("expected a number,", "expected a number of seconds,") if is_time else what
+
+
+def _placement(path: KeyPath) -> str | None:
+    """Return where a key of a node goes that is a parameter of an action; None for any other key."""
+    names = {field.alias or name for kind in PARAMS.values() for name, field in kind.model_fields.items()}
+    is_param = len(path) == 3 and path[0] == "nodes" and path[2] in names  # noqa: PLR2004 (`nodes`, a number, the key)
+    return "the parameters of an action go under 'with'" if is_param else None
 
 
 def _replace(
