@@ -325,9 +325,10 @@ def test_a_client_cancels_a_call_over_stdio(slow):
     asyncio.run(main())
 
 
-def test_a_client_that_hangs_up_cancels_its_call_over_http(slow):
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_client_that_hangs_up_cancels_its_call_over_http(slow, mode):
     async def main():
-        async with http_server() as address, over_http(address) as session:
+        async with http_server() as address, over_http(address, mode=mode) as session:
             call = asyncio.create_task(session.call("check_draft", draft="Tea"))
             await until(lambda: exists(slow / "judging"))
             call.cancel()
@@ -366,13 +367,27 @@ def test_an_attempt_outlives_a_server_that_is_killed(slow):
     asyncio.run(main())
 
 
-def test_http_clients_go_on_with_a_server_that_was_restarted(criteria):
+def test_an_http_client_goes_on_with_a_server_that_was_restarted(criteria):
+    async def serve(started, ending, port=0):  # in a task of its own: it ends before its client does
+        async with http_server(port) as address:
+            started.set_result(address)
+            await ending.wait()
+
     async def main():
-        async with http_server() as address, over_http(address) as before:
-            begun = await before.call("start_task", task=TASK)
-        async with http_server(address.port) as again, over_http(again) as session:
+        started, ending = asyncio.Future(), asyncio.Event()
+        first = asyncio.create_task(serve(started, ending))
+        address = await started
+        async with over_http(address) as session:
+            begun = await session.call("start_task", task=TASK)
+            ending.set()
+            await first
+            again, ending_again = asyncio.Future(), asyncio.Event()
+            second = asyncio.create_task(serve(again, ending_again, address.port))
+            await again
             done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
             assert done["satisfactory"]
+        ending_again.set()
+        await second
 
     asyncio.run(main())
 

@@ -689,10 +689,10 @@ async def serve_http(tools: ProjectTools, keys: Keys, port: int, started: Callab
 async def http_app(tools: ProjectTools, keys: Keys, address: Address) -> AsyncGenerator[ASGIApp]:
     """Yield the guarded application that serves MCP at `/mcp` of an address.
 
-    It keeps no sessions, so clients go on when it was restarted.
+    It has sessions for clients of protocols before 2026, which can't cancel a call without one.
     """
     server = server_of(tools)
-    app = server.streamable_http_app(stateless_http=True)
+    app = server.streamable_http_app()
     try:
         async with server.session_manager.run():
             yield Guard(app, keys, address)

@@ -117,7 +117,7 @@ def content_of(reflection: dict[str, Any]) -> Content:
     """Return the content that a client sent; raises `ConfigError` for a wrong kind or field."""
     given = dict(reflection)
     kind = given.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"kind must be one of {', '.join(KINDS)}, got {kind!r:.100}.")
     content = KINDS[kind]
     known = [one.name for one in fields(content)]

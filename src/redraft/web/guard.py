@@ -229,8 +229,8 @@ class Guard:
         ):
             raise RefusedError(
                 401,
-                "Open the address that `redraft ui` printed, which lets one browser in, once; programs send "
-                "the header Authorization: Bearer TOKEN.",
+                "There is no token: open the address that the command printed, which lets one browser in, "
+                "once, or send the header Authorization: Bearer TOKEN.",
             )
         if bearer is not None and not self._keys.is_token(bearer):
             raise RefusedError(401, "The bearer token is wrong.")
