@@ -7,8 +7,7 @@ import socket
 import pytest
 
 from redraft.cycles import CycleAgent
-from redraft.cycles.mail import Notice
-from redraft.cycles.notices import MailServer, channel_of, page_url
+from redraft.cycles.notices import MailServer, Notice, channel_of, page_url
 from redraft.cycles.spec import AgentSpec, Email, Webhook
 from redraft.errors import AgentFileError, ConfigError
 from support.cycles import run

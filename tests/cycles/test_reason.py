@@ -155,7 +155,7 @@ def authorized(config, verdicts=(), *, constraints=(), more=(), step=None, actio
 SUPERVISED = {"mode": "supervised", "timeoutMs": 5_000}
 CONTROLLED = {"mode": "controlled"}
 BOTH = ["7-1", "7-2"]
-NONE_CAME = "nobody decided within 5,000 ms, so the default applies: "
+NONE_CAME = "nobody decided within 5 s, so the default applies: "
 
 
 @pytest.mark.parametrize(

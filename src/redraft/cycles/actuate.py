@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr, shortened
+from redraft.cycles.calls import ask_model, call_configured, call_function
 from redraft.cycles.cycle import error_line, render, render_text
-from redraft.cycles.effects import ask_model, call_configured, call_function
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.mqtt import publish

@@ -3,45 +3,62 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record
+from redraft.cycles.egress import Dispatch
 from redraft.cycles.mail import (
     FEEDBACK,
+    OUTBOX,
     PENDING,
     POLL_SECONDS,
     AgentMessage,
     Feedback,
+    Mailbox,
+    mail_id,
     pending_mail,
+    ring,
     ring_count,
     wait_for_ring,
 )
+from redraft.cycles.records import card_of
+from redraft.cycles.storage import known_locations
 from redraft.cycles.write_behind import PATIENCE
-from redraft.errors import StoreError
+from redraft.errors import LeaseError, StoreError
 from redraft.redact.log import logger
-from redraft.stores.base import intact
+from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from redraft.cycles.egress import Egress
     from redraft.cycles.notices import Notice
     from redraft.cycles.outbox import Outbox
-    from redraft.cycles.records import CycleStatus
+    from redraft.cycles.records import AgentCard, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
     from redraft.stores.base import Where
 
 MAX_FEEDBACK = 1_000
 """How much feedback one cycle takes at most."""
+PAGE = 100
+"""Queued messages that are read at once."""
+MIN_RESEND, MAX_RESEND = 0.5, 30.0
+"""Seconds between two attempts to send messages to other agents, at first and at most."""
+REFRESH_SECONDS = 5.0
+"""Seconds for which the other agents of the network are remembered."""
 
 
 class AgentBus:
     """The mail to and from a running agent: a `Bus`.
 
     Mail from this process is seen at once, mail from another one within 0.2 seconds. While the store is away
-    it is not read; what the agent sends goes through its `outbox`.
+    it is not read. Messages to other agents go into their stores through `egress`; those that can't be sent
+    are queued with the agent's own records, and sent later, by a later process if need be. Notices to people
+    go through its `outbox`.
 
     `on_wait` is called when a cycle starts or stops waiting for a person: with its number, its status
     (`waiting` or `running`), and the seconds that it waits at most (None: without limit).
@@ -50,26 +67,53 @@ class AgentBus:
     def __init__(
         self,
         location: AgentLocation,
+        network: str,
+        mailbox: Mailbox,
         outbox: Outbox,
         write_behind: WriteBehind,
+        egress: Egress,
         on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self._location = location
+        self._network = network
+        self._mailbox = mailbox
         self._outbox = outbox
         self._write_behind = write_behind
+        self._egress = egress
         self._on_wait = on_wait
         self._feedback: list[Feedback] = []
         self._own: list[Feedback] = []
         self._looking: asyncio.Task[list[Feedback]] | None = None
         self._rings = -1
         self._looked_at = 0.0
+        self._resending: asyncio.Task[None] | None = None
+        self._others: list[tuple[AgentLocation, AgentCard]] = []
+        self._refreshed_at = -REFRESH_SECONDS
+
+    async def open(self) -> None:
+        """Send what an earlier process has queued."""
+        if self._write_behind.is_away:
+            return
+        try:
+            queued = await self._location.store.find(OUTBOX, limit=1)
+        except StoreError as error:
+            logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
+            return
+        if queued:
+            self._start_resending()
 
     async def aclose(self) -> None:
-        """Stop looking."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        self._looking = None
+        """Stop looking and sending, and close the stores of other agents."""
+        tasks = [task for task in (self._looking, self._resending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._looking = self._resending = None
+        for location, _ in self._others:
+            if location.kind == "project":
+                await location.store.aclose()
+        self._others, self._refreshed_at = [], -REFRESH_SECONDS
 
     # Feedback
 
@@ -172,10 +216,74 @@ class AgentBus:
 
     # What the agent sends
 
-    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
-        return await self._outbox.publish(topic, data, key)
-
     async def tell(self, notice: Notice, /) -> None:
         """Tell people, through the channels of the agent's file."""
         await self._outbox.tell(notice)
+
+    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
+        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
+        if not self._write_behind.is_away:
+            try:
+                async with asyncio.timeout(self._write_behind.silence):
+                    await self._send(topic, data, key)
+            except (StoreError, TimeoutError) as error:
+                logger.info(
+                    "The agent %r queued an outgoing message to send later: %s", self._location.agent, error
+                )
+            else:
+                return True
+        queued = Record(OUTBOX, mail_id(self._mailbox.clock()), {"topic": topic, "data": data, "key": key})
+        await self._write_behind.save([queued])
+        self._start_resending()
+        return False
+
+    async def _send(self, topic: str, data: Any, key: str) -> None:
+        sender = self._location.agent
+        message_id = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
+        for location, card in await self._other_agents():
+            if card.listens_to(topic):
+                mailbox = Mailbox(location.store, self._mailbox.redact, self._mailbox.clock)
+                await mailbox.message(topic, data, sender=sender, key=message_id)
+                ring(location.agent)
+
+    async def _resend(self) -> None:
+        """Send all queued messages as soon as that is possible."""
+        store, wait = self._location.store, MIN_RESEND
+        while True:
+            await self._write_behind.flush()
+            if not self._write_behind.is_away:
+                try:
+                    if not (queued := intact(await store.find(OUTBOX, limit=PAGE))):
+                        return
+                    for record in queued:
+                        message: Mapping[str, Any] = record.data
+                        dispatch = Dispatch(message["key"], {})
+                        await self._egress.act(
+                            dispatch,
+                            lambda message=message: self._send(
+                                message["topic"], message["data"], message["key"]
+                            ),
+                        )
+                        await store.delete(OUTBOX, record.key)
+                except LeaseError:  # the process that runs the agent now sends it
+                    return
+                except StoreError as error:
+                    logger.info("The agent %r can't send its outbox yet: %s", self._location.agent, error)
+                    wait = min(2 * wait, MAX_RESEND)
+            await asyncio.sleep(wait)
+
+    async def _other_agents(self) -> list[tuple[AgentLocation, AgentCard]]:
+        """Return the other agents of the network with their cards."""
+        if monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+            self._refreshed_at = monotonic()
+            self._others = [
+                (location, await card_of(location.store))
+                for location in await known_locations(self._network)
+                if location.agent != self._location.agent
+            ]
+        return self._others
+
+    def _start_resending(self) -> None:
+        if self._resending is None or self._resending.done():
+            title = f"redraft-resend-{self._location.agent}"
+            self._resending = asyncio.create_task(self._resend(), name=title)

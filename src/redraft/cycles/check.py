@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
-from redraft.cycles.mail import Notice
 from redraft.cycles.mqtt import Broker, require_mqtt
-from redraft.cycles.notices import channel_of
+from redraft.cycles.notices import Notice, channel_of
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (

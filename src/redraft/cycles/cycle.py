@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from redraft._codec import to_json
 from redraft._texts import as_text, shortened
 from redraft.cycles.egress import Egress
-from redraft.cycles.mail import AgentMessage, Feedback, Notice
+from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleMetrics, CycleStatus
 from redraft.cycles.spec import AgentSpec
@@ -24,6 +24,9 @@ from redraft.text.characters import visible
 from redraft.text.schema_tree import size_of
 from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.cycles.notices import Notice
 
 DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
 """The keys of `derived_data`; all exist from the start, so a prompt may read what no stage has written."""

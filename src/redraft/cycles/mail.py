@@ -1,4 +1,4 @@
-"""Mail: feedback and messages to an agent, the bell that wakes it, and notices to people."""
+"""Mail: feedback and messages to an agent, and the bell that wakes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from os import urandom
 from threading import Lock
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from redraft._codec import from_record, to_json, to_record
 from redraft._validation import nearest
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.spec import ANY, NoticeEvent
+from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
 
@@ -57,35 +57,6 @@ class Feedback:
     changes: Mapping[str, Any] | None = None
     by: str = ""
     proof: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What people are told about a cycle of an agent: plain data without secrets, fit to leave the machine.
-
-    `title` is one line, `text` some more, `url` the page of the cycle on the dashboard if its address is
-    known, and `details` what there is only for this `event`: the plan and the deadline, or the failures.
-    """
-
-    event: NoticeEvent
-    agent: str
-    cycle: int
-    title: str
-    text: str
-    timestamp: str
-    severity: str = "warning"
-    url: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def document(self) -> dict[str, Any]:
-        """Return the notice as JSON data, the default body of a webhook."""
-        fields = to_json(self)
-        return {
-            "schema_version": 1,
-            "type": f"agent.{fields.pop('event')}",
-            "timestamp": fields.pop("timestamp"),
-            "data": fields,
-        }
 
 
 FEEDBACK, MESSAGE = "feedback", "message"

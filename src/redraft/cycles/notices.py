@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -16,10 +17,9 @@ from urllib.parse import quote, unquote, urlsplit
 from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
 from redraft.cycles.cycle import render, render_text
-from redraft.cycles.mail import Notice
 from redraft.cycles.memory import moment_of
 from redraft.cycles.records import PROVISIONAL, objects_in, values_in
-from redraft.cycles.spec import Webhook
+from redraft.cycles.spec import NoticeEvent, Webhook
 from redraft.cycles.webhook import ID, secret_key, signed_headers
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.http import HttpRequest, fetch, is_web_address
@@ -28,15 +28,44 @@ from redraft.text.characters import visible
 from redraft.text.templates import TemplateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from redraft.cycles.records import CycleRecord
-    from redraft.cycles.spec import ActionLimit, Email, NoticeEvent
+    from redraft.cycles.spec import ActionLimit, Email
 
 MAX_TITLE, MAX_LINE, MAX_LINES = 150, 500, 20
 SMTP_SECONDS = 30.0
 """How long a mail server may take, from the first connection to the last answer."""
 SMTP_PORT, SMTPS_PORT = 587, 465
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What people are told about a cycle of an agent: plain data without secrets, fit to leave the machine.
+
+    `title` is one line, `text` some more, `url` the page of the cycle on the dashboard if its address is
+    known, and `details` what there is only for this `event`: the plan and the deadline, or the failures.
+    """
+
+    event: NoticeEvent
+    agent: str
+    cycle: int
+    title: str
+    text: str
+    timestamp: str
+    severity: str = "warning"
+    url: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def document(self) -> dict[str, Any]:
+        """Return the notice as JSON data, the default body of a webhook."""
+        fields = to_json(self)
+        return {
+            "schema_version": 1,
+            "type": f"agent.{fields.pop('event')}",
+            "timestamp": fields.pop("timestamp"),
+            "data": fields,
+        }
 
 
 def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: str) -> Notice:

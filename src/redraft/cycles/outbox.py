@@ -1,4 +1,4 @@
-"""Outbox: what an agent tells other agents and people, kept until it is delivered."""
+"""Outbox: what an agent tells people, kept until it is delivered."""
 
 from __future__ import annotations
 
@@ -14,36 +14,28 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_record, to_record
 from redraft.cycles.cycle import error_line
 from redraft.cycles.egress import Dispatch, LimitError
-from redraft.cycles.mail import NOTICE, OUTBOX, Mailbox, Notice, mail_id, ring
+from redraft.cycles.mail import NOTICE
 from redraft.cycles.memory import moment_of, stamp_of
-from redraft.cycles.records import card_of
-from redraft.cycles.storage import known_locations
+from redraft.cycles.notices import Notice
 from redraft.errors import DamagedRecordError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from redraft.cycles.egress import Egress
     from redraft.cycles.notices import Channel
-    from redraft.cycles.records import AgentCard
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
     from redraft.stores.base import Store
 
-PAGE = 100
-"""Queued messages that are read at once."""
 MAX_NOTICES = 1_000
 """Undelivered notices that are kept: the newest."""
-MIN_RESEND, MAX_RESEND = 0.5, 30.0
-"""Seconds between two attempts to send messages to other agents, at first and at most."""
 MIN_RETRY, MAX_RETRY = 1.0, 3600.0
 """Seconds between two attempts to deliver a notice, at first and at most; doubled each time."""
 CLOSE_TIMEOUT = 5.0
 """Seconds that closing waits for the first attempt to deliver a notice."""
-REFRESH_SECONDS = 5.0
-"""Seconds for which the other agents of the network are remembered."""
 
 
 @dataclass(slots=True)
@@ -95,28 +87,23 @@ async def kept_notices(store: Store) -> list[Undelivered]:
 
 
 class Outbox:
-    """Sends messages to the other agents of the network, and notices to people through `channels`.
+    """Delivers notices to people through `channels`.
 
-    All of it is stored with the agent's own records, and leaves through `egress`; `redact` withholds secrets
-    and personal data in notices. What can't be delivered is
-    tried again, later each time, by a later process if need be. An outage of the store stops messages, which
-    go into it, and no notices. Whoever gets something a second time, because a process was killed before it
-    had noted the delivery, can tell by the key.
+    They are stored with the agent's own records, and leave through `egress`; `redact` withholds secrets and
+    personal data in them. What can't be delivered is tried again, later each time, by a later process if need
+    be; an outage of the store does not stop that. Whoever gets a notice a second time, because a process was
+    killed before it had noted the delivery, can tell by the key.
     """
 
     def __init__(
         self,
         location: AgentLocation,
-        network: str,
-        mailbox: Mailbox,
         write_behind: WriteBehind,
         egress: Egress,
         channels: Sequence[Channel],
         redact: Callable[[Any], Any],
     ) -> None:
         self._location = location
-        self._network = network
-        self._mailbox = mailbox
         self._write_behind = write_behind
         self._egress = egress
         self._redact = redact
@@ -125,21 +112,16 @@ class Outbox:
         """Those of this process and of earlier ones by key, until the cycle that they are about is over."""
         self._news = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._others: list[tuple[AgentLocation, AgentCard]] = []
-        self._refreshed_at = -REFRESH_SECONDS
 
     async def open(self) -> None:
         """Go on with what an earlier process left."""
         if self._write_behind.is_away:
             return
         try:
-            messages = await self._location.store.find(OUTBOX, limit=1)
             notices = await kept_notices(self._location.store)
         except StoreError as error:
             logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
             return
-        if messages:
-            self._start("", self._resend)
         for one in notices:
             self._notices[one.key] = one
             if not one.is_over and one.channel not in self._channels:
@@ -152,7 +134,7 @@ class Outbox:
         self.wake()
 
     async def aclose(self) -> None:
-        """Try once what has not been tried, stop, and close the stores of other agents."""
+        """Try once what has not been tried, and stop."""
         ends = monotonic() + CLOSE_TIMEOUT
         while (left := ends - monotonic()) > 0 and self._is_trying():
             await self._news_within(left)
@@ -167,10 +149,6 @@ class Outbox:
                 self._location.agent,
                 "; ".join(one.notice.title for one in waiting),
             )
-        for location, _ in self._others:
-            if location.kind == "project":
-                await location.store.aclose()
-        self._others, self._refreshed_at = [], -REFRESH_SECONDS
 
     def _is_trying(self) -> bool:
         """Return whether there is a notice that has not been tried, and something that will try it."""
@@ -179,10 +157,8 @@ class Outbox:
 
     def _start(self, name: str, work: Callable[[], Any]) -> None:
         if (task := self._tasks.get(name)) is None or task.done():
-            title = f"redraft-outbox-{self._location.agent}{name and ' '}{name}"
+            title = f"redraft-outbox-{self._location.agent} {name}"
             self._tasks[name] = asyncio.create_task(work(), name=title)
-
-    # Notices to people
 
     async def tell(self, notice: Notice, *records: Record) -> None:
         """Keep a notice for each channel that tells such events, atomically with `records`, and deliver it.
@@ -289,68 +265,3 @@ class Outbox:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-
-    # Messages to other agents
-
-    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
-        if not self._write_behind.is_away:
-            try:
-                async with asyncio.timeout(self._write_behind.silence):
-                    await self._send(topic, data, key)
-            except (StoreError, TimeoutError) as error:
-                logger.info(
-                    "The agent %r queued an outgoing message to send later: %s", self._location.agent, error
-                )
-            else:
-                return True
-        queued = Record(OUTBOX, mail_id(self._mailbox.clock()), {"topic": topic, "data": data, "key": key})
-        await self._write_behind.save([queued])
-        self._start("", self._resend)
-        return False
-
-    async def _send(self, topic: str, data: Any, key: str) -> None:
-        sender = self._location.agent
-        message_id = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
-        for location, card in await self._other_agents():
-            if card.listens_to(topic):
-                mailbox = Mailbox(location.store, self._mailbox.redact, self._mailbox.clock)
-                await mailbox.message(topic, data, sender=sender, key=message_id)
-                ring(location.agent)
-
-    async def _resend(self) -> None:
-        """Send all queued messages as soon as that is possible."""
-        store, wait = self._location.store, MIN_RESEND
-        while True:
-            await self._write_behind.flush()
-            if not self._write_behind.is_away:
-                try:
-                    if not (queued := intact(await store.find(OUTBOX, limit=PAGE))):
-                        return
-                    for record in queued:
-                        message: Mapping[str, Any] = record.data
-                        dispatch = Dispatch(message["key"], {})
-                        await self._egress.act(
-                            dispatch,
-                            lambda message=message: self._send(
-                                message["topic"], message["data"], message["key"]
-                            ),
-                        )
-                        await store.delete(OUTBOX, record.key)
-                except LeaseError:  # the process that runs the agent now sends it
-                    return
-                except StoreError as error:
-                    logger.info("The agent %r can't send its outbox yet: %s", self._location.agent, error)
-                    wait = min(2 * wait, MAX_RESEND)
-            await asyncio.sleep(wait)
-
-    async def _other_agents(self) -> list[tuple[AgentLocation, AgentCard]]:
-        """Return the other agents of the network with their cards."""
-        if monotonic() - self._refreshed_at >= REFRESH_SECONDS:
-            self._refreshed_at = monotonic()
-            self._others = [
-                (location, await card_of(location.store))
-                for location in await known_locations(self._network)
-                if location.agent != self._location.agent
-            ]
-        return self._others

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
+from redraft.cycles.calls import ask_model, call_configured
 from redraft.cycles.cycle import error_line, render, render_text
-from redraft.cycles.effects import ask_model, call_configured
 from redraft.cycles.mail import DECISIONS, Feedback
 from redraft.cycles.spec import (
     ANY,
@@ -273,7 +273,9 @@ def _apply(
             for one in undecided:
                 disapprove(one["id"], cycle)
         decisions.append("default")
-        messages.append(f"nobody decided within {config.timeout_ms:,} ms, so the default applies: {default}")
+        messages.append(
+            f"nobody decided within {config.timeout_ms / 1000:g} s, so the default applies: {default}"
+        )
     decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
     message = "; ".join(one for one in messages if one)
     by, proof = (", ".join(dict.fromkeys(filter(None, each))) for each in (people, proofs))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr
 from redraft.cycles.actuate import QUEUED
-from redraft.cycles.effects import ask_model
+from redraft.cycles.calls import ask_model
 from redraft.cycles.memory import (
     CONSTRAINTS,
     FEEDBACK,

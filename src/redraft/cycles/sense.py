@@ -15,8 +15,8 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
+from redraft.cycles.calls import call_function
 from redraft.cycles.cycle import error_line, plain_data, render, render_text
-from redraft.cycles.effects import call_function
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of

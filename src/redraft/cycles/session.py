@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.mail import Notice
-    from redraft.cycles.notices import Channel
+    from redraft.cycles.notices import Channel, Notice
     from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.loop.journal import StepData
@@ -167,10 +166,10 @@ class Session:
         self.write_behind = location.write_behind()
         self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
-        self.outbox = Outbox(
-            location, network, self.mailbox, self.write_behind, self.egress, channels, redact
+        self.outbox = Outbox(location, self.write_behind, self.egress, channels, redact)
+        self.bus = AgentBus(
+            location, network, self.mailbox, self.outbox, self.write_behind, self.egress, on_wait
         )
-        self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
         self.last_started: datetime | None = None
@@ -206,6 +205,7 @@ class Session:
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
+        await self.bus.open()
         await self.outbox.open()
 
     async def begin_cycle(self) -> None:

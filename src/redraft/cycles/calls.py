@@ -1,4 +1,4 @@
-"""Effects: ask a model and call a function of the program, on behalf of a cycle."""
+"""Calls: ask a model and call a function of the program, on behalf of a cycle."""
 
 from __future__ import annotations
 
@@ -226,13 +226,14 @@ async def call_function(
         keywords["state"] = to_json(cycle.state.scopes())
     if "idempotency_key" in takes:
         keywords["idempotency_key"] = idempotency_key
-    limit = timeout(None if timeout_ms is None else timeout_ms / 1000)
+    seconds = None if timeout_ms is None else timeout_ms / 1000
+    limit = timeout(seconds)
     try:
         async with limit:
             value = await _call(function, keywords)
     except TimeoutError as error:
         if limit.expired():
-            raise TimeoutError(f"the function {name!r} did not return within {timeout_ms:,} ms") from error
+            raise TimeoutError(f"the function {name!r} did not answer within {seconds:g} s") from error
         raise
     except CancelledError as error:
         if (task := current_task()) is not None and task.cancelling():

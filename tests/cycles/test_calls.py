@@ -14,8 +14,8 @@ import pytest
 from redraft._calls import in_daemon_thread
 from redraft._steps import direct
 from redraft._texts import estimate_tokens
+from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
-from redraft.cycles.effects import ask_model, call_function, prompt_scopes
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.loop.journal import Journalled
@@ -267,8 +267,8 @@ async def waits_for_what_is_cancelled():
     ("function", "message"),
     [
         (waits_for_what_is_cancelled, "the function 'look' was cancelled, and the cycle was not"),
-        (slow, r"the function 'look' did not return within 20 ms"),
-        (lambda: threading.Event().wait(5), r"the function 'look' did not return within 20 ms"),
+        (slow, r"the function 'look' did not answer within 0.02 s"),
+        (lambda: threading.Event().wait(5), r"the function 'look' did not answer within 0.02 s"),
         (gives_up, "^the line is busy$"),
     ],
 )
