@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
 from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.rule import Rule
 from rich.text import Text
 
@@ -19,13 +21,16 @@ from redraft.stores.location import required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, withheld
+from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
+from redraft.types import render_usage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.evals.calibration import Calibration, Judgement
+    from redraft.evals.stability import StabilityReport
 
 Judge = Annotated[
     str,
@@ -108,8 +113,10 @@ async def show(
     as_json: options.Json = False,
 ) -> None:
     """Show how far a judge agrees with your labels, and what would make it cheaper to go by."""
-    costs = Costs(false_accept, false_reject)
-    calibration = await Calibrations(required_project_store("runs")).get(judge)
+    from redraft.evals.stability import StabilityReport
+
+    costs, store = Costs(false_accept, false_reject), required_project_store("runs")
+    calibration = await Calibrations(store).get(judge)
     if as_json:
         report = [to_json(one) for one in calibration.report(costs)]
         summary = calibration.summary.document()
@@ -117,6 +124,65 @@ async def show(
         return
     console = CalmConsole()
     console.show(calibration_view(calibration, costs, console.width))
+    if steady := await StabilityReport.stored(store, calibration.judge):
+        console.show(Group("", stability_view(steady)))
+
+
+@calibrate.command()
+@handles_errors
+async def stability(
+    judge: Judge = "",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="Ask this model instead, and compare it with your labels."
+        ),
+    ] = None,
+    outputs: Annotated[int, typer.Option(metavar="N", min=1, help="Judge N outputs again.")] = 20,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Ask N times with the rubric as it is.")
+    ] = 2,
+    wording: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="YAML", help="Criteria of the same names with other descriptions, to compare."),
+    ] = None,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
+    as_json: options.Json = False,
+) -> None:
+    """Let a judge judge again: with its rubric as it is, and in other wordings. This calls the model.
+
+    No judgement is made twice: the same command goes on after an interruption.
+    """
+    from redraft.evals.stability import StabilityTest
+    from redraft.loop.criteria_file import read_criteria
+
+    store = required_project_store("runs")
+    calibration = await Calibrations(store).get(judge)
+    console = CalmConsole(stderr=True)
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("")
+        test = StabilityTest(
+            calibration,
+            store,
+            model=model,
+            outputs=outputs,
+            repeats=repeats,
+            wordings={path.stem: read_criteria(path).criteria for path in wording or ()},
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            on_judged=lambda: progress.advance(bar),
+        )
+        progress.update(bar, total=test.total)
+        report = await test.run()
+    if as_json:
+        emit_json(withheld(to_json(report)))
+    else:
+        CalmConsole().show(stability_view(report))
+    raise typer.Exit(ExitCode.BUDGET if report.note else ExitCode.MET)
 
 
 # --- labelling ---------------------------------------------------------------------------------------------
@@ -171,6 +237,20 @@ def _part(name: str, text: str) -> RenderableType:
 
 
 # --- what is shown -----------------------------------------------------------------------------------------
+
+
+def stability_view(report: StabilityReport) -> RenderableType:
+    """Render how steady a judge is: a row for each wording of its rubric."""
+    rows = withheld(report.table())
+    columns = {name: [visible(row[name]) for row in rows] for name in rows[0]}
+    heading = f"{report.model}, {counted(report.outputs, 'output')} judged again"
+    return Group(
+        Text(visible(withheld(heading)), "bold"),
+        "",
+        plain_table(columns, right=list(columns)[1:], wrap=("wording",)),
+        *([Text(visible(withheld(report.note)), BAD)] if report.note else []),
+        Text(render_usage(report.usage), QUIET),
+    )
 
 
 def calibration_view(calibration: Calibration, costs: Costs, width: int) -> RenderableType:

@@ -40,6 +40,8 @@ NEWEST = 500
 """How many of the newest runs are searched for judgements."""
 PARTS = 5
 """Into how many parts labels are split, to try a threshold on labels that it was not chosen by."""
+STABILITY = "stability"
+"""The name of the runs that judge an output again, and the kind of the record of what they found."""
 ENOUGH = 0.8
 """The kappa from which a check may stand in for a criterion that a model judges."""
 
@@ -123,6 +125,18 @@ def _shuffled(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
         ranks[one.key] = of_run[one.run]
         of_run[one.run] += 1
     return tuple(sorted(by_key, key=lambda one: (ranks[one.key], one.key)))
+
+
+def judgements_by_output(calibration: Calibration) -> list[tuple[Judgement, ...]]:
+    """Return the judgements of each first draft by all criteria, drafts with labels first."""
+    of_output: defaultdict[tuple[str, str], list[Judgement]] = defaultdict(list)
+    for one in calibration.judgements:
+        if one.version.partition(".")[0] == "1":
+            of_output[one.run, one.version].append(one)
+    labels = calibration.labels
+    return sorted(
+        map(tuple, of_output.values()), key=lambda all_of: all(one.key not in labels for one in all_of)
+    )
 
 
 # --- what labels say of it ---------------------------------------------------------------------------------
@@ -486,7 +500,11 @@ class Calibrations:
         judgements: defaultdict[JudgeId, list[Judgement]] = defaultdict(list)
         for record in records:
             judging = Judging.of(record)
-            if judging is None or record.status not in ENDED_RUNS or record.origin.name == SECOND:
+            if (
+                judging is None
+                or record.status not in ENDED_RUNS
+                or record.origin.name in (SECOND, STABILITY)
+            ):
                 continue
             newest = of_judge.setdefault(judging.judge, judging)
             judgements[judging.judge] += judgements_in(record, newest.criteria)

@@ -22,6 +22,7 @@ from redraft.evals.report import (
     evaluated_in,
     row,
 )
+from redraft.evals.stability import StabilityReport
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.record import Process
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
@@ -167,11 +168,15 @@ def _judges_document(found: tuple[JudgeSummary, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationView:
-    """A judge, and the figures of all criteria and of each, by what wrong verdicts cost."""
+    """A judge, and the figures of all criteria and of each, by what wrong verdicts cost.
+
+    `stability` is what was found when it was asked again, if it was.
+    """
 
     summary: JudgeSummary
     costs: Costs
     report: tuple[CriterionReport, ...]
+    stability: StabilityReport | None
 
     @property
     def rows(self) -> list[dict[str, str]]:
@@ -189,7 +194,9 @@ async def judge(request: PageRequest) -> CalibrationView:
     costs = Costs(*(_cost(request, name) for name in ("false_accept", "false_reject")))
     found = await _calibration(request.project, request.path["judge"])
     report = await asyncio.to_thread(found.report, costs)
-    return await request.project.redacted(CalibrationView(found.summary, costs, report), full=request.full)
+    steady = await StabilityReport.stored(request.project.store, found.judge)
+    view = CalibrationView(found.summary, costs, report, steady)
+    return await request.project.redacted(view, full=request.full)
 
 
 def _cost(request: PageRequest, name: str) -> float:
@@ -205,6 +212,7 @@ def _judge_document(view: CalibrationView) -> dict[str, Any]:
         **view.summary.document(),
         "costs": to_json(view.costs),
         "report": [to_json(one) for one in view.report],
+        "stability": to_json(view.stability),
     }
 
 
