@@ -1,7 +1,22 @@
-"""`python -m redraft` is the command `redraft`."""
+"""The command `redraft`, also as `python -m redraft`."""
 
 from __future__ import annotations
 
-from redraft.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; what a coding agent calls is answered without loading the other commands."""
+    match sys.argv[1:]:
+        case ["hook", "start" | "stop" | "end" as command, *words] if not {"-h", "--help"} & {*words}:
+            from redraft.integrations.answer import answer  # noqa: PLC0415 (agents wait for it on every turn)
+
+            sys.exit(answer(command, words))
+        case _:
+            from redraft.main import main  # noqa: PLC0415 (likewise)
+
+            main()
+
+
+if __name__ == "__main__":
+    main()

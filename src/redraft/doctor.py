@@ -137,7 +137,7 @@ def settings_rows(found: Sequence[SettingInForce]) -> Table:
 
 def _shown(value: Any) -> Text:
     if isinstance(value, dict):
-        return Text(", ".join(f"{name} = {model}" for name, model in value.items()) or "none")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType] (names to models)
+        return Text(", ".join(f"{name} = {entry}" for name, entry in value.items()) or "none")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType] (a table of redraft.toml)
     return Text("none" if value is None else str(value))
 
 

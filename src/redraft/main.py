@@ -36,6 +36,7 @@ COMMANDS = {
     "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
     "mcp": ("redraft.integrations.cli", "Serve checks, lessons and runs to coding agents, over MCP."),
     "calibrate": ("redraft.evals.calibrate", "Compare a model that judges with your own judgement."),
+    "hook": ("redraft.integrations.cli", "Check what coding agents do, and tell them what was learned."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),

@@ -75,6 +75,17 @@ class Settings:
         default_factory=dict[str, str],
         metadata={"variable": None, "description": "Your own names for models, such as `fast`."},
     )
+    hook: dict[str, Any] = field(
+        default_factory=dict[str, Any],
+        metadata={
+            "variable": None,
+            "description": "What `redraft hook` does for coding agents; docs/coding-agents.md has its keys.",
+        },
+    )
+
+
+TABLES = ("models", "hook")
+"""The settings that are tables of `redraft.toml`, and have no variable."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -132,10 +143,11 @@ def _from_file(path: Path) -> dict[str, Any]:
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"{path.name}: unknown setting {key!r}; known are {', '.join(sorted(known))}.")
-        expected = dict if key == "models" else str
+        expected = dict if key in TABLES else str
         if not isinstance(value, expected):
             raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")
-        if isinstance(value, dict) and not all(isinstance(name, str) for name in value.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] (TOML values)
+        names: list[Any] = list(value.values()) if key == "models" else []
+        if not all(isinstance(name, str) for name in names):
             raise ConfigError(f"{path.name}: every entry of [{key}] must be a model name.")
     return values
 
@@ -158,7 +170,7 @@ def settings_table() -> str:
     rows = ["| setting | variable | in `redraft.toml` | default | |", "|---|---|---|---|---|"]
     for setting in fields(Settings):
         variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""
-        place = f"`[{setting.name}]`" if setting.name == "models" else f"`{setting.name}`"
+        place = f"`[{setting.name}]`" if setting.name in TABLES else f"`{setting.name}`"
         default = f"`{setting.default}`" if isinstance(setting.default, str) else "none"
         rows.append(
             f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['description']} |"

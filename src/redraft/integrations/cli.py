@@ -1,23 +1,189 @@
-"""`redraft mcp`: what coding agents start."""
+"""`redraft hook` and `redraft mcp`: what coding agents call, and how they come to call it."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from redraft.errors import ConfigError, MissingExtraError
+from redraft.integrations.answer import GIT, answer
 from redraft.terminal import options
 from redraft.terminal.commands import run_async
-from redraft.terminal.console import CalmConsole
-from redraft.terminal.exits import surface
+from redraft.terminal.console import CalmConsole, emit_untrusted
+from redraft.terminal.exits import ExitCode, surface
 
 if TYPE_CHECKING:
+    from redraft.integrations.agent_config import FileChange
+    from redraft.integrations.coding_agents import CodingAgent
     from redraft.web.guard import Address
+
+hook = typer.Typer(
+    help="Check what coding agents do, and tell them what was learned.",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+CALLED = {"ignore_unknown_options": True, "allow_extra_args": True}
+"""The context of what agents call: they take exit code 2 for a block, so no argument is a usage error."""
+
+Caller: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", help="claude, codex, cursor or git.")]
+Program: TypeAlias = Annotated[
+    str,
+    typer.Option("--program", metavar="COMMAND", help="How to start redraft, such as 'uv run redraft'."),
+]
+
+
+@hook.command(context_settings=CALLED, options_metavar="AGENT")
+def stop(context: typer.Context) -> None:
+    """Judge what the agent did in a turn, and have it go on if a criterion is not met.
+
+    Reads the agent's event as JSON from stdin, and answers as the agent expects. For git, the hook judges
+    what is staged, and exits with 1 if a criterion is not met. Whatever keeps Redraft from judging blocks
+    nothing; a line on stderr says what it was.
+    """
+    raise typer.Exit(answer("stop", context.args))
+
+
+@hook.command(context_settings=CALLED, options_metavar="AGENT")
+def start(context: typer.Context) -> None:
+    """Tell the agent what was learned, at the start of a session and with each prompt."""
+    raise typer.Exit(answer("start", context.args))
+
+
+@hook.command(context_settings=CALLED, options_metavar="AGENT")
+def end(context: typer.Context) -> None:
+    """End a session: what it teaches is written down in the background."""
+    raise typer.Exit(answer("end", context.args))
+
+
+@hook.command()
+def learn(debug: options.Debug = False) -> None:
+    """Write the lessons of sessions that have ended; `end` does so by itself."""
+    with surface(debug=debug):
+        from redraft.integrations.hook import learn
+
+        for lesson in run_async(learn()):
+            typer.echo(lesson)
+
+
+@hook.command()
+def install(
+    agent: Caller,
+    program: Program = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Show the change without making it; exit with 1 if there is one.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
+    with surface(debug=debug):
+        from redraft.integrations.agent_config import installed, installed_in_git
+
+        root, configured = _repository(), _configured(agent)
+        program = program or _this_program()
+        if configured is None:
+            change = installed_in_git(_pre_commit(), program)
+        else:
+            change = installed(configured, root, program)
+        _make(change, check=check)
+        _advise(configured, program)
+
+
+@hook.command()
+def uninstall(
+    agent: Caller,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show the change without making it; exit with 1 if there is one.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Take away what `install` wrote, and nothing else."""
+    with surface(debug=debug):
+        from redraft.integrations.agent_config import uninstalled, uninstalled_from_git
+
+        root, configured = _repository(), _configured(agent)
+        change = uninstalled_from_git(_pre_commit()) if configured is None else uninstalled(configured, root)
+        _make(change, check=check)
+
+
+def _configured(name: str) -> CodingAgent | None:
+    """Return an agent by its name, None for git; raises `ConfigError` for any other."""
+    from redraft._validation import check_choice
+    from redraft.integrations.coding_agents import AGENTS
+
+    check_choice("AGENT", name, [*AGENTS, GIT])
+    return AGENTS.get(name)
+
+
+def _make(change: FileChange, *, check: bool) -> None:
+    if change.before == change.after:
+        typer.echo(f"{change.path}: nothing to change.", err=True)
+        return
+    emit_untrusted(change.diff)
+    if check:
+        raise typer.Exit(ExitCode.NOT_MET)
+    change.write()
+    typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)
+
+
+def _advise(agent: CodingAgent | None, program: str) -> None:
+    """Say what else there is to do."""
+    from redraft.integrations.hook import HookOptions
+    from redraft.settings import project_folder
+
+    criteria = project_folder() / HookOptions.load().criteria
+    if not criteria.is_file():
+        typer.echo(f"Write the criteria next: {criteria} does not exist.", err=True)
+    if agent is not None and Path(shlex.split(program)[0]).is_absolute():
+        typer.echo(
+            "The command is a path on this machine; for others who share the file, pass --program.", err=True
+        )
+    if agent is not None and agent.note:
+        typer.echo(agent.note, err=True)
+
+
+def _this_program() -> str:
+    """Return how to start this very `redraft` later: by its name only if it is found outside of its venv."""
+    import shutil
+
+    own = Path(sys.executable).with_name("redraft")
+    folders = [one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one) != own.parent]
+    if sys.prefix == sys.base_prefix:
+        folders.append(str(own.parent))
+    found = shutil.which("redraft", path=os.pathsep.join(folders))
+    return "redraft" if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
+
+
+def _repository() -> Path:
+    """Return the top folder of the git repository, or else that of the project."""
+    from redraft.settings import project_folder
+
+    return Path(top) if (top := _git("rev-parse", "--show-toplevel")) else project_folder()
+
+
+def _pre_commit() -> Path:
+    folder = _git("rev-parse", "--git-path", "hooks")
+    if not folder:
+        raise ConfigError(f"{str(Path.cwd())!r} is not in a git repository.")
+    return Path(folder).absolute() / "pre-commit"
+
+
+def _git(*words: str) -> str:
+    try:
+        found = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607 (the person's git)
+    except OSError as error:
+        raise ConfigError(f"git can't be run: {error.strerror}.") from error
+    return found.stdout.strip() if found.returncode == 0 else ""
 
 
 def mcp(

@@ -13,9 +13,6 @@ from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
-from redraft.loop.output_type import OutputType, output_type_of
-from redraft.loop.pattern import ReflectionPattern
-from redraft.sandbox.jail import ProcessJail
 from redraft.text.yaml import KeyPath, line_of, load_yaml
 from redraft.types import QualityCriterion
 
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
+    from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers alone: it takes long to load)
+
+JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str}
 """The options of a `ReflectionPattern` that a file may give under their own names."""
 KEYS = {"task": str, "task_type": str, "threshold": float, **JUDGING, "criteria": list, "output_type": str}
 CRITERION_KEYS = {
@@ -123,10 +123,7 @@ class CriteriaReader:
         output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
         judging = {name: fields[name] for name in JUDGING if name in fields}
         for name, value in judging.items():
-            try:
-                ReflectionPattern(**{name: value})
-            except ConfigError as error:
-                self.fail((name,), str(error))
+            self._check_option(name, value)
         return CriteriaFile(
             criteria, fields.get("task", ""), task_type, float(threshold), output_type, judging
         )
@@ -145,7 +142,17 @@ class CriteriaReader:
             self.fail(way, str(error))
         return criteria
 
+    def _check_option(self, name: str, value: Any) -> None:
+        from redraft.loop.pattern import ReflectionPattern
+
+        try:
+            ReflectionPattern(**{name: value})
+        except ConfigError as error:
+            self.fail((name,), str(error))
+
     def _output_type(self, file: str) -> OutputType[Any] | None:
+        from redraft.loop.output_type import output_type_of
+
         path = self.folder / file
         try:
             schema = load_yaml(path.read_text("utf-8"), str(path))  # JSON is YAML, too
@@ -211,5 +218,7 @@ def try_out(criterion: QualityCriterion) -> None:
 
     An evaluator that needs a model is built later.
     """
+    from redraft.sandbox.jail import ProcessJail
+
     if not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())

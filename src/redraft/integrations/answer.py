@@ -1,0 +1,168 @@
+"""The answer to a coding agent, or to git, that calls a hook: whatever goes wrong blocks nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.errors import ConfigError
+from redraft.integrations.coding_agents import AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.integrations.coding_agents import CodingAgent, HookEvent
+
+GIT = "git"
+
+
+def answer(command: str, words: Sequence[str]) -> int:
+    """Answer the agent that the first word names on stdout, and return the exit code.
+
+    `command` is `start`, `stop` or `end`. The code is 1 for a commit that does not meet the criteria, and
+    otherwise 0: an error is a line on stderr, and for the person who sits at the agent.
+    """
+    logging.getLogger("redraft").addHandler(logging.NullHandler())  # stderr is for that line
+    name, agent = words[0] if words else "", None
+    reply: dict[str, Any] = {}
+    try:
+        agent = AGENTS.get(name)
+        if agent is not None:
+            event = agent.event(_given())
+            with chdir(_folder(event)):
+                _limit_time(agent)
+                reply = _ANSWERS[command](agent, event)
+        elif name == GIT and command == "stop":
+            _limit_time(None)
+            return _stop_commit()
+        else:
+            raise ConfigError(f"There is no agent {name!r}; expected {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
+    except Exception as error:  # noqa: BLE001 (an agent must never be stopped by a fault of ours)
+        reply = _give_way(agent, str(error) or type(error).__name__)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if reply:
+        sys.stdout.write(f"{json.dumps(reply, ensure_ascii=False)}\n")
+    return 0
+
+
+def _stop(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
+    from redraft.integrations.hook import check_turn  # noqa: PLC0415 (see `_ANSWERS`)
+
+    verdict = asyncio.run(check_turn(event, agent.name))
+    if verdict.critique:
+        return agent.block(verdict.critique)
+    if verdict.note:
+        return agent.notice(_say(verdict.note))
+    return {}
+
+
+def _stop_commit() -> int:
+    from redraft.integrations.hook import check_commit  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
+
+    verdict = asyncio.run(check_commit())
+    if verdict.critique:
+        sys.stderr.write(f"{visible(verdict.critique)}\n\ngit commit --no-verify commits all the same.\n")
+        return 1
+    if verdict.note:
+        _say(verdict.note)
+    return 0
+
+
+def _start(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
+    from redraft.integrations.hook import Sessions, begin  # noqa: PLC0415 (see `_ANSWERS`)
+
+    if not event.prompt and Sessions().unlearned():
+        _learn_in_background()
+    text = asyncio.run(begin(event, agent.name))
+    return agent.context(event, text) if text else {}
+
+
+def _end(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
+    from redraft.integrations.hook import end  # noqa: PLC0415 (see `_ANSWERS`)
+
+    if end(event, agent.name):
+        _learn_in_background()
+    return {}
+
+
+_ANSWERS = {"stop": _stop, "start": _start, "end": _end}
+"""What answers each command. They import what they need themselves, so that errors there give way, too."""
+
+
+def _given() -> dict[str, Any]:
+    """Return the event on stdin; a person who calls the hook in a terminal gives none."""
+    text = "" if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        given = json.loads(text or "{}")
+    except ValueError as error:
+        raise ConfigError(f"The event on stdin is not JSON: {error}.") from error
+    if not isinstance(given, dict):
+        raise ConfigError("The event on stdin must be a JSON object.")
+    return cast("dict[str, Any]", given)
+
+
+def _folder(event: HookEvent) -> Path:
+    """Return the folder of the project: where the agent works now may lie outside of it."""
+    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
+
+    given = [
+        event.folder,
+        *(os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")),
+    ]
+    folders = [Path(one) for one in given if one and Path(one).is_dir()]
+    projects = [one for one in folders if (project_folder(one) / SETTINGS_FILE).is_file()]
+    return [*projects, *reversed(folders), Path.cwd()][0]
+
+
+def _limit_time(agent: CodingAgent | None) -> None:
+    """Give way when the time is up, whatever is under way then: a check may hang, and so may a model."""
+    from redraft.integrations.hook import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
+
+    seconds = HookOptions.load().timeout
+
+    def give_up(_signal: int, _frame: object) -> None:
+        answer = _give_way(agent, f"The time is up: {seconds:g} s, the `timeout` in [hook]")
+        if answer:
+            sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # an orderly end would wait for what hangs
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _give_way(agent: CodingAgent | None, why: str) -> dict[str, Any]:
+    note = _say(f"{why.rstrip('.')}. Nothing was checked or blocked.")
+    return {} if agent is None else agent.notice(note)
+
+
+def _say(text: str) -> str:
+    """Write one line to stderr, without secrets, and return it."""
+    from redraft.redact import redact  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
+
+    line = f"redraft hook: {visible(redact(' '.join(text.split())).text)}"
+    sys.stderr.write(f"{line}\n")
+    return line
+
+
+def _learn_in_background() -> None:
+    """Write lessons in a process of its own: an agent that ends does not wait for its hooks."""
+    subprocess.Popen(
+        [sys.executable, "-m", "redraft", "hook", "learn"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -1,0 +1,178 @@
+"""Coding agents: what their hooks are told, how they want to be answered, and what configures them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """What an agent tells a hook; empty where it doesn't.
+
+    `session` is the id of the session and `turn` that of the person's prompt. `is_continued` means that the
+    agent goes on because of a hook. `folder` is where it works, `prompt` what the person asked, `answer` what
+    the agent said last. `forgot` means that the agent begins without what hooks told it before.
+    """
+
+    name: str
+    session: str
+    folder: str = ""
+    turn: str = ""
+    prompt: str = ""
+    answer: str = ""
+    is_continued: bool = False
+    forgot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CodingAgent:
+    """A coding agent whose hooks are commands that get JSON on stdin and answer with JSON on stdout.
+
+    `file` configures it, in the folder of the repository; `hooks` are its events, each with the command of
+    `redraft hook` and what else its entry holds. This is the protocol of Claude Code, which Codex shares.
+    """
+
+    name: str
+    title: str
+    file: str
+    hooks: Mapping[str, tuple[str, Mapping[str, Any]]]
+    note: str = ""
+
+    def event(self, given: Mapping[str, Any]) -> HookEvent:
+        """Read an event."""
+        name = _text(given, "hook_event_name")
+        return HookEvent(
+            name,
+            _text(given, "session_id"),
+            _text(given, "cwd"),
+            _text(given, "prompt_id") or _text(given, "turn_id"),
+            _text(given, "prompt"),
+            _text(given, "last_assistant_message"),
+            is_continued=given.get("stop_hook_active") is True,
+            forgot=name == "SessionStart" and _text(given, "source") != "resume",
+        )
+
+    def block(self, critique: str) -> dict[str, Any]:
+        """Return the answer that has the agent go on, with a critique."""
+        return {"decision": "block", "reason": critique}
+
+    def context(self, event: HookEvent, text: str) -> dict[str, Any]:
+        """Return the answer that gives the agent a text to know."""
+        return {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
+
+    def notice(self, text: str) -> dict[str, Any]:
+        """Return the answer that tells the person something and stops nothing."""
+        return {"systemMessage": text}
+
+    def entry(self, command: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry of a hook in the configuration."""
+        return {"hooks": [{"type": "command", "command": command, **more}]}
+
+    def commands_of(self, entry: Any) -> list[str]:
+        """Return the commands of an entry in the configuration."""
+        inner = cast("dict[str, Any]", entry).get("hooks") if isinstance(entry, dict) else None
+        found = cast("list[Any]", inner) if isinstance(inner, list) else []
+        return [str(cast("dict[str, Any]", one).get("command")) for one in found if isinstance(one, dict)]
+
+    def beside(self, hooks: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 (Cursor's depends on it)
+        """Return the members that the configuration needs beside its hooks."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor(CodingAgent):
+    """Cursor, which continues an agent with a message, and shows the person nothing."""
+
+    def event(self, given: Mapping[str, Any]) -> HookEvent:
+        """Read an event."""
+        roots, loops = given.get("workspace_roots"), given.get("loop_count")
+        folder = cast("list[Any]", roots)[0] if isinstance(roots, list) and roots else ""
+        is_continued = isinstance(loops, int) and loops > 0
+        name = _text(given, "hook_event_name")
+        return HookEvent(
+            name,
+            _text(given, "conversation_id") or _text(given, "session_id"),
+            _text(given, "cwd") or str(folder),
+            _text(given, "generation_id"),
+            _text(given, "prompt"),
+            is_continued=is_continued,
+            forgot=name == "sessionStart",
+        )
+
+    def block(self, critique: str) -> dict[str, Any]:
+        """Return the answer that has the agent go on, with a critique."""
+        return {"followup_message": critique}
+
+    def context(self, event: HookEvent, text: str) -> dict[str, Any]:
+        """Return the answer that gives the agent a text to know; only a new session takes one."""
+        return {"additional_context": text} if event.name == "sessionStart" else {}
+
+    def notice(self, text: str) -> dict[str, Any]:  # noqa: ARG002 (Cursor has no place for it)
+        """Return the answer that stops nothing."""
+        return {}
+
+    def entry(self, command: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry of a hook in the configuration."""
+        return {"command": command, **more}
+
+    def commands_of(self, entry: Any) -> list[str]:
+        """Return the commands of an entry in the configuration."""
+        return [str(cast("dict[str, Any]", entry).get("command"))] if isinstance(entry, dict) else []
+
+    def beside(self, hooks: dict[str, Any]) -> dict[str, Any]:
+        """Return the members that the configuration needs beside its hooks."""
+        return {"version": 1} if hooks else {}
+
+
+AGENT_SECONDS = 60
+"""How long an agent waits for a hook: longer than the hook's own `timeout`, which says why it gave up."""
+CODEX_END_SECONDS = 3
+"""More than this Codex does not allow at the end of a session."""
+LIMITS: dict[str, Any] = {"timeout": AGENT_SECONDS}
+
+AGENTS = {
+    agent.name: agent
+    for agent in (
+        CodingAgent(
+            "claude",
+            "Claude Code",
+            ".claude/settings.json",
+            {
+                "SessionStart": ("start", LIMITS),
+                "UserPromptSubmit": ("start", LIMITS),
+                "Stop": ("stop", LIMITS),
+                "SessionEnd": ("end", LIMITS),
+            },
+        ),
+        CodingAgent(
+            "codex",
+            "Codex",
+            ".codex/hooks.json",
+            {
+                "SessionStart": ("start", LIMITS),
+                "UserPromptSubmit": ("start", LIMITS),
+                "Stop": ("stop", LIMITS),
+                "SessionEnd": ("end", {"timeout": CODEX_END_SECONDS}),
+            },
+            note="Codex runs new or changed hooks only after you have trusted them: open /hooks in it.",
+        ),
+        Cursor(
+            "cursor",
+            "Cursor",
+            ".cursor/hooks.json",
+            {
+                "sessionStart": ("start", LIMITS),
+                "beforeSubmitPrompt": ("start", LIMITS),
+                "stop": ("stop", {**LIMITS, "loop_limit": 8}),
+                "sessionEnd": ("end", LIMITS),
+            },
+        ),
+    )
+}
+
+
+def _text(given: Mapping[str, Any], key: str) -> str:
+    value = given.get(key)
+    return value if isinstance(value, str) else ""

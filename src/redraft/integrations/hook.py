@@ -1,0 +1,594 @@
+"""Hooks of coding agents: criteria at the end of a turn, lessons before a session, reflections after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft._codec import from_record, to_record
+from redraft._critique import render_critique
+from redraft._locks import make_folder
+from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
+from redraft.errors import ConfigError, ModelError
+from redraft.evaluate.criteria import needs_model
+from redraft.integrations.git import Baseline, WorkTree
+from redraft.loop.criteria_file import CriteriaFile, read_criteria
+from redraft.protocols import ChatModel, RunContext
+from redraft.settings import SETTINGS_FILE, load_settings, project_folder
+from redraft.types import (
+    Advice,
+    ConvergenceReason,
+    Issue,
+    PlainTask,
+    QualityCriterion,
+    ReflectionEvaluation,
+    ReflectionHistory,
+    ReflectionResult,
+    ReflectionVersion,
+    advice_text,
+)
+
+if TYPE_CHECKING:
+    from redraft.integrations.coding_agents import HookEvent
+    from redraft.lessons.lessons import Lessons
+    from redraft.protocols import ChatReply, ChatRequest
+
+MOST_BLOCKS = 7
+"""Claude Code ends a turn itself after eight blocks in a row."""
+MOST_ISSUES = 20
+"""That are told at once."""
+MEND = "Mend this, then finish. If something here can't be met, say why."
+KEPT_DAYS = 30
+MOST_TURNS = 5
+"""Of a session, the last ones that lessons are made of."""
+TASK_TYPE = "coding"
+NO_TASK = "Work on the code of this repository."
+Subject = Literal["diff", "files", "answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """The table `[hook]` of `redraft.toml`.
+
+    `criteria` is the criteria file, relative to `redraft.toml`, and `subject` what it judges: the diff of the
+    session, each file that changed, or the agent's last answer. `paths` are git's pathspecs. With `judge`, a
+    model judges what checks can't, within `budget_usd` and `budget_tokens` for each check, and writes the
+    reasons into lessons. A turn is blocked at most `blocks` times, and a hook takes at most `timeout`
+    seconds. `lessons` is the name under which lessons are kept, of which a session gets at most `max_tokens`.
+    Raises `ConfigError`.
+    """
+
+    criteria: str = "criteria.yaml"
+    subject: Subject = "diff"
+    paths: Sequence[str] = ()
+    judge: bool = False
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    blocks: int = 3
+    timeout: float = 30.0
+    lessons: str = "coding-agent"
+    max_tokens: int = 800
+
+    def __post_init__(self) -> None:
+        check_name("criteria", self.criteria)
+        check_choice("subject", self.subject, ("diff", "files", "answer"))
+        check_list("paths", self.paths)
+        check_flag("judge", self.judge)
+        check_bound("budget_usd", self.budget_usd)
+        check_bound("budget_tokens", self.budget_tokens)
+        _check_whole("blocks", self.blocks, MOST_BLOCKS)
+        check_bound("timeout", self.timeout)
+        check_name("lessons", self.lessons)
+        _check_whole("max_tokens", self.max_tokens)
+        if self.judge and self.subject == "files":
+            raise ConfigError("judge = true works with subject = 'diff' or 'answer'; files get checks only.")
+
+    @classmethod
+    def load(cls) -> HookOptions:
+        """Read the options that apply in the working folder."""
+        given, known = load_settings().hook, [one.name for one in fields(cls)]
+        for key in given:
+            if key not in known:
+                raise ConfigError(f"{SETTINGS_FILE}, [hook]: unknown key {key!r}; {nearest(key, known)}")
+        try:
+            return cls(**given)
+        except ConfigError as error:
+            raise ConfigError(f"{SETTINGS_FILE}, [hook]: {error}") from error
+
+
+def _check_whole(name: str, value: Any, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
+        upto = f" from 0 to {most}" if most else ""
+        raise ConfigError(f"{name} must be a whole number{upto}, got {value!r}.")
+
+
+# --- what a session has been told, and what it did ---------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CodingTurn:
+    """One turn of an agent: what the person asked, and the versions that were judged, oldest first.
+
+    The versions are records, which only `learn` decodes: to check a turn takes no time for it.
+    """
+
+    prompt: str = ""
+    versions: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class CodingSession:
+    """What hooks know of one session of a coding agent, in a file of the project's `home`.
+
+    `blocks` counts how often the turn was blocked, `judged` is the digest of what was judged last, and
+    `critique` that of what was said about it in this turn. `advice` are the lessons that the agent was given,
+    as records.
+    """
+
+    key: str
+    baseline: Baseline | None = None
+    turn: str = ""
+    blocks: int = 0
+    judged: str = ""
+    critique: str = ""
+    advice: list[Any] = field(default_factory=list[Any])
+    turns: list[CodingTurn] = field(default_factory=list[CodingTurn])
+    ended: bool = False
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> CodingSession:
+        """Return a session from the JSON data of its file; raises `TypeError` for other data."""
+        session = cls(**stored)
+        session.baseline = None if session.baseline is None else Baseline(**stored["baseline"])
+        session.turns = [CodingTurn(**one) for one in stored["turns"]]
+        return session
+
+    @property
+    def current(self) -> CodingTurn:
+        """The turn under way."""
+        if not self.turns:
+            self.turns.append(CodingTurn())
+        return self.turns[-1]
+
+    def begin_turn(self, turn: str, prompt: str = "") -> None:
+        """Begin a turn, which may be blocked anew."""
+        self.turn, self.blocks, self.critique = turn, 0, ""
+        if self.current.versions or prompt:
+            self.turns = [one for one in self.turns if one.versions][1 - MOST_TURNS :]
+            self.turns.append(CodingTurn(prompt))
+
+
+class Sessions:
+    """The sessions of a project, each in a file of its own, mode 0600.
+
+    Raises `ConfigError` if the project stores nothing.
+    """
+
+    def __init__(self) -> None:
+        home = load_settings().home
+        if not home:
+            raise ConfigError(
+                "The setting `home` (REDRAFT_HOME) is empty, so nothing tells how often a turn was blocked."
+            )
+        self._home = project_folder() / home
+        self._folder = self._home / "hooks"
+
+    def open(self, agent: str, session: str) -> CodingSession:
+        """Return a session, which may be new."""
+        key = f"{agent}-{sha256(session.encode()).hexdigest()[:16]}"
+        return self.read(key) or CodingSession(key)
+
+    def read(self, key: str) -> CodingSession | None:
+        """Return a session by its key; None if there is no such file, or if it can't be read."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            return CodingSession.of(json.loads(self._path(key).read_text("utf-8")))
+        return None
+
+    def save(self, session: CodingSession) -> None:
+        """Store a session."""
+        make_folder(self._home)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        new = self._path(session.key).with_suffix(f".{os.getpid()}")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(asdict(session), file)
+        new.replace(self._path(session.key))
+
+    def delete(self, session: CodingSession) -> None:
+        """Delete a session."""
+        self._path(session.key).unlink(missing_ok=True)
+
+    def unlearned(self) -> list[str]:
+        """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""
+        found: list[str] = []
+        for path in self._folder.glob("*.json"):
+            if time.time() - path.stat().st_mtime > KEPT_DAYS * 86_400:
+                path.unlink(missing_ok=True)
+            elif (session := self.read(path.stem)) is not None and session.ended:
+                found.append(session.key)
+        return found
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+# --- the end of a turn -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a hook found: a `critique` to block with, if there is one, and a `note` for the person."""
+
+    critique: str = ""
+    note: str = ""
+
+
+async def check_turn(event: HookEvent, agent: str) -> Verdict:
+    """Judge what an agent did in a turn.
+
+    There is a critique if a criterion is not met, unless the turn has been blocked as often as it may be,
+    nothing changed since the last check, or the critique is the last one over again. What can't be judged
+    blocks nothing. Raises `ConfigError` for mistakes in the settings and the criteria.
+    """
+    options, sessions = HookOptions.load(), Sessions()
+    session = sessions.open(agent, event.session)
+    if event.turn != session.turn and not event.is_continued:
+        session.begin_turn(event.turn)
+    texts = _subject(options, event, session)
+    digest = sha256(json.dumps(texts).encode()).hexdigest()
+    if not texts:
+        return Verdict()
+    if digest == session.judged:
+        note = f"The criteria in {options.criteria} are not met, and nothing changed since they were checked."
+        was_blocked, session.blocks = session.blocks, 0
+        sessions.save(session)
+        return Verdict(note=note if was_blocked else "")
+    criteria = _criteria(options)
+    evaluation = await _judged(options, criteria, texts, session.current.prompt)
+    verdict = _decided(session, options, evaluation)
+    session.judged = digest
+    versions = session.current.versions
+    strategy = "revise" if versions else "draft"
+    version = ReflectionVersion(len(versions) + 1, _joined(texts), evaluation, strategy=strategy)
+    versions.append(to_record(version))
+    sessions.save(session)
+    return verdict
+
+
+async def check_commit() -> Verdict:
+    """Judge what is staged for a commit. Raises `ConfigError` likewise."""
+    options = HookOptions.load()
+    tree = _work_tree(options)
+    if options.subject == "answer":
+        raise ConfigError("A commit has no answer: set `subject` in [hook] to 'diff' or 'files'.")
+    texts = tree.staged_files() if options.subject == "files" else _named("", tree.staged_diff())
+    if not texts:
+        return Verdict()
+    evaluation = await _judged(options, _criteria(options), texts, "")
+    if not _blocks(evaluation):
+        return Verdict(note=_unjudged(evaluation))
+    return Verdict(_critique(evaluation))
+
+
+def _decided(session: CodingSession, options: HookOptions, evaluation: ReflectionEvaluation) -> Verdict:
+    if not _blocks(evaluation):
+        session.blocks, session.critique = 0, ""
+        return Verdict(note=_unjudged(evaluation))
+    told = evaluation.for_writer()
+    critique = _critique(evaluation)
+    digest = sha256(critique.encode()).hexdigest()
+    repeats, session.critique = digest == session.critique, digest
+    if repeats or session.blocks >= options.blocks:
+        why = "the critique is the same as before" if repeats else f"after {session.blocks} rounds"
+        session.blocks = 0
+        return Verdict(note=f"The criteria in {options.criteria} are not met, {why}: {_first(told)}")
+    session.blocks += 1
+    return Verdict(
+        f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
+        f"{options.blocks}).\n\n{critique}\n\n{MEND}"
+    )
+
+
+def _blocks(evaluation: ReflectionEvaluation) -> bool:
+    """Return whether something is known to be wrong; what could not be judged is nobody's fault."""
+    if evaluation.satisfactory:
+        return False
+    known = {name for name, score in evaluation.criteria_scores.items() if score is not None}
+    if not evaluation.unjudged:
+        return bool(known)
+    return any(one.criterion in known for one in evaluation.issues)
+
+
+def _critique(evaluation: ReflectionEvaluation) -> str:
+    """Return what is wrong, as far as the writer may know it, with the first issues if there are many."""
+    told = evaluation.for_writer()
+    more = len(told.issues) - MOST_ISSUES
+    critique = render_critique(replace(told, issues=told.issues[:MOST_ISSUES]))
+    return f"{critique}\n\nThere are {more} more issues." if more > 0 else critique
+
+
+def _unjudged(evaluation: ReflectionEvaluation) -> str:
+    if not evaluation.unjudged:
+        return ""
+    why = next((str(one) for one in evaluation.issues if one.criterion in evaluation.unjudged), "")
+    return f"{', '.join(map(repr, evaluation.unjudged))}: {why or 'not judged'}"
+
+
+def _first(evaluation: ReflectionEvaluation) -> str:
+    return " ".join(str(evaluation.issues[0] if evaluation.issues else "not good enough").split())
+
+
+def _subject(options: HookOptions, event: HookEvent, session: CodingSession) -> dict[str, str]:
+    """Return the texts to judge by file name; the diff and the answer have none."""
+    if options.subject == "answer":
+        if not event.answer.strip():
+            raise ConfigError("The agent does not say what it answered, so `subject` can't be 'answer'.")
+        return _named("", event.answer)
+    tree = _work_tree(options)
+    if options.subject == "files":
+        return tree.files(session.baseline)
+    return _named("", tree.diff(session.baseline))
+
+
+def _named(name: str, text: str) -> dict[str, str]:
+    return {name: text} if text.strip() else {}
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}\n{text}" if name else text for name, text in texts.items())
+
+
+def _work_tree(options: HookOptions) -> WorkTree:
+    """Return the project's files, without those that Redraft itself writes."""
+    settings = load_settings()
+    own = [one for one in (settings.home, settings.memory) if one and not Path(one).is_absolute()]
+    return WorkTree(project_folder(), options.paths, own)
+
+
+def _criteria(options: HookOptions) -> CriteriaFile:
+    """Read the criteria, without those that only a model can judge unless it may."""
+    given = read_criteria(project_folder() / options.criteria)
+    if given.output_type is not None:
+        raise ConfigError(f"{options.criteria}: 'output_type' is for drafts that are JSON, not for a hook.")
+    if options.judge:
+        return given
+    free = tuple(one for one in given.criteria if not needs_model(one))
+    if not any(one.weight for one in free):
+        raise ConfigError(
+            f"{options.criteria} has nothing that can be checked without a model; set judge = true in [hook]."
+        )
+    return replace(given, criteria=free)
+
+
+async def _judged(
+    options: HookOptions, given: CriteriaFile, texts: Mapping[str, str], prompt: str
+) -> ReflectionEvaluation:
+    """Judge each text, and return all evaluations as one."""
+    task = PlainTask(given.task or prompt or NO_TASK, task_type=given.task_type)
+    if any(map(needs_model, given.criteria)):
+        return await _judged_by_model(options, given, task, texts[""])
+    from redraft.evaluate.panel import panel  # noqa: PLC0415 (not needed if nothing changed)
+    from redraft.sandbox.jail import ProcessJail  # noqa: PLC0415 (likewise)
+
+    judge = panel(given.criteria, threshold=given.threshold, run_command=ProcessJail())
+    found = {name: await judge(text, RunContext(task, "")) for name, text in texts.items()}
+    return _merged(found) if options.subject == "files" else _of_text(found[""], options.subject)
+
+
+async def _judged_by_model(
+    options: HookOptions, given: CriteriaFile, task: PlainTask, text: str
+) -> ReflectionEvaluation:
+    """Judge a text within the budget; what that does not allow, or the model fails at, is None."""
+    from redraft.loop.pattern import ReflectionPattern, run_functions  # noqa: PLC0415 (the free checks need none)
+
+    settings = load_settings()
+    judge = settings.reflection_model or settings.model
+    if not judge:
+        raise ConfigError(
+            "judge = true in [hook] needs a model: set REDRAFT_MODEL, or `model` in redraft.toml."
+        )
+    pattern = ReflectionPattern(
+        max_iterations=0,
+        quality_criteria=given.criteria,
+        quality_threshold=given.threshold,
+        task_type=given.task_type,
+        reflection_model=judge,
+        budget_usd=options.budget_usd,
+        budget_tokens=options.budget_tokens,
+        **{name: value for name, value in given.judging.items() if name != "accept"},
+    )
+    result = await run_functions(task, revise=_never, draft=text, pattern=pattern)
+    if result.error is not None and not _blocks(result.final_evaluation):
+        raise result.error
+    return _of_text(result.final_evaluation, options.subject)
+
+
+def _never(output: str, _evaluation: ReflectionEvaluation) -> str:
+    return output
+
+
+def _of_text(evaluation: ReflectionEvaluation, subject: Subject) -> ReflectionEvaluation:
+    """Return an evaluation without the lines of a diff, which the agent does not see."""
+    if subject != "diff":
+        return evaluation
+    issues = tuple(Issue(one, one.criterion, one.path, number=one.number) for one in evaluation.issues)
+    return replace(evaluation, issues=issues)
+
+
+def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
+    """Return the evaluations of files as one: each criterion has its lowest score, None if one is unknown."""
+    scores: dict[str, float | None] = {}
+    for evaluation in found.values():
+        for name, score in evaluation.criteria_scores.items():
+            before = scores.get(name, score)
+            scores[name] = None if score is None or before is None else min(score, before)
+    overall = [one.overall_score for one in found.values() if one.overall_score is not None]
+    issues = [(name, issue) for name, one in found.items() for issue in one.issues]
+    return ReflectionEvaluation(
+        min(overall, default=None),
+        scores,
+        satisfactory=all(one.satisfactory for one in found.values()),
+        issues=tuple(Issue(f"{name}: {one}", one.criterion, one.path, one.line) for name, one in issues),
+        suggestions=tuple(dict.fromkeys(text for one in found.values() for text in one.suggestions)),
+        gates_passed=all(one.gates_passed for one in found.values()),
+        shown=next((one.shown for one in found.values()), None),
+    )
+
+
+# --- the start of a session, and of a turn -----------------------------------------------------------------
+
+
+async def begin(event: HookEvent, agent: str) -> str:
+    """Begin a session, or a turn in it; return what was learned that may help, capped in tokens.
+
+    A session begins with the rules and the lessons that fit this repository; each prompt gets the lessons
+    that fit it, once in a session.
+    """
+    from redraft.stores.location import close_project_store  # noqa: PLC0415 (not needed to check a turn)
+
+    options, sessions = HookOptions.load(), Sessions()
+    session = sessions.open(agent, event.session)
+    session.ended = False
+    tree = _work_tree(options)
+    if event.forgot:
+        session.advice.clear()
+    if MEND in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
+        event = replace(event, prompt="")
+    elif event.prompt:
+        session.begin_turn(event.turn, event.prompt)
+    if session.baseline is None and options.subject != "answer":
+        session.baseline = tree.baseline()
+    sessions.save(session)
+    advice: list[Advice] = []
+    if _has_lessons() and (event.prompt or event.forgot or not session.advice):
+        lessons = _lessons(options)
+        try:
+            recalled = await lessons.recall(PlainTask(event.prompt or NO_TASK, task_type=TASK_TYPE))
+        finally:
+            await lessons.aclose()
+            await close_project_store()
+        advice = [one for one in recalled if to_record(one) not in session.advice]
+        session.advice += map(to_record, advice)
+        sessions.save(session)
+    return advice_text(advice)
+
+
+def _has_lessons() -> bool:
+    """Return whether anything was ever learned here: most of the cost of a hook is to look."""
+    return (project_folder() / load_settings().memory / "reflections").is_dir()
+
+
+def _lessons(options: HookOptions) -> Lessons:
+    from redraft.lessons.lessons import Lessons  # noqa: PLC0415 (not needed to check a turn)
+
+    settings = load_settings()
+    return Lessons(
+        agent=options.lessons,
+        max_tokens=max(options.max_tokens, 1),
+        # Only if asked for: loading a model that finds lessons by meaning takes longer than all the rest.
+        embedder=settings.embedder or "none",
+        model=None if options.judge and settings.model else _facts_only,
+        auto=False,
+    )
+
+
+# --- the end of a session ----------------------------------------------------------------------------------
+
+
+def end(event: HookEvent, agent: str) -> bool:
+    """Mark a session as ended; return whether it has something to learn from, see `learn`."""
+    sessions = Sessions()
+    session = sessions.open(agent, event.session)
+    session.turns = [one for one in session.turns if one.versions]
+    if not session.turns:
+        sessions.delete(session)
+        return False
+    session.ended = True
+    sessions.save(session)
+    return True
+
+
+async def learn() -> list[str]:
+    """Write the lessons of sessions that have ended, and return their ids.
+
+    A turn whose criteria were not met in the end leaves a reflection, one that met them after a revision its
+    procedure. What is wrong are the facts of the checks; with `judge`, the model adds the reasons. The runs
+    count for the lessons that they were given.
+    """
+    options, sessions = HookOptions.load(), Sessions()
+    written: list[str] = []
+    for key in sessions.unlearned():
+        session = sessions.read(key)
+        if session is None:
+            continue
+        lessons = _lessons(options)
+        try:
+            for number, turn in enumerate(session.turns, 1):
+                result = _result(turn, session, f"{key}-{number}")
+                written += await _learned(lessons, result, _known_criteria(options), judged=options.judge)
+        finally:
+            await lessons.aclose()
+        sessions.delete(session)
+    return written
+
+
+async def _learned(
+    lessons: Lessons, result: ReflectionResult, criteria: Sequence[QualityCriterion], *, judged: bool
+) -> list[str]:
+    from redraft.lessons.outcome import TOOLS_ANSWERED, outcome_of  # noqa: PLC0415 (not needed to check a turn)
+
+    result.criteria = tuple(criteria)
+    outcome = outcome_of(result)
+    lesson = None
+    if outcome is not None and (outcome.is_mandatory or outcome.is_mended):
+        if judged:  # a model reads what the agent wrote, whose tools may have read anything
+            outcome = replace(outcome, doubt=outcome.doubt or TOOLS_ANSWERED)
+        lesson = await lessons.reflect_on(outcome)
+    await lessons.observe(result)
+    return [] if lesson is None else [lesson.id]
+
+
+def _known_criteria(options: HookOptions) -> Sequence[QualityCriterion]:
+    """Return the criteria as they are now, or none if the file can't be read any more."""
+    try:
+        return _criteria(options).criteria
+    except ConfigError:
+        return ()
+
+
+def _result(turn: CodingTurn, session: CodingSession, run_id: str) -> ReflectionResult[str]:
+    versions = tuple(from_record(ReflectionVersion[str], one) for one in turn.versions)
+    last = versions[-1]
+    met = last.evaluation.satisfactory
+    reason = ConvergenceReason.QUALITY_MET if met else ConvergenceReason.USER_STOPPED
+    revisions = len(versions) - 1
+    return ReflectionResult(
+        success=met,
+        final_output=last.output,
+        best_output=last.output,
+        final_evaluation=last.evaluation,
+        history=ReflectionHistory(versions, last, last, reason, revisions),
+        iterations_used=revisions,
+        convergence_reason=reason,
+        token_usage=last.token_usage,
+        execution_time=(last.timestamp - versions[0].timestamp).total_seconds(),
+        run_id=run_id,
+        advice=tuple(from_record(Advice, one) for one in session.advice),
+        task=PlainTask(turn.prompt or NO_TASK, task_type=TASK_TYPE),
+    )
+
+
+class _FactsOnly:
+    """A model that says nothing, so that a reflection has the facts alone."""
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:  # noqa: ARG002 (nothing is asked)
+        raise ModelError("No model is asked; see `judge` in [hook].")
+
+
+_facts_only: ChatModel = _FactsOnly()

@@ -1,0 +1,493 @@
+"""The hooks on a real repository, played through the protocols of the agents."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from redraft import ModelError, ScriptedModel
+from redraft.integrations.hook import HookOptions
+from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository
+from support.commands import redraft
+from support.pages import Page
+
+PAGE = Page("docs/coding-agents.md")
+SECONDS = 30
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A repository as the working folder, which remembers what hooks did."""
+    monkeypatch.chdir(repository(tmp_path))
+    monkeypatch.delenv("REDRAFT_HOME")
+    return tmp_path
+
+
+def set_up(folder, *, criteria=CRITERIA, settings="[hook]\n"):
+    (folder / "criteria.yaml").write_text(criteria, "utf-8")
+    (folder / "redraft.toml").write_text(settings, "utf-8")
+    git(folder, "commit", "--all", "--quiet", "--allow-empty", "--message=Set up")
+
+
+def edit(folder, text, name="offer.py"):
+    """Return an edit that an agent makes."""
+    return lambda: (folder / name).write_text(text, "utf-8")
+
+
+def event(name, *, session="s", **more):
+    return json.dumps({"session_id": session, "cwd": str(Path.cwd()), "hook_event_name": name, **more})
+
+
+def stop(agent="claude", **more):
+    """Fire the end of a turn in this process; return the answer and stderr."""
+    done = redraft("hook", "stop", agent, stdin=event("Stop", prompt_id="1", **more))
+    assert done.exit_code == 0
+    return json.loads(done.stdout or "{}"), done.stderr
+
+
+# --- whole sessions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent", "player", "more"),
+    [
+        ("claude", ClaudeCode, {"in_process": False}),  # the real thing, once
+        ("codex", ClaudeCode, {"file": ".codex/hooks.json", "turn_id": "turn_id"}),
+        ("cursor", Cursor, {}),
+    ],
+)
+def test_a_session_is_blocked_mended_and_remembered(agent, player, more, project, monkeypatch):
+    if more.get("in_process", True):
+        learn = "redraft.integrations.answer._learn_in_background"
+        monkeypatch.setattr(learn, lambda: redraft("hook", "learn"))
+    assert redraft("hook", "install", agent, "--program", PROGRAM).exit_code == 0
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=Hooks")
+    session = player(project, **more)
+    session.start()
+    bad, good = (edit(project, f"def offer():\n    {line}\n") for line in ("print(2)", "return 2"))
+    turn = session.prompt("Write an offer.", bad, good)
+    assert len(turn.critiques) == 1
+    assert "No print() is left in the code." in turn.critiques[0]
+    assert "check 1 of 3" in turn.critiques[0]
+    assert turn.errors == []
+    session.end()
+    [lesson] = lessons_written(project)
+    assert re.search(r"kind: procedure.*trust: checked.*task: Write an offer\.", lesson, re.DOTALL)
+    later = player(project, session="7d1a", **more)
+    later.start()
+    assert "No print() is left in the code." in later.told[0]
+
+
+def lessons_written(project):
+    """Wait for the process that writes lessons in the background, and return what it wrote."""
+    end = time.monotonic() + SECONDS
+    while list((project / ".redraft" / "hooks").glob("*.json")):
+        assert time.monotonic() < end, "no lesson was written"
+        time.sleep(0.05)
+    return [path.read_text("utf-8") for path in (project / "memory" / "reflections").rglob("2*.md")]
+
+
+@pytest.mark.parametrize(("agent", "player"), [("claude", ClaudeCode), ("cursor", Cursor)])
+def test_a_turn_is_blocked_at_most_three_times(agent, player, project):
+    redraft("hook", "install", agent, "--program", PROGRAM)
+    session = player(project)
+    session.start()
+    edits = [edit(project, f"print({number})\n") for number in range(8)]
+    turn = session.prompt("Print.", *edits)
+    checks = [re.search(r"check \d of 3", one)[0] for one in turn.critiques]
+    assert checks == ["check 1 of 3", "check 2 of 3", "check 3 of 3"]
+    [line] = turn.errors
+    assert "not met, after 3 rounds: " in line
+    assert turn.shown == ([line.removesuffix("\n")] if agent == "claude" else [])
+    again = session.prompt("Explain.")  # what was let go is let go
+    assert (again.critiques, again.shown) == ([], [])
+
+
+# --- when a turn is let go ---------------------------------------------------------------------------------
+
+
+def test_it_ends_when_nothing_changed(project):
+    edit(project, "print(1)\n")()
+    assert stop()[0]["decision"] == "block"
+    answer, stderr = stop(stop_hook_active=True)
+    assert "nothing changed since they were checked" in answer["systemMessage"]
+    assert stderr.count("\n") == 1
+
+
+def test_it_ends_when_the_critique_repeats(project):
+    edit(project, "print(1)\n")()
+    assert stop()[0]["decision"] == "block"
+    edit(project, "print(1)\nx = 1\n")()
+    answer, _ = stop(stop_hook_active=True)
+    assert "the critique is the same as before" in answer["systemMessage"]
+
+
+def test_a_flag_that_stays_false_does_not_begin_anew(project):
+    """Claude Code is known to send it so within a turn; the id of the prompt says that it is the same."""
+    for number in range(3):
+        edit(project, f"print({number})\n")()
+        assert stop(stop_hook_active=False)[0]["decision"] == "block"
+    edit(project, "print(9)\n")()
+    assert "systemMessage" in stop(stop_hook_active=False)[0]
+
+
+def test_a_new_prompt_is_checked_anew(project):
+    for prompt in ("1", "2"):
+        for number in range(4):
+            edit(project, f"print({prompt}{number})\n")()
+            done = redraft("hook", "stop", "claude", stdin=event("Stop", prompt_id=prompt))
+            assert ("decision" in json.loads(done.stdout)) is (number < 3)
+
+
+def test_no_block_is_allowed(project):
+    set_up(project, settings="[hook]\nblocks = 0\n")
+    edit(project, "print(1)\n")()
+    answer, _ = stop()
+    assert list(answer) == ["systemMessage"]
+
+
+# --- what is judged ----------------------------------------------------------------------------------------
+
+
+def test_what_was_there_before_the_session_is_not_judged(project):
+    edit(project, "print('mine')\n", "mine.py")()
+    edit(project, "def price():\n    print(2)\n", "prices.py")()
+    redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
+    assert stop() == ({}, "")
+    edit(project, "x = 1\n", "theirs.py")()
+    assert stop() == ({}, "")
+    edit(project, "print('theirs')\n", "mine.py")()
+    assert stop()[0]["decision"] == "block"
+
+
+def test_what_was_committed_in_the_session_is_judged(project):
+    redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
+    edit(project, "print(1)\n")()
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=Print")
+    assert stop()[0]["decision"] == "block"
+
+
+def test_a_repository_without_a_commit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDRAFT_HOME")
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "criteria.yaml").write_text(CRITERIA, "utf-8")
+    (tmp_path / "redraft.toml").write_text("", "utf-8")
+    edit(tmp_path, "print(1)")()
+    git(tmp_path, "add", "offer.py")
+    assert stop()[0]["decision"] == "block"
+
+
+def test_paths_and_ignored_files(project):
+    set_up(project, settings='[hook]\npaths = ["*.py", ":!tests"]\n')
+    (project / ".gitignore").write_text("build\n", "utf-8")
+    for name in ("notes.txt", "tests/t.py", "build/b.py"):
+        (project / name).parent.mkdir(exist_ok=True)
+        edit(project, "+print(1)\nprint(1)\n", name)()
+    assert stop() == ({}, "")
+    (project / "sub").mkdir()
+    edit(project, "print(1)\n", "sub/ümläut name.py")()
+    assert stop()[0]["decision"] == "block"
+
+
+FILES = """\
+criteria:
+  - {name: short, description: At most two lines., evaluator: lines, config: {at_most: 2}}
+  - {name: a sentence that only a model can judge}
+"""
+
+
+def test_files_are_judged_one_by_one(project):
+    set_up(project, criteria=FILES, settings='[hook]\nsubject = "files"\n')
+    edit(project, "a\nb\nc\n", "long.py")()
+    edit(project, "a\n", "short.py")()
+    (project / "picture.bin").write_bytes(b"\0\1\2")
+    git(project, "rm", "--quiet", "prices.py")
+    reason = stop()[0]["reason"]
+    assert "long.py: The text has 3 lines" in reason
+    assert "short.py" not in reason
+
+
+def test_the_last_answer_is_judged(project):
+    criteria = "criteria: [{name: brief, evaluator: words, config: {at_most: 3}}]"
+    set_up(project, criteria=criteria, settings='[hook]\nsubject = "answer"\n')
+    assert "decision" in stop(last_assistant_message="It took me four words.")[0]
+    assert stop(last_assistant_message="Done.") == ({}, "")
+    assert "does not say what it answered" in stop()[1]
+
+
+# --- it fails open -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("criteria", "settings", "says"),
+    [
+        ("criteria:\n  - {name: a, evaluator: regex, confg: {}}\n", "", "yaml, line 2: unknown key 'confg'"),
+        ("- [", "", "criteria.yaml"),
+        ("- Names the price.\n", "", "nothing that can be checked without a model; set judge = true"),
+        ("- Names the price.\n", "[hook]\njudge = true\n", "judge = true in [hook] needs a model"),
+        ("- {name: a, evaluator: function, config: {function: 'nowhere:f'}}\n", "", "nowhere"),
+        (CRITERIA, '[hook]\ncriteria = "none.yaml"\n', "none.yaml' cannot be read"),
+        (CRITERIA, "[hook]\nblock = 3\n", "redraft.toml, [hook]: unknown key 'block'"),
+        (CRITERIA, "[hook]\nblocks = 9\n", "[hook]: blocks must be a whole number from 0 to 7, got 9"),
+        (CRITERIA, "[hook", "redraft.toml is not valid TOML"),
+        (CRITERIA, 'home = ""\n', "nothing tells how often"),
+        ("output_type: x.json\n" + CRITERIA, "", "x.json"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_settings_blocks_nothing(project, criteria, settings, says):
+    set_up(project, criteria=criteria, settings=settings)
+    edit(project, "print(1)\n")()
+    answer, stderr = stop()
+    assert says in stderr
+    assert re.fullmatch(r"redraft hook: .*Nothing was checked or blocked\.\n", stderr)
+    assert answer == {"systemMessage": stderr.removesuffix("\n")}
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "says"),
+    [
+        (["stop", "claude"], "{", "The event on stdin is not JSON"),
+        (["stop", "claude"], "[]", "must be a JSON object"),
+        (["stop", "emacs"], "{}", "There is no agent 'emacs'"),
+        (["stop"], "{}", "There is no agent ''"),
+        (["stop", "claude", "--newer-option"], '{"session_id": 3}', ""),
+        (["start", "claude", "--newer-option"], "{}", ""),
+        (["end", "cursor"], "", ""),
+    ],
+)
+def test_no_call_of_an_agent_is_a_usage_error(project, words, given, says):
+    done = redraft("hook", *words, stdin=given)
+    assert (done.exit_code, says in done.stderr) == (0, True)
+
+
+def test_outside_of_a_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDRAFT_HOME")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert "is not in a git repository" in stop()[1]
+
+
+def test_without_git(project, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "git can't be run" in stop()[1]
+
+
+def test_a_check_that_raises(project):
+    criteria = "- {name: a, evaluator: function, config: {function: 'broken_check:f'}}\n"
+    (project / "broken_check.py").write_text("def f(text):\n    return 1 / 0\n", "utf-8")
+    set_up(project, criteria=criteria)
+    edit(project, "x = 1\n")()
+    answer, stderr = stop()
+    assert "decision" not in answer
+    assert "division by zero" in stderr
+
+
+def test_a_check_that_hangs_is_given_up(project):
+    """In a process of its own, which ends at once whatever is under way."""
+    criteria = "- {name: a, evaluator: function, config: {function: 'hanging_check:f'}}\n"
+    (project / "hanging_check.py").write_text("import time\ndef f(text):\n    time.sleep(600)\n", "utf-8")
+    set_up(project, criteria=criteria, settings="[hook]\ntimeout = 0.3\n")
+    redraft("hook", "install", "claude", "--program", PROGRAM)
+    turn = ClaudeCode(project, in_process=False).prompt("Wait.", edit(project, "x = 1\n"))
+    assert turn.critiques == []
+    assert "The time is up: 0.3 s" in turn.shown[0]
+    assert turn.errors[0].count("\n") == 1
+
+
+# --- a judge, on request -----------------------------------------------------------------------------------
+
+JUDGED = "task: Write an offer.\ncriteria:\n  - Names the price.\n"
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """A judge that likes nothing."""
+
+    def reply(request):
+        scores = {"names_the_price": {"reason": "There is none.", "score": 0.1}}
+        return {"criteria": scores, "issues": ["No price."], "suggestions": [], "confidence": 0.9}
+
+    model = ScriptedModel(reply)
+    monkeypatch.setenv("REDRAFT_MODEL", "any:model")
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_, **__: model)
+    return model
+
+
+def test_a_model_judges_only_if_asked_for(project, model):
+    set_up(project, criteria=f"{JUDGED}  - {{name: x, evaluator: regex, config: {{pattern: x}}}}\n")
+    edit(project, "x = 1\n")()
+    assert stop() == ({}, "")
+    assert model.requests == []
+    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\n")
+    edit(project, "x = 2\n")()
+    assert "There is none" in stop()[0]["reason"]
+
+
+def test_a_budget_that_does_not_allow_the_judge_blocks_nothing(project, model):
+    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\nbudget_tokens = 1\n")
+    edit(project, "x = 1\n")()
+    answer, stderr = stop()
+    assert (model.requests, "decision" in answer) == ([], False)
+    assert "'Names the price.': " in stderr
+
+
+def test_a_model_that_fails_blocks_nothing(project, model):
+    def fail(request):
+        raise ModelError("The provider does not answer.")
+
+    model._answer = fail
+    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\n")
+    edit(project, "x = 1\n")()
+    answer, stderr = stop()
+    assert "decision" not in answer
+    assert "The provider does not answer" in stderr
+
+
+# --- git ---------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_judged_as_it_is_staged(project):
+    assert redraft("hook", "install", "git", "--program", PROGRAM).exit_code == 0
+
+    def commit(*words):
+        words = ["git", "commit", "--message=Offer", *words]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    edit(project, "print(1)\n")()
+    git(project, "add", "offer.py")
+    edit(project, "x = 1\n")()  # not staged
+    refused = commit()
+    assert refused.returncode == 1
+    assert "No print() is left in the code." in refused.stderr
+    assert commit("--all").returncode == 0
+    edit(project, "print(1)\n")()
+    assert commit("--all").returncode == 1
+    assert commit("--all", "--no-verify").returncode == 0
+    edit(project, "print(2)\n")()
+    (project / "criteria.yaml").write_text("- [", "utf-8")
+    open_again = commit("--all")
+    assert open_again.returncode == 0
+    assert "Nothing was checked or blocked." in open_again.stderr
+
+
+def test_staged_files(project):
+    set_up(project, criteria=FILES, settings='[hook]\nsubject = "files"\n')
+    edit(project, "a\nb\nc\n", "long.py")()
+    git(project, "add", "long.py")
+    edit(project, "a\n", "long.py")()
+    done = redraft("hook", "stop", "git")
+    assert (done.exit_code, "long.py: The text has 3 lines" in done.stderr) == (1, True)
+
+
+# --- lessons -----------------------------------------------------------------------------------------------
+
+
+def play(session="s", *texts):
+    """Do a turn in this process with these texts of a file, and end the session."""
+    redraft("hook", "start", "claude", stdin=event("SessionStart", session=session, source="startup"))
+    prompt = event("UserPromptSubmit", session=session, prompt="Write an offer.", prompt_id="1")
+    redraft("hook", "start", "claude", stdin=prompt)
+    for text in texts:
+        Path("offer.py").write_text(text, "utf-8")
+        redraft("hook", "stop", "claude", stdin=event("Stop", session=session, prompt_id="1"))
+
+
+def test_a_failed_attempt_leaves_a_reflection_of_the_facts(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    play("s", "print(1)\n", "print(2)\n")
+    assert redraft("hook", "end", "claude", stdin=event("SessionEnd")).exit_code == 0
+    done = redraft("hook", "learn")
+    assert done.exit_code == 0
+    [path] = (project / "memory" / "reflections" / "coding-agent").glob("*.md")
+    text = path.read_text("utf-8")
+    assert "kind: failure" in text
+    assert "No print() is left in the code." in text.split("## What should I do differently?")[1]
+    assert redraft("hook", "learn").stdout == ""  # once
+
+
+def test_a_session_without_a_check_leaves_nothing(project):
+    redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    assert redraft("hook", "learn").stdout == ""
+    assert not (project / "memory").exists()
+
+
+def test_lessons_are_told_once_and_capped(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    play("s", "print(1)\n", "print(2)\n")
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    redraft("hook", "learn")
+
+    def start(**more):
+        return redraft("hook", "start", "claude", stdin=event(session="later", **more)).stdout
+
+    first = start(name="SessionStart", source="startup")
+    assert "No print() is left in the code." in json.loads(first)["hookSpecificOutput"]["additionalContext"]
+    assert start(name="UserPromptSubmit", prompt="Write an offer.", prompt_id="9") == ""
+    assert start(name="SessionStart", source="resume") == ""
+    assert start(name="SessionStart", source="compact") == first  # the agent has forgotten it
+    set_up(project, settings="[hook]\nmax_tokens = 5\n")
+    assert start(name="SessionStart", source="clear") == ""
+
+
+def test_what_is_remembered_is_the_persons_own(project):
+    edit(project, "print(1)\n")()
+    stop()
+    [file] = (project / ".redraft" / "hooks").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "\n" not in git(project, "status", "--short").strip()  # offer.py alone
+    file.write_text("{", "utf-8")  # a file that can't be read is a new session
+    assert stop()[0]["decision"] == "block"
+
+
+# --- how quick it is ---------------------------------------------------------------------------------------
+
+
+def test_a_check_loads_no_more_than_it_needs(project):
+    """What a hook loads is what it costs; benchmarks/start.py measures it."""
+    edit(project, "print(1)\n")()
+    code = (
+        "import sys; sys.argv = ['redraft', 'hook', 'stop', 'claude']\n"
+        "from redraft.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'typer', 'rich', 'pydantic', 'sqlite3', 'redraft.loop.run', 'redraft.lessons'}\n"
+        "print(heavy & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=event("Stop"), capture_output=True, text=True, check=True
+    )
+    answer, loaded = done.stdout.splitlines()
+    assert (json.loads(answer)["decision"], loaded) == ("block", "set()")
+
+
+def test_the_defaults_are_what_the_page_says():
+    [table] = [text for text in PAGE.blocks("toml") if "blocks" in text]
+    documented = HookOptions(**tomllib.loads(table)["hook"])
+    defaults = replace(HookOptions(), paths=[], budget_usd=0.1, budget_tokens=20_000)
+    assert documented == defaults
+    assert len(tomllib.loads(table)["hook"]) == len(fields(HookOptions))
+
+
+def test_the_page_tells_a_session_as_it_happens(project):
+    """The criteria, the commands and the critique of the page, one after the other."""
+    criteria, *_ = PAGE.blocks("yaml")
+    set_up(project, criteria=criteria, settings=PAGE.blocks("toml")[0])
+    for command in "\n".join(PAGE.blocks("sh")).splitlines():
+        program, *words = shlex.split(command, comments=True)
+        assert program == "redraft"
+        done = redraft(*words)
+        assert done.exit_code == ("--check" in words), (command, done.stderr)
+    edit(project, "def offer():\n    print(2)\n")()
+    [promised] = PAGE.blocks("text")
+    assert stop()[0]["reason"] == promised.removesuffix("\n")
