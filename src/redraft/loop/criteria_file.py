@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
-    from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers alone: it takes long to load)
+    from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers: it takes long to load)
 
-JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str}
+JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
 """The options of a `ReflectionPattern` that a file may give under their own names."""
 KEYS = {"task": str, "task_type": str, "threshold": float, **JUDGING, "criteria": list, "output_type": str}
 CRITERION_KEYS = {
