@@ -225,7 +225,7 @@ def mcp(
     budget_seconds: options.BudgetSeconds = None,
     debug: options.Debug = False,
 ) -> None:
-    """Serve this project's checks, lessons and runs to coding agents, over MCP.
+    """Serve checks, lessons and runs to coding agents, over MCP.
 
     An agent starts it by itself and talks to it over stdin and stdout:
 
