@@ -146,8 +146,9 @@ def _from_file(path: Path) -> dict[str, Any]:
         expected = dict if key in TABLES else str
         if not isinstance(value, expected):
             raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")
-        if key == "models" and not all(isinstance(name, str) for name in value.values()):
-            raise ConfigError(f"{path.name}: every entry of [{key}] must be a model name.")
+    models: dict[str, Any] = values.get("models", {})
+    if not all(isinstance(name, str) for name in models.values()):
+        raise ConfigError(f"{path.name}: every entry of [models] must be a model name.")
     return values
 
 
