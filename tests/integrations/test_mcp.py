@@ -92,7 +92,7 @@ def test_all_tools_over_stdio(criteria):
         file.write("  - {name: chat, evaluator: function, config: {function: 'talkative:chat'}, weight: 0}\n")
 
     async def main():
-        async with over_stdio() as session:
+        async with over_stdio(mode="legacy") as session:
             await use_every_tool(session)
 
     asyncio.run(main())
@@ -472,3 +472,42 @@ def test_the_page_is_true(project, monkeypatch):
     assert page.run(page.blocks("python")[0])[1] == page.blocks("text")[0]
     for tool in TOOLS:
         assert f"`{tool}`" in page.text
+
+
+def test_secrets_are_withheld_from_every_answer(project, monkeypatch):
+    secret = "".join(chr(97 + 7 * at % 26) for at in range(24))
+    monkeypatch.setenv("SHOP_API_KEY", secret)
+    forbidden = {
+        "name": "no key",
+        "evaluator": "regex",
+        "config": {"pattern": "k[a-z]+", "must_match": False},
+    }
+
+    async def main():
+        async with in_process() as session:
+            checked = await session.call("check_draft", draft=f"Use {secret}.", criteria=[forbidden])
+            shown = await session.call("get_run")
+            prompt = (await session.client.get_prompt("reflect_on", {})).messages[0].content.text
+            unknown = await session.refused("get_run", run_id=secret)
+        assert checked["issues"]
+        assert secret not in json.dumps([checked, shown, prompt, unknown])
+
+    asyncio.run(main())
+
+
+def test_an_attempt_that_two_servers_finish_at_once_is_judged_once(criteria):
+    async def main():
+        async with in_process() as one, in_process() as two:
+            begun = await one.call("start_task", task=TASK)
+            finish = {"attempt_id": begun["attempt_id"], "output": "ab"}
+            answers = await asyncio.gather(
+                *(session.answer("finish_attempt", **finish) for session in (one, two))
+            )
+            verdicts = [one.structured_content for one in answers if not one.is_error]
+            assert verdicts
+            assert all(verdict["reflection_due"] for verdict in verdicts)
+            assert len((await one.call("list_runs"))["runs"]) == 1
+            await two.call("record_reflection", reflection=FAILURE, attempt_id=begun["attempt_id"])
+            await one.call("start_task", task=TASK)
+
+    asyncio.run(main())

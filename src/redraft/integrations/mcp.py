@@ -52,7 +52,7 @@ from redraft.lessons.safety import violation_in
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
 from redraft.loop.pattern import ReflectionPattern, judging_verbs, starting_draft
-from redraft.loop.record import Origin, Process
+from redraft.loop.record import Origin
 from redraft.loop.runs import LAST, STATES, Runs
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import load_settings, project_folder
@@ -287,7 +287,8 @@ class ProjectTools:
             limit=limit,
             before=before or None,
         )
-        runs = [RunSummary.of(await _redacted(record)) for record in found]
+        redactor = redactor_of_environment()
+        runs = await asyncio.to_thread(lambda: [RunSummary.of(record, redactor) for record in found])
         return RunPage(runs=runs, next_page=found[-1].run_id if len(found) == limit else None)
 
     async def get_run(self, run_id: Name = LAST) -> RunDetails:
@@ -295,7 +296,7 @@ class ProjectTools:
 
         While check_draft or finish_attempt still judge, the status is 'running'.
         """
-        return RunDetails.of_run(await asyncio.to_thread((await Runs().stored(run_id)).redacted))
+        return await asyncio.to_thread(RunDetails.of_run, await Runs().stored(run_id))
 
     # --- what the tools share ------------------------------------------------------------------------------
 
@@ -415,7 +416,7 @@ class ProjectTools:
             raise ReflectionDueError(
                 f"The attempt {due.run_id!r} has not been reflected on yet.{found} First call "
                 f"record_reflection with this attempt_id and a reflection of the kind {due.kind!r}; or a "
-                f"person waives it with `redraft lessons waive {due.run_id}`.",
+                f"person waives it with `redraft lessons waive {due.run_id} --why TEXT`.",
                 runs=error.runs,
             ) from error
 
@@ -583,7 +584,7 @@ def _progress_of(event: Event) -> str:
 
 
 async def _redacted(value: T) -> T:
-    return await asyncio.to_thread(redactor_of_environment().redact_object, value, spared=(Process,))
+    return await asyncio.to_thread(redactor_of_environment().redact_object, value)
 
 
 # --- the server --------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.lessons.lesson import KINDS, Content
 from redraft.loop.criteria_file import try_out
+from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.text.characters import without_middle
 from redraft.types import COUNTS, Advice, Issue, QualityCriterion, advice_text
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import StoredRun
+    from redraft.redact.redactor import Redactor
     from redraft.types import ReflectionResult, ReflectionVersion
 
 LONGEST_DRAFT = 500_000
@@ -258,13 +260,13 @@ class RunSummary(BaseModel):
     cost_usd: float | None
 
     @classmethod
-    def of(cls, record: RunRecord) -> RunSummary:
-        """Return a run, whose secrets are withheld already, for a list."""
+    def of(cls, record: RunRecord, redactor: Redactor) -> RunSummary:
+        """Return a run in a few words, with secrets withheld."""
         known = record.summary()
         return cls(
             run_id=record.run_id,
-            name=known["name"],
-            task=without_middle(known["task"], LISTED),
+            name=redactor.redact(known["name"]).text,
+            task=without_middle(redactor.redact(known["task"]).text, LISTED),
             status=known["status"],
             reason=known["reason"],
             started_at=record.started_at.isoformat(),
@@ -323,13 +325,14 @@ class RunDetails(RunSummary):
 
     @classmethod
     def of_run(cls, run: StoredRun) -> RunDetails:
-        """Return a run, whose secrets are withheld already."""
-        record, why = run.record, run.why
+        """Return a run with secrets withheld."""
+        redactor = redactor_of_environment()
+        record, why = redactor.redact_object(run.record, spared=(Process,)), run.why
         best = record.version(record.best)
         return cls(
-            **RunSummary.of(record).model_dump(exclude={"task"}),
+            **RunSummary.of(run.record, redactor).model_dump(exclude={"task"}),
             task=without_middle(record.task.description, SHOWN),
-            why=f"{why.headline}. {why.detail}".strip(),
+            why=redactor.redact(f"{why.headline}. {why.detail}".strip()).text,
             error=record.error,
             best_version=record.best,
             best_output="" if best is None else without_middle(as_text(best.output), SHOWN),
