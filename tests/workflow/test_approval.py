@@ -167,7 +167,7 @@ def launched(store, *words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "No process is waiting for the answer: redraft resume r goes on with the workflow."),
+        ((), "No process is waiting: once answered, the workflow goes on with redraft resume r."),
         (("--wait",), "The process that waits for the answer goes on with the workflow by itself."),
     ],
 )
@@ -299,10 +299,18 @@ def test_the_command_ends_waiting_and_approve_goes_on(file):
     assert "has been approved already: by " in again.stderr
 
 
+def test_the_list_says_until_when_an_answer_counts_and_what_comes_then(file, tmp_path):
+    (tmp_path / file).write_text(FILE.replace('"Send it?",', '"Send it?", deadline: 86400, default: reject,'))
+    redraft("run", file)
+    (question,) = document(redraft("approve", "--json"))["waiting"]
+    until = datetime.fromisoformat(question["deadline"]).astimezone()
+    assert f", until {until:%Y-%m-%d %H:%M}, then rejected" in " ".join(redraft("approve").stdout.split())
+
+
 def test_reject_and_leave_it_waiting(file):
     redraft("run", file)
     result = redraft("approve", "last", "--reject", "--no-resume")
-    goes_on = "No process is waiting for the answer: redraft resume "
+    goes_on = "No process is waiting: once answered, the workflow goes on with redraft resume "
     assert result.stderr.startswith(f"Rejected.\n{goes_on}")
     shown = " ".join(redraft("show", "last").stdout.split())
     assert "Nothing is left to answer" in shown

@@ -256,7 +256,8 @@ def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
 
 def _question(approval: Approval) -> RenderableType:
     then = {"approve": "approved", "reject": "rejected", None: "failed"}[approval.default]
-    until = "" if approval.deadline is None else f", until {when(approval.deadline)}, then {then}"
+    due = None if approval.deadline is None else f"{approval.deadline.astimezone():%Y-%m-%d %H:%M}"
+    until = "" if due is None else f", until {due}, then {then}"
     place = f"{visible(approval.workflow)}, {visible(approval.node)}, {when(approval.asked_at)}{until}"
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))

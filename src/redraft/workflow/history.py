@@ -145,7 +145,7 @@ class StoredWorkflow:
             return (
                 f"The program that began the workflow goes on with it, by itself if it waits, or with {call}."
             )
-        return f"No process is waiting for the answer: redraft resume {run_id} goes on with the workflow."
+        return f"No process is waiting: once answered, the workflow goes on with redraft resume {run_id}."
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
