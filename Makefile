@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?=
 
-.PHONY: demo test soak lint format bench bench-model clean
+.PHONY: demo test soak test-integrations lint format bench bench-model clean
 
 demo: $(VENV)/.demo
 	$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL))
@@ -17,6 +17,16 @@ test: $(VENV)/.dev
 # Long runs under kills and load, for minutes; `make test` runs a short version of each.
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n0 -s tests/soak
+
+# The recipes of docs/engines.md, each in an environment of its own; needs Debian's redis-server.
+ENGINES := celery taskiq dbos ray
+test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done)
+	$(BIN)/pytest -n0 tests/engines
+
+build/engines/%/.done: tests/engines/%.txt pyproject.toml
+	$(PYTHON) -m venv build/engines/$*
+	build/engines/$*/bin/python -m pip install --quiet --editable '.[postgres]' --requirement $<
+	@touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

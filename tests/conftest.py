@@ -29,9 +29,10 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out the long runs, unless they are asked for: `make soak`."""
-    is_asked_for = any("soak" in argument for argument in config.args)
-    return True if collection_path.name == "soak" and not is_asked_for else None
+    """Leave out what takes long, unless it is asked for: `make soak`, `make test-integrations`."""
+    name = collection_path.name
+    is_asked_for = any(name in argument for argument in config.args)
+    return True if name in ("soak", "engines") and not is_asked_for else None
 
 
 def pytest_collection_modifyitems(items):

@@ -9,8 +9,6 @@ import re
 import time
 from functools import cache
 
-import httpx2 as httpx
-
 from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.fleet import Fleet, Limit
 
@@ -28,12 +26,14 @@ def note(*parts):
 
 @cache
 def _provider():
+    import httpx2 as httpx
+
     return httpx.AsyncClient(verify=False, timeout=60)
 
 
 async def answer(request):
     text = "\n".join(message.content for message in request.messages)
-    item = re.search(r"item-\w+", text).group()
+    item = re.search(r"(?:item-|order )\w+", text).group().replace(" ", "-")
     number = max((int(found) for found in re.findall(r"draft (\d+) of", text)), default=0) + 1
     if PROVIDER:
         reply = await _provider().get(f"{PROVIDER}/{item}")

@@ -77,7 +77,7 @@ class FleetLoad:
         self.log = folder / "calls.log"
         self.log.touch()
         self._folder = folder
-        self._environment = {
+        self.environment = {
             **os.environ,
             "PYTHONPATH": str(TESTS),
             "REDRAFT_DATABASE_URL": url,
@@ -96,7 +96,7 @@ class FleetLoad:
         command = [sys.executable, "-m", "redraft", "worker", "support.fleet_app:fleet", *options]
         with (self._folder / "workers.log").open("ab") as output:
             worker = subprocess.Popen(
-                command, env=self._environment, cwd=self._folder, stdout=output, stderr=output
+                command, env=self.environment, cwd=self._folder, stdout=output, stderr=output
             )
         self.workers.append(worker)
         return worker

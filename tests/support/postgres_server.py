@@ -81,6 +81,26 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def cpu(self) -> float:
+        """Return the CPU seconds that the server has used, in all its processes, ended ones included."""
+        if self._process is None:
+            return 0.0
+        ticks = 0
+        for pid in (self._process.pid, *self._children()):
+            with suppress(FileNotFoundError):
+                fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+                own, of_children = fields[11:13], fields[13:15]
+                ticks += sum(map(int, own))
+                if pid == self._process.pid:
+                    ticks += sum(map(int, of_children))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _children(self) -> list[int]:
+        if self._process is None:
+            return []
+        own = self._process.pid
+        return [int(pid) for pid in Path(f"/proc/{own}/task/{own}/children").read_text("utf-8").split()]
+
     def pause(self) -> None:
         """Let it hang, with all that it has begun: connections stay, and nobody answers."""
         self._signal_all(signal.SIGSTOP)
@@ -91,9 +111,7 @@ class Server:
 
     def _signal_all(self, how: int) -> None:
         if self._process is not None:
-            own = self._process.pid
-            children = Path(f"/proc/{own}/task/{own}/children").read_text("utf-8").split()
-            for pid in (own, *map(int, children)):
+            for pid in (self._process.pid, *self._children()):
                 os.kill(pid, how)
 
     def remove(self) -> None:
