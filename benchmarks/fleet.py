@@ -12,12 +12,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import process_time, time
-from typing import TYPE_CHECKING, NamedTuple
 
 from _measure import PROJECT, options, publish, table
-
-if TYPE_CHECKING:
-    from support.postgres_server import Server
 
 PLAIN = """
 import asyncio, sys
@@ -106,59 +102,6 @@ async def cpu_of_queue(url: str, jobs: int) -> float:
     used = process_time() - before
     await queue.leave()
     return used / jobs
-
-
-class Load(NamedTuple):
-    """What runs ask of PostgreSQL, per run: commits, bytes of its log and of its tables, and CPU seconds."""
-
-    commits: float
-    log_bytes: float
-    table_bytes: float
-    cpu: float
-
-
-def load_of_runs(server: Server, url: str, runs: int) -> Load:
-    """Return what each of many runs in a worker asks of the database server."""
-    before = _used(server, url)
-    cpu_of_worker(url, runs)
-    return Load(*((after - first) / runs for after, first in zip(_used(server, url), before, strict=True)))
-
-
-def _used(server: Server, url: str) -> Load:
-    import psycopg
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(
-            """SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()),
-                pg_current_wal_lsn() - '0/0', (
-                    SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
-                    WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace)"""
-        ).fetchone()
-    assert row is not None
-    return Load(*map(float, row), server.cpu())
-
-
-def connections_of_worker(url: str) -> int:
-    """Return how many connections a worker has open that does fifty jobs at once."""
-    import psycopg
-
-    from support.fleet_load import FleetLoad
-
-    with TemporaryDirectory() as folder:
-        load = FleetLoad(url, Path(folder), FLEET_LATENCY=0.5)
-        load.submit([f"item-o{number}" for number in range(50)])
-        load.start("--at-once", "50")
-        try:
-            load.wait_for_calls(150)
-            with psycopg.connect(url) as connection:
-                row = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s",
-                    (str(load.workers[0].pid),),
-                ).fetchone()
-        finally:
-            load.stop()
-    assert row is not None
-    return row[0]
 
 
 def fill(url: str) -> None:
@@ -256,8 +199,6 @@ def main() -> None:
         plain = (cpu_of_plain(plain_url, many) - cpu_of_plain(plain_url, few)) / (many - few)
         fleet = (cpu_of_worker(fleet_url, many) - cpu_of_worker(fleet_url, few)) / (many - few)
         engine = asyncio.run(cpu_of_queue(fresh(), 200))
-        asked = load_of_runs(server, fresh(), many)
-        connections = connections_of_worker(fresh())
         submitted, claimed = waits(fresh(), 60)
     finally:
         server.remove()
@@ -273,13 +214,6 @@ def main() -> None:
         ["CPU per run, journalled without a fleet", f"{plain * 1e3:.1f} ms"],
         ["CPU per run in a worker, times without", f"{fleet * 1e3:.1f} ms, {fleet / plain:.2f}"],
         ["of it the queue: claim and finish", f"{engine * 1e3:.1f} ms"],
-        ["of the database server, per run: commits", f"{asked.commits:.0f}"],
-        [
-            "of the database server, per run: write-ahead log, tables",
-            f"{asked.log_bytes / 1e3:.0f} kB, {asked.table_bytes / 1e3:.0f} kB",
-        ],
-        ["of the database server, per run: CPU", f"{asked.cpu * 1e3:.1f} ms"],
-        ["connections of a worker with fifty jobs at once", str(connections)],
         [f"claim to first call, {full}, p50 / p90", _percentiles(claimed)],
         [f"submission to first call, {full}, p50 / p90", _percentiles(submitted)],
     ]

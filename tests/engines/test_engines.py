@@ -138,9 +138,10 @@ asyncio.run(main())
 """
     )
     taskiq.load.wait_for_calls(10)
-    taskiq.kill(workers[0])
+    busy = os.getpgid(taskiq.load.calls()[-1].pid)
+    taskiq.kill(next(one for one in workers if one.pid == busy))
     taskiq.start("taskiq", "scheduler", "taskiq_tasks:scheduler")
-    taskiq.finish(240)
+    assert taskiq.finish(240).interrupted >= 1
 
 
 def test_dbos(engine, postgres_server):
