@@ -511,3 +511,18 @@ def test_an_attempt_that_two_servers_finish_at_once_is_judged_once(criteria):
             await one.call("start_task", task=TASK)
 
     asyncio.run(main())
+
+
+def test_lessons_are_those_of_the_hook(criteria, monkeypatch):
+    served = []
+    monkeypatch.setattr(
+        "redraft.integrations.mcp.serve_stdio", lambda tools: served.append(tools.agent) or idle()
+    )
+
+    async def idle():
+        pass
+
+    assert redraft("mcp").exit_code == 0
+    (criteria / "redraft.toml").write_text("[hook]\nlessons = 'reviewer'\n")
+    assert redraft("mcp").exit_code == redraft("mcp", "--agent", "clerk").exit_code == 0
+    assert served == ["coding-agent", "reviewer", "clerk"]

@@ -211,8 +211,13 @@ def mcp(
         typer.Option("--criteria", "-c", metavar="YAML", help="The criteria where a client names none."),
     ] = "criteria.yaml",
     agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="The name under which lessons are kept.")
-    ] = "coding-agent",
+        str,
+        typer.Option(
+            "--agent",
+            metavar="NAME",
+            help="The name under which lessons are kept. Default: that of the hook.",
+        ),
+    ] = "",
     model: options.Model = None,
     wait: Annotated[
         float,
@@ -240,9 +245,18 @@ def mcp(
             raise MissingExtraError("The MCP server", "mcp")
         if folder is not None:
             _work_in(folder)
+        from redraft.integrations.hook import HookOptions
         from redraft.integrations.mcp import ProjectTools, serve_http, serve_stdio
 
-        tools = ProjectTools(agent, model, criteria, wait, budget_tokens, budget_usd, budget_seconds)
+        tools = ProjectTools(
+            agent or HookOptions.load().lessons,
+            model,
+            criteria,
+            wait,
+            budget_tokens,
+            budget_usd,
+            budget_seconds,
+        )
         if not http:
             run_async(serve_stdio(tools))
             return
