@@ -1,4 +1,4 @@
-"""Effects: models and functions of the program."""
+"""Calls: models and functions of the program."""
 
 import asyncio
 import json
@@ -14,16 +14,18 @@ import pytest
 from redraft._calls import in_daemon_thread
 from redraft._steps import direct
 from redraft._texts import estimate_tokens
+from redraft.cycles.agent import SUBSTAGES
 from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.loop.journal import Journalled
+from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 from redraft.text.templates import Template
 from redraft.types import TokenUsage
-from support.cycles import cycle_of, run, spec_of
+from support.cycles import cycle_of, run, spec_of, substages
 
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?"}])
 SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "required": ["rate"]}
@@ -56,6 +58,33 @@ def test_asks_again_once_for_an_unusable_reply(replies, schema, value, usage):
     cycle, _ = cycle_of(SPEC, replies=replies)
     assert run(ask_model(cycle, "reason/look", "How is it?", schema, None)) == value
     assert cycle.usage == usage
+
+
+@pytest.mark.parametrize(
+    ("stage", "substage"),
+    [
+        ("reason", {"type": "analyze"}),
+        ("reason", {"type": "plan"}),
+        ("actuate", {"type": "evaluate"}),
+        ("reflect", {"type": "learn"}),
+    ],
+)
+def test_a_provider_that_never_answers_ends_its_substage_and_what_was_paid_counts(stage, substage):
+    seen = []
+
+    async def answers_once(request):
+        seen.append(request)
+        if len(seen) > 1:
+            await asyncio.Event().wait()
+        return reply("no idea")
+
+    part = {**substage, "name": "ask", "prompt": "?", "outputSchema": SCHEMA, "timeoutMs": 50}
+    spec = spec_of(**{stage: [part]})
+    cycle, _ = cycle_of(spec, replies=ScriptedModel(answers_once))
+    [asking] = substages(spec, stage)
+    with pytest.raises(ModelError, match=r"The model did not answer within 0\.05 s"):
+        run(SUBSTAGES[asking.type](asking, cycle))
+    assert (len(seen), cycle.usage.total_tokens) == (2, ONE.total_tokens)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ FILES = {
     "two of one name": (stage("reason", ANALYZE + "config: {function: read_rates}", ANALYZE + "config: {function: read_rates}"), 9, "reason", "a", "name", "two substages named 'a'"),
     "no config": (stage("sense", "type: api\nname: s"), 5, "sense", "s", "config", "'config' is missing"),
     "no URL": (stage("sense", "type: api\nname: s\nconfig: {}"), 7, "sense", "s", "config.url", "'url' is missing"),
+    "a model's time without a prompt": (stage("reason", "type: analyze\nname: a\ntimeoutMs: 5\nconfig: {rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "timeoutMs", "'timeoutMs' needs a 'prompt'"),
     "an unknown method": (stage("sense", "type: api\nname: s\nconfig: {url: x, method: FETCH}"), 7, "sense", "s", "config.method", "got 'FETCH'"),
     "a delimiter of two": (stage("sense", "type: csv\nname: s\nconfig: {path: x, delimiter: ';;'}"), 7, "sense", "s", "config.delimiter", "got ';;'"),
     "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),

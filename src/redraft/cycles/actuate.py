@@ -200,7 +200,8 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
     if function is not None:
         verdicts += _merge(evaluation, await call_configured(cycle, step, substage.config), function)
     if substage.prompt is not None:
-        reply = await ask_model(cycle, step, substage.prompt, substage.output_schema, substage.model)
+        prompt, schema, limit = substage.prompt, substage.output_schema, substage.timeout_ms
+        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit)
         verdicts += _merge(evaluation, reply, substage.name)
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *checks]
     evaluation[SUCCESS] = _combined(verdicts or _action_outcomes(cycle))

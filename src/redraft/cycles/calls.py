@@ -16,7 +16,7 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
 from redraft.cycles.cycle import plain_data, render
 from redraft.cycles.memory import confidence_of
-from redraft.errors import ConfigError, OutputError, RedraftError
+from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
 from redraft.models.metered import MeteredModel
 from redraft.protocols import Message
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel, ChatReply
     from redraft.text.templates import Template
 
+MODEL_TIMEOUT_MS = 600_000
+"""How long a model may take by default, which no provider promises to keep."""
 MIN_ITEM_TOKENS = 12
 """Tokens that even an empty memory item takes, for its id and timestamp."""
 MAX_MISSES = 10
@@ -57,6 +59,7 @@ async def ask_model(
     schema: Mapping[str, Any] | None,
     model: str | None,
     *,
+    timeout_ms: int | None = None,
     reasoning: bool = False,
 ) -> Any:
     """Return a model's answer: the JSON value that follows `schema`, or without one the text.
@@ -66,8 +69,9 @@ async def ask_model(
     calls included, is added to the cycle. `reasoning` marks a prompt of Reason, whose memory items
     `cycle.rendered` collects.
 
-    Raises `TemplateError` for a prompt that can't be rendered, `ModelError` when the provider failed for
-    good, and `OutputError` when the second reply is unusable, too.
+    Raises `TemplateError` for a prompt that can't be rendered, `ModelError` when the provider failed for good
+    or has not answered, the second time included, within `timeout_ms` (None: ten minutes), and `OutputError`
+    when the second reply is unusable, too.
     """
     compiled = template(prompt)
     scopes, note = prompt_scopes(cycle, compiled, reasoning=reasoning)
@@ -75,7 +79,8 @@ async def ask_model(
     text = "\n\n".join(part for part in parts if part)
     chat = cycle.runtime.model_for(model or cycle.spec.model)
     try:
-        answer = await cycle.step(step, ModelAnswer, _ask, chat, text, schema)
+        seconds = (timeout_ms or MODEL_TIMEOUT_MS) / 1000
+        answer = await cycle.step(step, ModelAnswer, _ask, chat, text, schema, seconds)
     except RedraftError as error:
         cycle.usage += error.usage or NOTHING_USED
         raise
@@ -83,7 +88,7 @@ async def ask_model(
     return answer.value
 
 
-async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None) -> ModelAnswer:
+async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, seconds: float) -> ModelAnswer:
     metered = MeteredModel(chat)
     compiled = None if schema is None else _compiled_schema(json.dumps(schema))
 
@@ -94,8 +99,14 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None) -> 
         # A small model that only hears what was expected says the same again.
         return found.value, " ".join(f"{problem.message}. {problem.suggestion}" for problem in found.errors)
 
+    limit = timeout(seconds)
     try:
-        answer = await ask(metered, (Message("user", text),), _provider_schema(schema), read)
+        async with limit:
+            answer = await ask(metered, (Message("user", text),), _provider_schema(schema), read)
+    except TimeoutError as error:
+        if limit.expired():
+            raise ModelError(f"The model did not answer within {seconds:g} s.", usage=metered.used) from error
+        raise
     except RedraftError as error:
         error.usage = metered.used
         raise

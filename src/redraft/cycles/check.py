@@ -267,7 +267,12 @@ class _Checker:
         if substage.config.function is None and substage.config.timeout_ms is not None:
             self.fail((*way, "config", "timeoutMs"), "it needs a 'function', but none is given")
         if substage.prompt is None:
-            for key, value in (("outputSchema", substage.output_schema), ("model", substage.model)):
+            given = {
+                "outputSchema": substage.output_schema,
+                "model": substage.model,
+                "timeoutMs": substage.timeout_ms,
+            }
+            for key, value in given.items():
                 if value is not None:
                     self.fail((*way, key), f"{key!r} needs a 'prompt', but none is given")
         elif substage.output_schema is None and not isinstance(substage, Plan):

@@ -51,8 +51,8 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be evaluated: {error_line(error)}")
     _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
     if substage.prompt is not None:
-        prompt, schema = substage.prompt, substage.output_schema
-        reply = await ask_model(cycle, step, prompt, schema, substage.model, reasoning=True)
+        prompt, schema, limit = substage.prompt, substage.output_schema, substage.timeout_ms
+        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
         _merge(analysis, reply, substage.name)
 
 
@@ -101,8 +101,9 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
     _add_all(await call_configured(cycle, step, substage.config), cycle, step)
     if substage.prompt is not None:
         schema = substage.output_schema or _schema(cycle)
-        prompt = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}"
-        _add_all(await ask_model(cycle, step, prompt, schema, substage.model, reasoning=True), cycle, step)
+        prompt, limit = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}", substage.timeout_ms
+        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
+        _add_all(reply, cycle, step)
 
 
 def _by_rule(rule: PlanRule, cycle: Cycle, step: str) -> None:

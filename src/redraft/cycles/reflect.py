@@ -63,7 +63,12 @@ async def learn(substage: Learn, cycle: Cycle) -> None:
     `ask_model` raises.
     """
     reply = await ask_model(
-        cycle, f"reflect/{substage.name}", substage.prompt, substage.output_schema, substage.model
+        cycle,
+        f"reflect/{substage.name}",
+        substage.prompt,
+        substage.output_schema,
+        substage.model,
+        timeout_ms=substage.timeout_ms,
     )
     learned = _fields(reply)
     cycle.learnings.append((target_of(substage), learned))

@@ -27,6 +27,9 @@ Milliseconds = Annotated[int, Field(ge=1)]
 Severity: TypeAlias = Literal["info", "warning", "critical"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
+MODEL_TIMEOUT = (
+    "How long the model may take, in milliseconds, a second question included. Default: ten minutes."
+)
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -50,6 +53,7 @@ class Prompted(Named):
         default=None, description="The JSON Schema that the reply must follow."
     )
     model: ModelName | None = Field(default=None, description="Default: the agent's.")
+    timeout_ms: Milliseconds | None = Field(default=None, description=MODEL_TIMEOUT)
 
 
 class FunctionTimeout(CamelCase):
@@ -558,6 +562,7 @@ class Learn(Named):
         default=None, description="The JSON Schema that the reply must follow."
     )
     model: ModelName | None = Field(default=None, description="Default: the agent's.")
+    timeout_ms: Milliseconds | None = Field(default=None, description=MODEL_TIMEOUT)
     config: LearnConfig = LearnConfig()
 
 
