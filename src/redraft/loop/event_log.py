@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from logging import INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO, TypeVar
 
-from redraft._codec import to_json
+from redraft._codec import describe_error, to_json
 from redraft.errors import ConfigError
-from redraft.redact.log import logger
+from redraft.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.redact.log import logger, run_logger
 from redraft.redact.redactor import redactor_of_environment
+from redraft.types import REASONS, render_score, render_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event
     from redraft.redact.redactor import Redactor
+    from redraft.types import ReflectionResult
 
 E = TypeVar("E")
 
@@ -78,6 +82,73 @@ def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
     return json.dumps(document, ensure_ascii=False)
+
+
+def is_logging() -> bool:
+    """Return whether anybody reads what `log_event` writes."""
+    return logger.isEnabledFor(INFO) or run_logger.isEnabledFor(INFO)
+
+
+def log_event(event: Event) -> None:
+    """Log the start, the versions and the end of a run at INFO, without a word of its task or outputs.
+
+    The end is one line of JSON, too, in the log `redraft.runs`, if its level is INFO: see `run_line`.
+    """
+    match event:
+        case RunStarted(run_id=run_id):
+            logger.info("Run %s started.", run_id)
+        case VersionEvaluated(run_id=run_id, version=version, is_best=is_best):
+            score = render_score(version.evaluation.overall_score).strip()
+            best = ", the best so far" if is_best else ""
+            logger.info("Run %s: version %s scored %s%s.", run_id, version.name, score, best)
+        case RunFinished(run_id=run_id, result=result):
+            reason = result.convergence_reason.value
+            logger.info(
+                "Run %s stopped: %s (%s). It returned version %s, %s. Used: %s, %.1f s.",
+                run_id,
+                REASONS[reason],
+                reason,
+                result.history.best_version.iteration,
+                "satisfactory" if result.success else "not satisfactory",
+                render_usage(result.token_usage),
+                result.execution_time,
+            )
+            if run_logger.isEnabledFor(INFO):
+                run_logger.info("%s", run_line(result, datetime.now(UTC), redactor_of_environment()))
+        case _:
+            pass
+
+
+def run_line(result: ReflectionResult, at: datetime, redactor: Redactor) -> str:
+    """Return a finished run as one line of JSON, with secrets redacted.
+
+    An unknown score or cost is null; `seconds` and `cost_usd` are those of the whole run, and `failed` names
+    the criteria that the best version misses.
+    """
+    first, best = result.history.versions[0].evaluation, result.history.best_version
+    usage = result.token_usage
+    document = {
+        "schema_version": 1,
+        "event": "run",
+        "at": at.isoformat(),
+        "run_id": result.run_id,
+        "task_type": "" if result.task is None else result.task.task_type,
+        "reason": result.convergence_reason.value,
+        "satisfactory": result.success,
+        "versions": len(result.history.versions),
+        "best_version": best.iteration,
+        "first_score": first.overall_score,
+        "best_score": best.evaluation.overall_score,
+        "failed": sorted({issue.criterion for issue in best.evaluation.issues if issue.criterion}),
+        "seconds": round(result.execution_time, 3),
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+        "diagnostics": sorted(result.diagnostics),
+        "error": None if result.error is None else describe_error(result.error),
+    }
+    return json.dumps(redactor.redact_json(document), ensure_ascii=False)
 
 
 def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:

@@ -25,7 +25,7 @@ from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenE
 from redraft.loop.budget import NO_BUDGET, ROLES, Budget, StepBudget, Tally, bounded
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
-from redraft.loop.event_log import emitter
+from redraft.loop.event_log import emitter, is_logging, log_event
 from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import Peaks, Selection, comparing, first_best_last, select
@@ -164,6 +164,7 @@ class Run:
         self.began = monotonic()
         self.now = clock.at if clock else _now
         self.emit = emitter(options.on_event)
+        self.is_logged = is_logging()
         if verbs.live is not None:
             verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
@@ -455,9 +456,13 @@ class Run:
         return self.result
 
     def _tell(self, kind: Callable[..., Event], *fields: object) -> None:
-        """Send an event of this run to the listener, if there is one."""
-        if self.options.on_event is not None:
-            self.emit(kind(self.run_id, *fields))
+        """Send an event of this run to the listener and the log, if anybody listens."""
+        if self.options.on_event is None and not self.is_logged:
+            return
+        event = kind(self.run_id, *fields)
+        self.emit(event)
+        if self.is_logged:
+            log_event(event)
 
     # The caller's callbacks and advisors: an error in one must not end the run.
 

@@ -8,6 +8,10 @@ import traceback
 logger = logging.getLogger("redraft")
 """The one logger of the library: everything is logged here, without secrets."""
 
+run_logger = logging.getLogger("redraft.runs")
+"""One line of JSON for each run that ends, without secrets: on request, by setting its level to INFO."""
+run_logger.setLevel(logging.WARNING)
+
 LOST = "What was to be logged here can't be shown."
 
 
