@@ -130,6 +130,7 @@ NAMES = [
     "retried",
     "retried_with_lessons",
     "retry_with_lessons",
+    "watch",
 ]
 
 

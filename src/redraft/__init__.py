@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
+    from redraft.loop.display import watch as watch
     from redraft.loop.event_log import EventLog as EventLog
     from redraft.loop.functions import reflected as reflected
     from redraft.loop.journal import Journalled as Journalled
@@ -192,6 +193,7 @@ _PLACES = {
     "loop.pattern": ("ReflectionPattern",),
     "loop.reflect": ("reflect", "reflect_sync"),
     "loop.runs": ("Runs",),
+    "loop.display": ("watch",),
     "loop.stream": ("RunStream",),
     "models.embed": ("ScriptedEmbedder",),
     "models.testing": ("Cassette", "ScriptedModel"),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from hashlib import blake2b
+from importlib import import_module
 from itertools import chain
 from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
@@ -874,6 +875,18 @@ class ReflectionResult(Generic[OutputT]):
     task: PlainTask | None = None
     stop: Stop | None = None
     criteria: tuple[QualityCriterion, ...] = ()
+
+    def __repr__(self) -> str:
+        best = self.history.best_version
+        versions = len(self.history.versions)
+        score = render_score(best.evaluation.overall_score).strip()
+        reason = self.convergence_reason.value
+        return f"<{type(self).__name__} {reason}: version {best.iteration} of {versions}, score {score}>"
+
+    def _repr_html_(self) -> str:
+        """Return the result as HTML, which notebooks show."""
+        # By name: what displays a run stands far above these types.
+        return import_module("redraft.loop.display").result_html(self)
 
     def summary(self) -> str:
         """Summarize the run in a few lines: versions with scores, what failed, why it stopped, the cost."""
