@@ -1,5 +1,6 @@
 """`redraft worker`, `submit`, `fleet` and `cancel`, on the store of a project."""
 
+import re
 import sys
 
 import pytest
@@ -31,7 +32,7 @@ short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most"
 pattern = ReflectionPattern(max_iterations=0, quality_criteria=[short])
 clerk = Agent(ScriptedModel(answer), pattern=pattern, name="clerk")
 greet = Workflow.from_text(GREET, actions={"greet": lambda state, name: f"Hello {name}"})
-fleet = Fleet([clerk], [greet], version="v1")
+fleet = Fleet([clerk], [greet], version="v1", budget_usd_per_day=5)
 other = Fleet([clerk], [greet], version="v2")
 number = 3
 """
@@ -60,6 +61,8 @@ def test_a_task_is_submitted_carried_out_and_shown(app):
         ("order-1", "finished", 3)
     ]
     assert found["depth"]["jobs"]["finished"] == 1
+    assert found["spending"]["budget_usd"] == 5
+    assert re.search(r"Spent +\$0.0000 of \$5.0000 on 20\d\d-\d\d-\d\d \(UTC\)", redraft("fleet").stdout)
     assert "order-1" in redraft("runs").stdout
     assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--wait").stdout == (
         "Dear customer, thank you.\n"

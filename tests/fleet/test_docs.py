@@ -27,7 +27,7 @@ def test_the_page_runs(project, monkeypatch):
             lambda given, *_, **__: ScriptedModel(answer) if isinstance(given, str | None) else given,
         )
     page = Page("docs/fleet.md")
-    app, submitting, limits, schedules, working, testing = page.blocks("python")
+    app, submitting, limits, budget, schedules, working, testing = page.blocks("python")
     (project / "app.py").write_text(app)
     monkeypatch.setattr(sys, "path", [str(project), *sys.path])
     try:
@@ -47,6 +47,7 @@ def test_the_page_runs(project, monkeypatch):
     names, _ = page.run(app)
     page.run(submitting, names)
     page.run(limits, names)
+    page.run(budget, names)
     page.run(schedules, names)
     page.run(working, names)
 

@@ -1,12 +1,16 @@
 """The dashboard's page of the fleet, as HTML and JSON, and what a person can do there."""
 
 import asyncio
+import time
+from dataclasses import asdict, replace
 
 import pytest
 
 from redraft import MemoryStore
 from redraft.fleet import StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
+from redraft.fleet.spending import KEY, SPENDING, DailyBudget, SpendingState
+from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import HOSTILE, Seen, pages
 
@@ -51,6 +55,21 @@ def test_workers_and_jobs_are_shown():
         "waiting": "queued",
         "failed": "failed",
     }
+
+
+def test_the_spending_of_today_is_shown():
+    store = MemoryStore()
+    filled(store)
+    spent = SpendingState(day="2020-01-01", spent=4.999, refused=0.01, unpriced=1, budget=5.0)
+    today = spent.on(DailyBudget(5.0), time.time())
+    today = replace(today, spent=4.999, refused=0.01, unpriced=1)
+    asyncio.run(store.put(Record(SPENDING, KEY, asdict(today))))
+    web = pages(store)
+    words = Seen(web.get("/fleet").text).words
+    assert f"Spent $5.00 of $5.00 on {today.day} (UTC), and 1 call at an unknown price" in words
+    assert "jobs wait for the next day." in words
+    found = web.get("/fleet.json").json()["spending"]
+    assert (found["spent_usd"], found["is_reached"], found["earlier"]) == (4.999, True, {"2020-01-01": 4.999})
 
 
 def test_jobs_are_cancelled_and_retried():

@@ -11,11 +11,15 @@ from functools import cache
 
 from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.fleet import Fleet, Limit
+from redraft.protocols import ChatReply
+from redraft.types import TokenUsage
 
 VERSIONS = int(os.environ.get("FLEET_VERSIONS", "6"))
 LATENCY = float(os.environ.get("FLEET_LATENCY", "0.05"))
 PROVIDER = os.environ.get("FLEET_PROVIDER", "")
 os.environ["PGAPPNAME"] = str(os.getpid())  # by which the log of written rows knows this worker
+COST = float(os.environ.get("FLEET_COST", "0"))
+BUDGET = float(os.environ.get("FLEET_BUDGET", "0")) or None
 _log = os.open(os.environ["FLEET_LOG"], os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
 
 
@@ -42,7 +46,10 @@ async def answer(request):
             raise ModelError("Slow down.", status=429, retryable=True, retry_after=wait and float(wait))
     note("call", item, number)
     await asyncio.sleep(LATENCY)
-    return f"draft {number} of {item}"
+    if not COST:
+        return f"draft {number} of {item}"
+    usage = TokenUsage(input_tokens=40, output_tokens=10, requests=1, cost_usd=COST)
+    return ChatReply(f"draft {number} of {item}", usage=usage)
 
 
 def score(text):
@@ -66,6 +73,7 @@ LIMIT = float(os.environ.get("FLEET_LIMIT", "0"))
 fleet = Fleet(
     [clerk],
     limits=[Limit("ScriptedModel", requests_per_minute=LIMIT)] if LIMIT else [],
+    budget_usd_per_day=BUDGET,
     version="load",
     pick_up_after=float(os.environ.get("FLEET_PICK_UP", "4")),
 )

@@ -91,6 +91,10 @@ class FleetLoad:
             if connection.execute("SELECT to_regclass('written')").fetchone() == (None,):
                 connection.execute(_WRITTEN)
 
+    def set(self, **environment: object) -> None:
+        """Change the environment of workers that are started from now on."""
+        self._environment |= {name: str(value) for name, value in environment.items()}
+
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one more worker."""
         command = [sys.executable, "-m", "redraft", "worker", "support.fleet_app:fleet", *options]

@@ -24,6 +24,7 @@ from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, em
 from redraft.terminal.exits import surface
 from redraft.terminal.tables import plain_table
 from redraft.text.characters import visible
+from redraft.types import render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,6 +234,14 @@ def _overview(found: FleetOverview) -> RenderableType:
         if limit["blocked_seconds"]:
             text += f", blocked by the provider for {_seconds(limit['blocked_seconds'])}"
         lines.append(Text.assemble(("Limit    ", QUIET), text))
+    if (spending := found.spending) is not None:
+        day = f"{spending.day} ({spending.zone})"
+        text = f"{render_usd(spending.spent)} of {render_usd(spending.budget)} on {day}"
+        if spending.unpriced:
+            text += f", and {counted(spending.unpriced, 'call')} at an unknown price"
+        if spending.is_reached:
+            text += "; jobs wait for the next day"
+        lines.append(Text.assemble(("Spent    ", QUIET), (text, BAD if spending.is_reached else "")))
     lines += [Text(), _workers(found) if found.workers else Text("No workers: redraft worker APP", BAD)]
     if found.jobs:
         lines += [Text(), _jobs(found, found.jobs)]

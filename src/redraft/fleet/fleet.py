@@ -27,6 +27,7 @@ from redraft.fleet.queue import (
     StoreQueue,
 )
 from redraft.fleet.schedule import Schedule
+from redraft.fleet.spending import DailyBudget
 from redraft.loop.journal import STEP, check_run_id
 from redraft.loop.keeper import new_run_id
 from redraft.settings import load_settings
@@ -57,6 +58,8 @@ class Fleet:
     default. `queue` and `store` replace the project's own, for tests.
 
     `limits` bound the calls of models, for all workers together, and `schedules` submit jobs at their times.
+    `budget_usd_per_day` bounds what all calls cost together on a day of `budget_zone`; then runs are handed
+    back, and go on when the next day begins.
 
     `version` names the code. A job that one version has begun is continued by workers of that version only;
     by default it is a fingerprint of the agents, their criteria, the workflows and the cycles. `tries` is how
@@ -74,6 +77,8 @@ class Fleet:
         *,
         limits: Sequence[Limit] = (),
         schedules: Sequence[Schedule] = (),
+        budget_usd_per_day: float | None = None,
+        budget_zone: str = "UTC",
         version: str = "",
         tries: int = 3,
         pick_up_after: float = 6.0,
@@ -89,6 +94,7 @@ class Fleet:
             raise ConfigError(f"tries must be a whole number from 0, got {tries!r}.")
         if not is_number(pick_up_after) or not pick_up_after >= 1:
             raise ConfigError(f"pick_up_after must be at least 1 second, got {pick_up_after!r}.")
+        self.budget = None if budget_usd_per_day is None else DailyBudget(budget_usd_per_day, budget_zone)
         self.limits = tuple(limits)
         self.schedules = tuple(schedules)
         for one in (*self.limits, *self.schedules):

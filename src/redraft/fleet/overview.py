@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft.fleet.limits import LimitState, limit_states
 from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
+from redraft.fleet.spending import SpendingState, spending_document, spending_state
 
 if TYPE_CHECKING:
     from redraft.fleet.queue import Queue
@@ -25,7 +26,7 @@ class FleetOverview:
 
     `jobs` are those that run and wait, in their order, then those that ended last; `failed` are those that
     failed or were poisoned, newest first. `limits` are those that workers have used, by the pattern of their
-    models.
+    models. `spending` is that of today, if the fleet has a daily budget.
     """
 
     depth: QueueDepth
@@ -33,6 +34,7 @@ class FleetOverview:
     jobs: tuple[FleetJob, ...]
     failed: tuple[FleetJob, ...]
     limits: Mapping[str, LimitState]
+    spending: SpendingState | None = None
 
     @classmethod
     async def of(cls, queue: Queue, store: Store, *, limit: int = 20) -> FleetOverview:
@@ -43,6 +45,7 @@ class FleetOverview:
             tuple(await queue.find(limit=limit)),
             tuple(await queue.find(("failed", "poisoned"), limit=limit)),
             await limit_states(store),
+            await spending_state(store),
         )
 
     @property
@@ -72,6 +75,7 @@ class FleetOverview:
             "jobs": [to_json(job) | {"shown_as": self.state_of(job)} for job in self.jobs],
             "failed": to_json(self.failed),
             "limits": {models: limit_document(state) for models, state in self.limits.items()},
+            "spending": None if self.spending is None else spending_document(self.spending),
         }
 
 

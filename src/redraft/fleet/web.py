@@ -64,6 +64,7 @@ def fleet_page(view: FleetView) -> dict[str, Any]:
         "jobs": [job_row(job) for job in found.jobs if job.state not in ("failed", "poisoned")],
         "failed": [job_row(job) for job in found.failed],
         "limits": {models: limit_document(state) for models, state in found.limits.items()},
+        "spending": found.spending,
     }
 
 
@@ -78,7 +79,8 @@ async def _fingerprint(request: PageRequest) -> str:
         return str(error)
     workers = [(one.card.name, one.running, one.seconds_silent >= SILENT) for one in found.workers]
     jobs = [(job.run_id, found.state_of(job), job.claim) for job in (*found.jobs, *found.failed)]
-    return sha256(repr((dict(found.depth.jobs), workers, jobs)).encode()).hexdigest()
+    spent = None if found.spending is None else (round(found.spending.spent, 2), found.spending.is_reached)
+    return sha256(repr((dict(found.depth.jobs), workers, jobs, spent)).encode()).hexdigest()
 
 
 async def _cancel(form: Form) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import current_thread, main_thread
@@ -21,8 +21,10 @@ from redraft.fleet.limits import SharedLimits
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
+from redraft.fleet.spending import SharedSpending
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.redact.log import logger
+from redraft.types import render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -113,7 +115,14 @@ class FleetWorker:
             if fleet.limits
             else None
         )
-        self._gate = self._limits if self._monitor is None else self._monitor.counted(self._limits)
+        self._spending = (
+            SharedSpending(fleet.budget, fleet.store, self.card.name, self._clock, self._limits)
+            if fleet.budget is not None
+            else None
+        )
+        gate = self._spending or self._limits
+        self._gate = gate if self._monitor is None else self._monitor.counted(gate)
+        self._stuck: frozenset[str] = frozenset()
 
     @property
     def running(self) -> int:
@@ -127,7 +136,13 @@ class FleetWorker:
             return "The worker is stopping."
         if not self._has_begun:
             return "The worker has not reached the queue yet."
-        return "" if self._is_reachable else "The queue is away."
+        if not self._is_reachable:
+            return "The queue is away."
+        return "The daily budget is spent." if self._is_spent else ""
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._spending is not None and self._spending.state.is_reached
 
     def stop(self) -> None:
         """First call: stop gracefully. Second: stop at once."""
@@ -168,6 +183,9 @@ class FleetWorker:
             for task in beating:
                 task.cancel()
             await asyncio.wait(beating)
+            if self._spending is not None:
+                with suppress(StoreError):  # what was reserved then counts as spent
+                    await self._spending.settle()
             await self._queue.leave()
         return self.done
 
@@ -177,6 +195,11 @@ class FleetWorker:
             self._freed.clear()
             if len(self._running) >= self._at_once:
                 await _first_of(self._freed.wait(), self._stopping.wait())
+                continue
+            if self._is_spent:
+                if until_idle and not self._running:
+                    return
+                await _first_of(asyncio.sleep(POLL), self._stopping.wait())
                 continue
             try:
                 job = await self._queue.claim(any_version=self._any_version)
@@ -337,6 +360,25 @@ class FleetWorker:
                 running.claim.renew()
         if self._limits is not None:
             await self._limits.renew()
+        if self._spending is not None:
+            await self._keep_budget(self._spending)
+
+    async def _keep_budget(self, spending: SharedSpending) -> None:
+        """Hand runs back that wait for money, once what they have paid for is recorded."""
+        was_spent = self._is_spent
+        await spending.refresh()
+        if self._is_spent and not was_spent:
+            again = spending.budget.next_day(self._clock())
+            logger.warning(
+                "The daily budget of %s is spent; runs wait until %s.",
+                render_usd(spending.budget.usd),
+                again.strftime("%Y-%m-%d %H:%M %Z"),
+            )
+        stuck = spending.stuck()
+        for run_id in stuck & self._stuck:  # for a heartbeat: so the last replies are in the journal
+            if (running := self._running.get(run_id)) and not running.is_ending:
+                running.task.cancel()
+        self._stuck = stuck
 
     async def _submit_due(self) -> None:
         """Submit what the schedules have due, by the clock of the queue."""

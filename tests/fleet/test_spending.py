@@ -1,0 +1,282 @@
+"""The daily budget of a fleet: how calls reserve and settle, and what becomes of runs when it is spent."""
+
+import asyncio
+import random
+
+import pytest
+
+from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.errors import ConfigError, ModelError
+from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
+from redraft.fleet.overview import FleetOverview
+from redraft.fleet.spending import (
+    HELD_FOR,
+    KEY,
+    SPENDING,
+    DailyBudget,
+    SharedSpending,
+    SpendingState,
+    reserve,
+    spending_document,
+    spending_state,
+)
+from redraft.protocols import ChatReply
+from redraft.stores.postgres import PostgresStore
+from redraft.types import TokenUsage
+from support.fleet_load import PROJECT, FleetLoad
+
+NOON = 1_795_435_200.0  # 2026-11-23 12:00 UTC
+
+
+def state(**more):
+    return SpendingState(day="2026-11-23", budget=1.0, **{"rates": {"m": 0.001}, **more})
+
+
+def test_calls_reserve_what_they_are_expected_to_cost():
+    after, granted = reserve(state(spent=0.5), [("m", 200), ("m", 200), ("m", 200)])
+    assert granted == [0.2, 0.2]
+    assert after.refused == 0  # one of the two may turn out cheaper, or later calls
+    after, granted = reserve(state(spent=0.9), [("m", 200)])
+    assert (granted, after.refused) == ([], 0.2)
+    assert after.is_reached
+    assert not reserve(state(spent=0.5, reserved={"b": (0.4, NOON)}), [("m", 200)])[0].is_reached
+
+
+def test_a_model_without_a_known_price_is_asked_once_at_a_time():
+    after, granted = reserve(state(spent=0.25), [("new", 10), ("new", 10)])
+    assert granted == [0.75]
+    assert not after.is_reached
+    assert reserve(state(rates={"free": 0.0}), [("free", 10)] * 3)[1] == [0, 0, 0]
+
+
+def test_a_call_beyond_the_whole_budget_runs_alone():
+    assert reserve(state(), [("m", 5000)])[1] == [1.0]
+    assert reserve(state(spent=0.01), [("m", 5000)])[0].is_reached
+
+
+def test_a_new_day_in_the_zone_begins_anew_and_keeps_what_is_under_way():
+    budget = DailyBudget(1.0, "Asia/Tokyo")
+    assert budget.day(NOON + 3 * 3600 - 1) == "2026-11-23"
+    assert budget.day(NOON + 3 * 3600) == "2026-11-24"
+    assert budget.next_day(NOON).isoformat() == "2026-11-24T00:00:00+09:00"
+    yesterday = state(spent=1.0, refused=0.1, unpriced=3, reserved={"a": (0.2, NOON * 2)})
+    today = yesterday.on(budget, NOON + 3 * 3600)
+    assert (today.day, today.spent, today.under_way, today.refused) == ("2026-11-24", 0.0, 0.2, 0.0)
+    assert today.earlier == {"2026-11-23": 1.0}
+    assert not today.is_reached
+
+
+def test_what_a_dead_worker_had_reserved_counts_as_spent():
+    found = state(reserved={"a": (0.2, NOON + 5), "b": (0.1, NOON - 1)}).on(DailyBudget(1.0), NOON)
+    assert (found.spent, found.reserved) == (0.1, {"a": (0.2, NOON + 5)})
+
+
+def test_a_larger_budget_counts_at_once():
+    spent = state(spent=0.95, refused=0.1)
+    assert spent.is_reached
+    assert not spent.on(DailyBudget(2.0), NOON).is_reached
+
+
+def usage(reply):
+    return reply
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_workers_overshoot_by_no_more_than_was_not_expected(seed):
+    chance, store = random.Random(seed), MemoryStore()  # noqa: S311 (chance, not secrecy)
+    budget, calls = DailyBudget(1.0), []
+
+    async def send(cost):
+        calls.append(cost)
+        await asyncio.sleep(chance.random() / 200)
+        return TokenUsage(input_tokens=1, requests=1, cost_usd=cost)
+
+    async def worker(number):
+        gate = SharedSpending(budget, store, f"w{number}", lambda: NOON)
+
+        async def one():
+            cost = chance.uniform(0.01, 0.04)
+            await gate("m", 10, lambda: send(cost), usage)
+
+        tasks = [asyncio.create_task(one()) for _ in range(30)]
+        _, waiting = await asyncio.wait(tasks, timeout=2)
+        await gate.refresh()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await gate.settle()
+        return gate, len(waiting)
+
+    async def main():
+        return await asyncio.gather(*[worker(number) for number in range(4)])
+
+    found = asyncio.run(main())
+    assert sum(waiting for _, waiting in found) > 40
+    assert all(gate.state.is_reached or waiting == 0 for gate, waiting in found)
+    stored = asyncio.run(spending_state(store, NOON))
+    assert stored.spent == pytest.approx(sum(calls))
+    assert stored.under_way == 0
+    assert 0.9 < stored.spent <= 1.0 + 20 * 0.03
+
+
+def test_failed_and_cancelled_calls():
+    store = MemoryStore()
+    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: NOON)
+
+    async def fails():
+        raise ModelError("no", usage=TokenUsage(output_tokens=5, cost_usd=0.1))
+
+    async def cheap():
+        return TokenUsage(requests=1, cost_usd=0.1)
+
+    async def unknown():
+        return TokenUsage(requests=1, cost_usd=None)
+
+    async def main():
+        with pytest.raises(ModelError):
+            await gate("m", 10, fails, usage)
+        await gate("m", 10, cheap, usage)
+        await gate("local", 10, unknown, usage)
+        hanging = asyncio.create_task(gate("m", 20, lambda: asyncio.sleep(9), usage))
+        await asyncio.sleep(0.05)
+        assert (await spending_state(store, NOON)).under_way == pytest.approx(0.2)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+        await gate.settle()
+        return await spending_state(store, NOON)
+
+    found = asyncio.run(main())
+    assert found.spent == pytest.approx(0.4)  # nobody knows what a cancelled call has cost
+    assert (found.unpriced, found.under_way) == (1, 0.0)
+    assert spending_document(found)["spent_usd"] == pytest.approx(0.4)
+
+
+def test_reservations_are_renewed_while_calls_are_under_way():
+    store, now = MemoryStore(), [NOON]
+    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])
+
+    async def main():
+        ended = asyncio.Event()
+
+        async def slow():
+            await ended.wait()
+            return TokenUsage(requests=1, cost_usd=0.3)
+
+        call = asyncio.create_task(gate("m", 10, slow, usage))
+        await asyncio.sleep(0.05)
+        for _ in range(4):
+            now[0] += HELD_FOR * 0.6
+            await gate.refresh()
+        assert (await spending_state(store, now[0])).under_way == 1.0
+        ended.set()
+        await call
+        await gate.settle()
+        return await spending_state(store, now[0])
+
+    assert asyncio.run(main()).spent == 0.3
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"budget_usd_per_day": 0}, "budget_usd_per_day must be a number > 0, got 0"),
+        ({"budget_usd_per_day": "5"}, "got '5'"),
+        ({"budget_usd_per_day": float("nan")}, "got nan"),
+        ({"budget_usd_per_day": 5, "budget_zone": "Mars"}, "budget_zone must be a time zone.*'Mars'"),
+        ({"budget_usd_per_day": 5, "budget_zone": None}, "budget_zone must be a time zone"),
+    ],
+)
+def test_a_budget_that_means_nothing(budget, message):
+    with pytest.raises(ConfigError, match=message):
+        Fleet([Agent(ScriptedModel([]), keep=False, name="a")], **budget)
+
+
+def priced(request):
+    number = str(request.messages).count("draft") + 1
+    used = TokenUsage(input_tokens=10, requests=1, cost_usd=0.1)
+    return ChatReply(f"draft {number}", usage=used)
+
+
+def test_runs_are_handed_back_and_go_on_the_next_day():
+    store = MemoryStore()
+    model = ScriptedModel(priced)
+    clerk = Agent(
+        model,
+        name="clerk",
+        keep=store,
+        pattern=ReflectionPattern(
+            max_iterations=3,
+            plateau_iterations=50,
+            quality_criteria=[QualityCriterion("n", evaluator="words", evaluator_config={"at_least": 99})],
+        ),
+    )
+
+    async def main():
+        def fleet():
+            return Fleet(
+                [clerk],
+                store=store,
+                queue=StoreQueue(store),
+                pick_up_after=1,
+                budget_usd_per_day=0.65,
+                limits=[Limit("ScriptedModel", at_once=4)],
+            )
+
+        handles = [await fleet().submit(clerk, f"Write {number}.") for number in range(4)]
+        worker = FleetWorker(fleet(), at_once=4)
+        await asyncio.wait_for(worker.run(until_idle=True), 20)
+        spent = len(model.requests)
+        assert spent in (6, 7)  # 0.65 dollars, and at most one call that was not expected to cost as much
+        assert worker.problem
+        overview = await FleetOverview.of(fleet().queue, store)
+        assert overview.spending.is_reached
+        assert overview.document()["spending"]["is_reached"]
+        assert {(await one.job()).state for one in handles} <= {"queued", "finished"}
+        for _ in range(2):  # two more days
+            record = await store.get(SPENDING, KEY)
+            record.data["day"] = "2020-01-01"
+            await store.put(record)
+            await asyncio.wait_for(FleetWorker(fleet(), at_once=4).run(until_idle=True), 20)
+        results = [await one.result(5) for one in handles]
+        assert sum(len(one.history.versions) for one in results) == len(model.requests)  # none paid twice
+        assert len(model.requests) > spent
+        assert {(await one.job()).tries for one in handles} == {0}
+
+    asyncio.run(main())
+
+
+def test_real_workers_stop_at_the_budget_and_go_on_with_a_larger_one(postgres, tmp_path):
+    load = FleetLoad(postgres.url, tmp_path, FLEET_PICK_UP=2, FLEET_COST=0.01, FLEET_BUDGET=0.2)
+    try:
+        load.submit([f"item-{number}" for number in range(8)])
+        workers = [load.start("--at-once", "4") for _ in range(2)]
+        load.wait_for_calls(18)
+        store = PostgresStore(postgres.url, PROJECT)
+        found = asyncio.run(_when_idle(store))
+        calls = len(load.calls())
+        assert 18 <= calls <= 21
+        assert found.spent == pytest.approx(calls * 0.01)
+        assert found.is_reached
+        for worker in workers:
+            load.kill(worker)
+        load.set(FLEET_BUDGET=5)
+        load.start("--at-once", "4")
+        jobs = load.wait(60)
+    finally:
+        load.stop()
+    report = load.report()
+    assert (jobs["finished"], report.finished) == (8, 8), load.errors()
+    assert (report.repeated, report.interrupted, report.calls) == (0, 0, 48)
+    assert asyncio.run(spending_state(store)).spent == pytest.approx(0.48)
+
+
+async def _when_idle(store):
+    """Return the spending as soon as nothing is under way and the budget is reached, for two seconds."""
+    quiet = 0
+    for _ in range(300):
+        found = await spending_state(store)
+        quiet = quiet + 1 if found is not None and found.is_reached and not found.under_way else 0
+        if quiet == 20:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(found)
