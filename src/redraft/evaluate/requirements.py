@@ -442,7 +442,8 @@ class _SchemaReader:
             return
         form = self.form(schema)
         if not place and form:
-            yield Requirement(_sentence(form.replace("an object", "one JSON object", 1)), _is_at(place))
+            whole = form.replace("an object", "one JSON object", 1).replace("a list", "one JSON list", 1)
+            yield Requirement(_sentence(whole), _is_at(place))
         elif place and place[-1] in EACH and form:
             yield Requirement(_sentence(f"{_name(place)} is {form}"), _is_at(place))
         properties, required = _objects(schema.get("properties")), schema.get("required", ())
