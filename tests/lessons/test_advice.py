@@ -12,7 +12,7 @@ from redraft.lessons.advice import advice_of
 from redraft.lessons.index import FoundLesson
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
-from redraft.types import advice_text, prompt_of
+from redraft.types import PlainTask, advice_text, prompt_of
 from support.learning_agents import OTHER, learning, run
 from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
@@ -106,9 +106,14 @@ MISSED = replace(
 )
 
 
-def test_a_requirement_of_this_run_is_told_as_a_rule_and_not_again():
-    [rule] = advice_of("agent", 800, lessons=[found(MISSED), found(MISSED, 2)], requirements=[LIST, "Other."])
-    assert (rule.kind, rule.text) == ("rule", f"- {LIST}")
+def test_a_requirement_of_this_run_is_told_as_expected_output_and_not_again():
+    lessons = [found(MISSED), found(MISSED, 2)]
+    [told] = advice_of("agent", 800, lessons=lessons, requirements=[LIST, "Other."])
+    assert (told.kind, told.text) == ("requirement", f"- {LIST}")
+    assert prompt_of(PlainTask("List it."), [told]) == f"List it.\n\nExpected output:\n- {LIST}"
+    assert advice_text([told]) == f"Expected output:\n- {LIST}"
+    task = PlainTask("List it.", expected_output="JSON.")
+    assert prompt_of(task, [told]).endswith(f"Expected output:\nJSON.\n- {LIST}")
 
 
 @pytest.mark.parametrize("known", [{"trust": "vouched"}, {"task": "List the orders."}])

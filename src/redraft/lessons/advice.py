@@ -44,9 +44,10 @@ def advice_of(
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
     room first; all else is quoted as data in one fence, whose tokens count with its first piece.
 
-    So are the `requirements` of this run's criteria that a lesson names: they are the program's words, of
-    which the lesson tells only that they were missed before. A requirement explains a failure better than a
-    model's guess does, so nothing else is told of a lesson that another `task` taught and nobody vouches for.
+    Of this run's `requirements`, which are the program's words, those that a lesson names are told as a part
+    of the expected output: the lesson tells only that they were missed before. A requirement explains a
+    failure better than a model's guess does, so nothing else is told of a lesson that another `task` taught
+    and nobody vouches for.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
@@ -71,7 +72,7 @@ def advice_of(
     pieces += map(_playbook_advice, playbooks)
     fitting: dict[int, Advice] = {}
     left, wrapped = max_tokens, set[str]()
-    for place, piece in sorted(enumerate(pieces), key=lambda one: one[1].kind != "rule"):
+    for place, piece in sorted(enumerate(pieces), key=lambda one: one[1].kind == "quoted"):
         wrapper = 0 if piece.kind in wrapped else _WRAPPER_TOKENS[piece.kind]
         if piece.tokens + wrapper <= left:
             fitting[place] = replace(piece, tokens=piece.tokens + wrapper)
@@ -129,7 +130,7 @@ def _is_guess(lesson: Lesson, task: str) -> bool:
 
 def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
     text = "\n".join(f"- {_indented(one)}" for one in required)
-    return _advice(text, found.lesson.id, found.reason, kind="rule")
+    return _advice(text, found.lesson.id, found.reason, kind="requirement")
 
 
 def _untold(fields: Mapping[str, str], told: set[str], required: Sequence[str]) -> dict[str, str]:
@@ -196,13 +197,15 @@ def _playbook_advice(playbook: Playbook) -> Advice:
     return _advice("\n".join(lines), playbook.id, reason)
 
 
-def _advice(text: str, source: str, reason: str, *, kind: Literal["rule", "quoted"] = "quoted") -> Advice:
+def _advice(
+    text: str, source: str, reason: str, *, kind: Literal["rule", "requirement", "quoted"] = "quoted"
+) -> Advice:
     return Advice(text, source, reason, estimate_tokens(text) + SEPARATOR_TOKENS, kind=kind)
 
 
 _WRAPPER_TOKENS = {
     kind: estimate_tokens(advice_text([Advice("", "", kind=kind)]))
-    for kind in ("information", "rule", "quoted")
+    for kind in ("information", "rule", "requirement", "quoted")
 }
 """Tokens around all pieces of a kind."""
 
