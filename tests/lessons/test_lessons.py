@@ -431,7 +431,7 @@ def test_what_failed_similar_tasks_reaches_the_next_one_with_nobody_approving(tm
         runs = [await agent.run(f"Fetch the price list of shop {number}.") for number in range(1, 6)]
         [lesson, *_] = await lessons.find()
         assert (lesson.status, lesson.trust) == ("active", "checked")
-        assert "Ask for next_cursor" in prompts[-1]
+        assert prompts[-1].endswith('Expected output:\n- The text contains "next_cursor".')
         assert [run.success for run in runs] == [False, True, True, True, True]
         assert "lesson_waits" not in runs[0].diagnostics
 
@@ -905,7 +905,7 @@ def test_a_lesson_about_a_requirement_of_the_criteria_is_relevant_whatever_the_t
             result = await reflect(task, generate=lambda p: "Dear Bob", pattern=pattern)
             return [(one.kind, one.text, one.reason[:16]) for one in result.advice]
 
-        rule = ("rule", '- The text ends with "Ann".', "same requirement")
+        required = ("requirement", '- The text ends with "Ann".', "same requirement")
         assert await told("Write a letter.", signed) == []
-        assert await told("zzz", signed) == [rule]
+        assert await told("zzz", signed) == [required]
         assert await told("zzz", long) == []
