@@ -1,0 +1,139 @@
+"""Cycles on a fleet: scheduled jobs that hold the agent's lease, and a worker killed in the middle of one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+APP = """
+import asyncio, json, os, time
+from pathlib import Path
+from redraft import ScriptedModel
+from redraft.cycles import CycleAgent
+from redraft.fleet import Fleet, Schedule
+
+log = os.open("done.jsonl", os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+
+def note(what, key=""):
+    os.write(log, (json.dumps({"what": what, "key": key, "pid": os.getpid()}) + "\\n").encode())
+
+def look():
+    note("look")
+    return {"rate": 9}
+
+def first(idempotency_key):
+    note("first", idempotency_key)
+
+def second(idempotency_key):
+    note("second", idempotency_key)
+    time.sleep(0.3)
+    if Path("done.jsonl").read_text().count('"second"') == 2:
+        Path("reached").write_text(str(os.getpid()))
+        time.sleep(60)
+
+async def answer(request):
+    note("plan" if request.messages[-1].content.startswith("Plan") else "learn")
+    await asyncio.sleep(0.1)
+    if request.messages[-1].content.startswith("Plan"):
+        return '{"actions": ["first", "second"]}'
+    return '{"newPatterns": [{"description": "rates are high", "confidence": 0.5}]}'
+
+agent = CycleAgent.from_file(
+    "agent.yaml",
+    functions={"look": look, "first": first, "second": second},
+    models={"scripted": ScriptedModel(answer)},
+    storage="project",
+)
+fleet = Fleet(
+    cycles=[agent], schedules=[Schedule("beat", "*/2 * * * * *", agent)], version="one", pick_up_after=2
+)
+"""
+AGENT = """
+name: beating
+model: scripted
+stages:
+  sense:
+    substages: [{type: function, name: look, config: {function: look}}]
+  reason:
+    substages:
+      - type: plan
+        name: plan
+        prompt: Plan for {{ environmentalData.payload.rate }}
+        outputSchema: {type: object, properties: {actions: {type: array, items: {type: string}}}}
+  actuate:
+    substages:
+      - type: execute
+        name: act
+        config: {actions: [{type: function, name: first, function: first},
+                           {type: function, name: second, function: second}]}
+  reflect:
+    substages:
+      - type: learn
+        name: learn
+        prompt: Learn of {{ derivedData.execution | json }}
+        outputSchema: {type: object, properties: {newPatterns: {type: array}}}
+      - {type: update-state, name: keep}
+"""
+ORDER = ["look", "plan", "first", "second", "learn"]
+
+
+def wait_until(is_so, seconds, workers, folder):
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, (folder / "workers.log").read_text()
+        assert all(worker.poll() is None for worker in workers), (folder / "workers.log").read_text()
+        time.sleep(0.05)
+
+
+def test_a_cycle_of_a_killed_worker_goes_on_elsewhere_and_none_overlap(postgres, tmp_path):
+    (tmp_path / "beat.py").write_text(APP)
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    log = tmp_path / "done.jsonl"
+    log.touch()
+    (tmp_path / "redraft.toml").touch()
+    environment = os.environ | {
+        "REDRAFT_DATABASE_URL": postgres.url,
+        "REDRAFT_PROJECT": "beating",
+        "REDRAFT_HOME": str(tmp_path / "home"),
+    }
+    command = [sys.executable, "-m", "redraft", "worker", "beat:fleet", "--at-once", "2"]
+
+    def done():
+        return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+
+    with (tmp_path / "workers.log").open("ab") as output:
+        workers = [
+            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
+            for _ in range(2)
+        ]
+        try:
+            wait_until((tmp_path / "reached").exists, 60, workers, tmp_path)
+            # In the second action of the second cycle: its job holds the lease.
+            pid = int((tmp_path / "reached").read_text() or done()[-1]["pid"])
+            killed = next(worker for worker in workers if worker.pid == pid)
+            killed.kill()
+            killed.wait()
+            workers.remove(killed)
+            before = len(done())
+            wait_until(lambda: Counter(one["what"] for one in done())["learn"] >= 4, 60, workers, tmp_path)
+        finally:
+            for worker in workers:
+                worker.send_signal(signal.SIGTERM)
+            for worker in workers:
+                worker.wait(40)
+    found = done()
+    assert [one["what"] for one in found[:before]] == [*ORDER, *ORDER[:4]]
+    # The action that was under way is not known to have happened: it is carried out again, by the same key.
+    # Nothing before it is: no model is asked again, and no other action.
+    again = found[before:]
+    assert {one["pid"] for one in again}.isdisjoint({pid})
+    assert [one["what"] for one in again[:2]] == ["second", "learn"]
+    assert again[0]["key"] == found[before - 1]["key"]
+    # All cycles are whole and follow one another, although two jobs are carried out at once.
+    rest = [one["what"] for one in again[2:]]
+    assert rest == (ORDER * len(rest))[: len(rest)]
+    firsts = [one["key"] for one in found if one["what"] == "first"]
+    assert len(set(firsts)) == len(firsts)
