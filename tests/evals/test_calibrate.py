@@ -38,7 +38,7 @@ def test_labelling_shows_no_verdict_and_goes_on_where_it_stopped():
     assert "Is it clear?" in shown or "Is it short?" in shown
     assert "0.9" not in shown
     assert "0.4" not in shown
-    assert "2 of the 20 labels that a calibration takes. redraft calibrate show" in shown
+    assert "2 of the 20 labels that a calibration takes.\nredraft calibrate show" in shown
     again = calibrate(keys="xu s q")  # an unknown key is no answer; undo asks for the second again
     assert "3 of 40" in again
     assert "2 of 40" in again

@@ -79,7 +79,8 @@ async def label(judge: Judge = "") -> None:
             calibration = await calibrations.label(calibration, judgement, ANSWERS[answer])
     if not calibration.left:
         console.say("All that this judge has judged here is labelled.")
-    console.say(f"{calibration.summary.sentence()} redraft calibrate show {calibration.judge.key}")
+    console.say(calibration.summary.sentence())
+    console.say(f"redraft calibrate show {calibration.judge.key}")
 
 
 @calibrate.command("list")
@@ -192,15 +193,14 @@ KEYS = "y yes   n no   s skip   u undo   q quit"
 
 
 def _key() -> str:
-    """Return the key that was pressed, one of those offered; the end of the input, and Ctrl-D, mean q."""
+    """Return which of the offered keys was pressed; the end of the input, Ctrl-C and Escape mean q."""
     while True:
         if sys.stdin.isatty():
             try:
                 key = typer.getchar().lower()
-            except EOFError:
+            except (EOFError, KeyboardInterrupt):  # every label is stored, so there is nothing to interrupt
                 return "q"
-            if key == "\x1b":
-                return "q"
+            key = "q" if key == "\x1b" else key
         else:
             line = sys.stdin.readline()
             key = line.strip().lower()[:1] if line else "q"

@@ -117,11 +117,15 @@ class StabilityReport:
         record = await store.get(STABILITY, judge.key)
         return None if record is None else from_record(cls, record.data)
 
+    @property
+    def _times(self) -> str:
+        return "once" if self.repeats == 1 else f"{self.repeats} times"
+
     def table(self) -> list[dict[str, str]]:
         """Return the cells of a table, a row for each wording."""
         return [
             {
-                "wording": f"{one.wording}, {self.repeats} times" if one.wording == AS_IT_IS else one.wording,
+                "wording": f"{one.wording}, {self._times}" if one.wording == AS_IT_IS else one.wording,
                 "verdicts": str(one.verdicts),
                 "flipped": _share(one.flipped, one.verdicts),
                 "near the threshold": f"{one.near_flipped} of {one.near}",
