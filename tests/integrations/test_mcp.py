@@ -118,7 +118,6 @@ def test_tools_say_what_they_take_give_and_change(criteria):
         assert {name for name, tool in tools.items() if tool.annotations.idempotent_hint} == {
             *reading,
             "finish_attempt",
-            "record_reflection",
         }
         assert not any(tool.annotations.destructive_hint for tool in tools.values())
         evaluator = tools["check_draft"].input_schema["$defs"]["ClientCriterion"]["properties"]["evaluator"]

@@ -591,14 +591,11 @@ async def _redacted(value: T) -> T:
 
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 JUDGES = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=True)
-BEGINS = ToolAnnotations(
+ADDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
 )
 ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-)
-LEARNS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
 
@@ -610,11 +607,11 @@ def server_of(tools: ProjectTools) -> MCPServer:
     offered: list[tuple[Tool, str, ToolAnnotations]] = [
         (tools.check_draft, "Check a draft", JUDGES),
         (tools.recall_lessons, "Recall lessons", READS),
-        (tools.record_reflection, "Record a reflection", LEARNS),
-        (tools.rate_lesson, "Rate a lesson", BEGINS),
+        (tools.record_reflection, "Record a reflection", ADDS),
+        (tools.rate_lesson, "Rate a lesson", ADDS),
         (tools.list_runs, "List runs", READS),
         (tools.get_run, "Show a run", READS),
-        (tools.start_task, "Start a task", BEGINS),
+        (tools.start_task, "Start a task", ADDS),
         (tools.finish_attempt, "Finish an attempt", ENDS),
     ]
     for tool, title, hints in offered:
