@@ -68,7 +68,7 @@ def accepted_by_chance(rounds: int, cases: int, rate: float, tries: int) -> tupl
     return sum(one.accepted for one in found), sum(one.test is not None for one in found)
 
 
-def of_orders(name: str, threads: int) -> OptimizationReport:
+def of_orders(name: str, threads: int, minutes: float) -> OptimizationReport:
     """Optimize the system prompt with which a model turns messages into orders."""
     kind, _, place = name.partition(":")
     model = LocalModel(place, threads=threads) if kind == "local" else model_named(name)
@@ -83,7 +83,14 @@ def of_orders(name: str, threads: int) -> OptimizationReport:
         )
         for number, inputs in enumerate(ORDERS.inputs, 1)
     ]
-    return Optimization(cases, agent, parts=["system_prompt"], at_once=1, store=MemoryStore()).run_sync()
+    return Optimization(
+        cases,
+        agent,
+        parts=["system_prompt"],
+        at_once=1,
+        budget_seconds=60 * minutes,
+        store=MemoryStore(),
+    ).run_sync()
 
 
 def main() -> None:
@@ -91,6 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="optimizations with shuffled labels")
     parser.add_argument("--model", help="tune this model on the order task, in place of shuffled labels")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=15, help="what the search and the test may take")
     given = parser.parse_args()
     if given.model is None:
         rows: list[tuple[object, ...]] = []
@@ -101,7 +109,7 @@ def main() -> None:
         publish("optimize-shuffled", table(head, rows), write=given.write)
         return
     began = perf_counter()
-    report = of_orders(given.model, given.threads)
+    report = of_orders(given.model, given.threads, given.minutes)
     sizes = " / ".join(
         str(len(part)) for part in (report.split.train, report.split.validation, report.split.test)
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from hashlib import sha256
+from mimetypes import guess_type
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 from redraft.errors import ConfigError
-from redraft.evals.cases import PLAIN, EvalCase, case_id
-from redraft.evals.datasets import READERS, promptfoo_cases
+from redraft.evals.cases import PLAIN, EvalCase, case_id, place_of
+from redraft.evals.datasets import READERS, ROLES, promptfoo_cases
 from redraft.loop.criteria_file import CriteriaReader, modules_in
 from redraft.text.yaml import KeyPath, load_yaml
-from redraft.types import PlainTask
+from redraft.types import Image, ImageMessage, Message, PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +29,8 @@ CASE = {
     "id": str,
     "task": str,
     "context": str,
+    "messages": list,
+    "images": list,
     "expected_output": str,
     "control": bool,
     "reference": object,
@@ -37,12 +41,17 @@ CASE = {
 }
 
 
+MESSAGE = {"role": str, "content": str, "images": list}
+
+
 def read_cases(path: Path) -> list[EvalCase]:
     """Read a file of cases: YAML as `write_cases` writes it, or a data set.
 
     A YAML file is a mapping with `cases`, a list. A case has a `task` and what else an `EvalCase` has; the
     file may give `criteria`, `hidden`, `threshold`, `task_type`, `agent` and `system_prompt` for all cases
-    that have none of their own. Criteria are those of a criteria file. Data sets (`.csv`, `.jsonl`, and the
+    that have none of their own. `messages` are the conversation before the task, each with a `role` and a
+    `content`; they and the case may have `images`: URLs, or files, whose places are relative to this one.
+    Criteria are those of a criteria file. Data sets (`.csv`, `.jsonl`, and the
     tests of promptfoo in YAML) are read as `redraft.evals.datasets` says. Raises `ConfigError` with the file
     and the line.
     """
@@ -94,7 +103,15 @@ class _CasesReader(CriteriaReader):
             if name in entries
         }
         task = PlainTask(
-            entries["task"], entries.get("expected_output", ""), task_type, (), entries.get("context", "")
+            entries["task"],
+            entries.get("expected_output", ""),
+            task_type,
+            context=entries.get("context", ""),
+            messages=tuple(
+                self._message(one, (*way, "messages", at))
+                for at, one in enumerate(entries.get("messages", ()))
+            ),
+            images=self._images(entries.get("images", ()), (*way, "images")),
         )
         try:
             return EvalCase(
@@ -107,13 +124,44 @@ class _CasesReader(CriteriaReader):
         except ConfigError as error:
             self.fail(way, str(error))
 
+    def _message(self, item: Any, way: KeyPath) -> Message:
+        if not isinstance(item, dict):
+            self.fail(way, f"a message is a mapping with a 'role' and a 'content', got {item!r}")
+        entries = self.checked(cast("dict[Any, Any]", item), MESSAGE, way)
+        role = entries.get("role")
+        if role not in ROLES:
+            self.fail(way, f"the role of a message is one of {', '.join(ROLES)}, got {role!r}")
+        images = self._images(entries.get("images", ()), (*way, "images"))
+        content: str = entries.get("content", "")
+        return ImageMessage(role, content, images) if images else Message(role, content)
+
+    def _images(self, places: Sequence[Any], way: KeyPath) -> tuple[Image, ...]:
+        return tuple(self._image(place, (*way, at)) for at, place in enumerate(places))
+
+    def _image(self, place: Any, way: KeyPath) -> Image:
+        """Return an image by its URL, or read it from a file, whose place is relative to this one."""
+        if not isinstance(place, str):
+            self.fail(way, f"an image is a file or a URL, got {place!r}")
+        if "://" in place:
+            return Image(url=place)
+        media_type = guess_type(place)[0] or ""
+        if not media_type.startswith("image/"):
+            self.fail(way, f"{place!r} is no image; it should end with .png, .jpg, .webp or the like")
+        try:
+            data = (self.folder / place).read_bytes()
+        except OSError as error:
+            self.fail(way, f"the image {place!r} can't be read: {error.strerror}")
+        if not data:
+            self.fail(way, f"the image {place!r} is empty")
+        return Image(media_type, sha256(data).hexdigest(), data=data)
+
 
 def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     """Append cases to a file, or write a new one; return those that it did not have.
 
     Cases of a run that has one in the file are left out, and ids that it uses get a number. What people wrote
     stays as it is. Raises `ConfigError` for a file that is not one of cases, or whose last key is not
-    `cases`.
+    `cases`. Images are written into a folder beside the file.
     """
     text = path.read_text("utf-8") if path.is_file() else ""
     known = read_cases(path) if text.strip() else []
@@ -127,7 +175,8 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
         ids.add(added[-1].id)
     if not added:
         return []
-    new = _dumped([case.document() for case in added])
+    folder = path.with_suffix(".images")
+    new = _dumped([case.document(folder.name) for case in added])
     if not text.strip():
         text = "cases:\n"
     elif not _ends_with_cases(text):
@@ -139,6 +188,9 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     if len(after["cases"]) != len(before["cases"] or ()) + len(added):
         raise ConfigError(f"{str(path)!r}: no case can be appended to its list; add the cases by hand.")
     path.parent.mkdir(parents=True, exist_ok=True)
+    for image in {one.digest: one for case in added for one in case.task.all_images if one.data}.values():
+        folder.mkdir(exist_ok=True)
+        (path.parent / place_of(image, folder.name)).write_bytes(image.data)
     path.write_text(whole, "utf-8")
     return added
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from mimetypes import guess_extension
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from redraft._codec import to_json
@@ -14,7 +15,7 @@ from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.replies import json_of, unfenced
-from redraft.types import PlainTask, QualityCriterion
+from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,14 @@ class EvalCase:
             raise ConfigError(f"The case {self.id!r} has a match, but no reference to match.")
 
     @property
+    def asked(self) -> str:
+        """What identifies the task: its description, and the conversation and images, if there are any."""
+        task = self.task
+        earlier = [f"{one.role}: {one.content}" for one in task.messages]
+        images = [one.digest or one.url for one in task.all_images]
+        return "\0".join([task.description, *earlier, *images])
+
+    @property
     def grading(self) -> tuple[QualityCriterion, ...]:
         """The criteria that grade an answer; empty if those of the agent do."""
         if not self.match:
@@ -85,13 +94,20 @@ class EvalCase:
         )
         return (*self.hidden, expected)
 
-    def document(self) -> dict[str, Any]:
-        """Return the case as it stands in a file: without what is left at its default."""
+    def document(self, images: str = "images") -> dict[str, Any]:
+        """Return the case as it stands in a file: without what is left at its default.
+
+        Images are named by their place in the folder `images`.
+        """
         task = self.task
         entries: dict[str, Any] = {"id": self.id, "task": task.description}
         for name in ("context", "expected_output", "task_type"):
             if value := getattr(task, name):
                 entries[name] = value
+        if task.messages:
+            entries["messages"] = [_message_document(one, images) for one in task.messages]
+        if task.images:
+            entries["images"] = [place_of(one, images) for one in task.images]
         for name in ("criteria", "hidden"):
             if found := getattr(self, name):
                 entries[name] = [_criterion_document(one) for one in found]
@@ -122,6 +138,16 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
     return matches
 
 
+def place_of(image: Image, folder: str) -> str:
+    """Return how a file names an image: by its URL, or by its place in a folder."""
+    return image.url or f"{folder}/{image.digest[:16]}{guess_extension(image.media_type) or ''}"
+
+
+def _message_document(message: Message, images: str) -> dict[str, Any]:
+    shown = [place_of(one, images) for one in images_in((message,))]
+    return {"role": message.role, "content": message.content, **({"images": shown} if shown else {})}
+
+
 def _criterion_document(criterion: QualityCriterion) -> Any:
     """Return a criterion as it stands in a file."""
     plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
@@ -145,11 +171,9 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     """Make a case of a run that has ended: its task, its criteria, and what was wrong with its answer.
 
     The best answer becomes the reference if it passed. Secrets, personal data and names of machines are
-    withheld. Raises `ConfigError` for a run whose task has images or earlier messages, or whose criteria hold
-    a function that can't be imported.
+    withheld, but images stay as they are. Raises `ConfigError` for a run whose criteria hold a function that
+    can't be imported.
     """
-    if record.task.messages or record.task.images:
-        raise ConfigError(f"The run {record.run_id!r} had a conversation or images, which no case has yet.")
     best = record.version(record.best)
     criteria: list[QualityCriterion] = []
     for one in record.options.get("criteria", ()):
@@ -177,10 +201,26 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     case = redactor_of_environment(also=EVERY_CATEGORY).redact_object(case)
     return replace(
         case,
+        task=_with_images_of(record.task, case.task),
         id=case_id(shortened(case.task.description, LONGEST_ID)) or record.run_id,
         agent=record.origin.importable,
         run=record.run_id,
     )
+
+
+def _with_images_of(task: PlainTask, redacted: PlainTask) -> PlainTask:
+    """Return a redacted task with the images that it had: a digest looks like a secret, and is none."""
+
+    def as_they_were(images: tuple[Image, ...], those: tuple[Image, ...]) -> tuple[Image, ...]:
+        return tuple(replace(image, url=shown.url) for image, shown in zip(images, those, strict=True))
+
+    messages = tuple(
+        replace(shown, images=as_they_were(one.images, shown.images))
+        if isinstance(one, ImageMessage) and isinstance(shown, ImageMessage)
+        else shown
+        for one, shown in zip(task.messages, redacted.messages, strict=True)
+    )
+    return replace(redacted, messages=messages, images=as_they_were(task.images, redacted.images))
 
 
 def was_right_at_first(record: RunRecord) -> bool:

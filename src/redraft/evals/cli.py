@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from redraft._texts import counted
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, StoreError
 from redraft.evals.case_file import add_cases, read_cases
 from redraft.evals.cases import case_of, has_failed, has_regressed, was_right_at_first
 from redraft.evals.report import LAST, Evaluations, row
@@ -245,8 +245,9 @@ async def add(
     problems: list[str] = []
     for record, is_control in chosen:
         try:
+            record.task = await stored.task(record)
             cases.append(case_of(record, control=is_control))
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             problems.append(str(error))
     added = add_cases(output, cases)
     if as_json:

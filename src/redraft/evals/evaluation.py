@@ -12,6 +12,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from redraft._calls import sees_run
 from redraft._codec import describe_error, to_record
 from redraft._steps import direct
 from redraft._sync import run_sync
@@ -179,7 +180,7 @@ class Evaluation:
             Process.this(),
             tuple(case.id for case in self._cases),
             tuple(case.id for case in self._cases if case.control),
-            digest(*(f"{case.id} {case.task.description}" for case in self._cases)),
+            digest(*(f"{case.id} {case.asked}" for case in self._cases)),
             self._sides,
             self._n,
         )
@@ -378,6 +379,12 @@ class Arm:
 
     def check(self, case: EvalCase) -> None:
         """Raise `ConfigError` if this arm can't answer a case."""
+        is_plain = not (case.task.messages or case.task.images)
+        if not (is_plain or self.agent is not None or (self.function and sees_run(self.function))):
+            raise ConfigError(
+                f"The case {case.id!r} has a conversation or images, which {self.name!r} would not see; "
+                "evaluate an Agent, or a function with a parameter `run`, whose `run.task` has them."
+            )
         if self.runner is not None:
             try:
                 fill(self.runner.task.description, case.inputs, self.runner.task.title)

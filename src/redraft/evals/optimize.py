@@ -77,7 +77,7 @@ def split_by_task(cases: Sequence[EvalCase], seed: int = 0) -> Split:
     tasks: dict[str, list[EvalCase]] = {}
     for case in cases:
         inputs = json.dumps(to_json(dict(case.inputs)), sort_keys=True)
-        tasks.setdefault(f"{case.task.description}\0{inputs}", []).append(case)
+        tasks.setdefault(f"{case.asked}\0{inputs}", []).append(case)
     if len(tasks) < LEAST_TASKS:
         raise ConfigError(
             f"The cases are of {counted(len(tasks), 'task')}; to train, validate and test it takes "
@@ -396,7 +396,7 @@ class Optimization:
     async def _begin(self, tunable: Tunable) -> OptimizationRecord:
         """Store what is optimized, or check that it is the same as before."""
         options = f"{self._seed} {self._n} {self._tries}"
-        cases = (f"{case.id} {case.task.description}" for case in self._cases)
+        cases = (f"{case.id} {case.asked}" for case in self._cases)
         record = OptimizationRecord(
             self._run_id,
             datetime.now(UTC),
@@ -430,7 +430,7 @@ class Optimization:
             Process.this(),
             tuple(case.id for case in cases),
             tuple(case.id for case in cases if case.control),
-            digest(*(f"{case.id} {case.task.description}" for case in cases)),
+            digest(*(f"{case.id} {case.asked}" for case in cases)),
             (Side(TUNED, tries.arm_name(texts)), Side(PRESENT, PRESENT)),
             self._n,
         )

@@ -39,8 +39,8 @@ def preference_pairs(records: Iterable[RunRecord], cases: Sequence[EvalCase] = (
 
     Checks tell two versions apart if one does at least as well by every check, and better by one. Where they
     are level, a judge does if the scores differ by more than their standard errors, which takes samples
-    (`judge_samples`). Runs of tasks that are `cases` are left out: what agents are evaluated on must not be
-    what they are trained on.
+    (`judge_samples`). Runs with images are left out, and runs of tasks that are `cases` are left out: what
+    agents are evaluated on must not be what they are trained on.
     """
     redactor = redactor_of_environment(also=EVERY_CATEGORY)
     runs, tasks = {case.run for case in cases}, {case.task.description for case in cases}
@@ -49,6 +49,8 @@ def preference_pairs(records: Iterable[RunRecord], cases: Sequence[EvalCase] = (
         best = record.version(record.best)
         description = record.task.description
         if best is None or record.run_id in runs or {description, redactor.redact(description).text} & tasks:
+            continue
+        if record.task.all_images:  # the rows have no place for them, and without them they teach guessing
             continue
         checks = _checks_of(record.options.get("criteria", ()))
         seen = {key_of(best.output)}

@@ -105,19 +105,25 @@ async def with_stored_images(task: PlainTask, journal: Journalled) -> PlainTask:
 
     Raises `StoreError` if one that has to be loaded can't be.
     """
+    for image in {image.digest: image for image in task.all_images if image.data}.values():
+        if not journal.is_closed:
+            data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
+            try:
+                await journal.store.put_if_absent(Record(IMAGE, image.digest, data))
+            except StoreError as error:
+                logger.warning("The image %s is not stored: %s", image.digest, error)
+    return await with_loaded_images(task, journal.store)
+
+
+async def with_loaded_images(task: PlainTask, store: Store) -> PlainTask:
+    """Load the bytes of images that are without them; raises `StoreError` if the store has not got them."""
     known = {image.digest: image for image in task.all_images if image.digest}
     for digest, image in known.items():
         if not image.data:
-            record = await journal.store.get(IMAGE, digest)
+            record = await store.get(IMAGE, digest)
             if record is None:
                 raise StoreError(f"The store has no image {digest!r}; give it with the task again.")
             known[digest] = replace(image, data=b64decode(record.data["base64"]))
-        elif not journal.is_closed:
-            data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
-            try:
-                await journal.store.put_if_absent(Record(IMAGE, digest, data))
-            except StoreError as error:
-                logger.warning("The image %s is not stored: %s", digest, error)
 
     def loaded(images: tuple[Image, ...]) -> tuple[Image, ...]:
         return tuple(known.get(image.digest, image) for image in images)

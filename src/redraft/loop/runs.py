@@ -20,6 +20,7 @@ from redraft._validation import check_count, nearest, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
+from redraft.loop.keeper import with_loaded_images
 from redraft.loop.record import RUN, Process, RunRecord, damaged_run
 from redraft.loop.select import select
 from redraft.loop.version_diff import VersionDiff, version_diff
@@ -42,6 +43,7 @@ from redraft.types import (
     NOTHING_USED,
     REASONS,
     Draft,
+    PlainTask,
     QualityCriterion,
     ReflectionEvaluation,
     ReflectionVersion,
@@ -194,6 +196,10 @@ class Runs:
                 else f"There is no run {run_id!r} here; `redraft runs` lists the runs."
             )
         return await self.read(record)
+
+    async def task(self, record: RunRecord) -> PlainTask:
+        """Return the task of a run with the bytes of its images; raises `StoreError` if they are gone."""
+        return await with_loaded_images(record.task, self._store)
 
     async def stored(self, run_id: str = LAST) -> StoredRun:
         """Return a run that `get` finds, with its steps."""
