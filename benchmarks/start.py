@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from _measure import median_gap, options, publish, table, verdict
 
@@ -15,6 +18,7 @@ result = reflect_sync("task", generate=lambda prompt: "draft", evaluate=lambda o
 assert result.success
 """
 HELP = Path(sys.executable).with_name("redraft")
+CRITERIA = "criteria: [{name: no debugging, evaluator: regex, config: {pattern: 'print', must_match: false}}]"
 BARE = "a bare interpreter"
 # Each subject with what is asked of it: the target in CPU milliseconds, and whether bare is taken off first.
 SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
@@ -24,6 +28,15 @@ SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
     "the same and a first tiny run": ([sys.executable, "-c", FIRST_RUN], None, True),
     "`redraft --help`": ([str(HELP), "--help"], 250.0, True),
 }
+
+
+def commit_check(folder: str) -> list[str]:
+    """Make a repository with a staged file; return the command that checks it as a hook of an agent does."""
+    for name, text in (("redraft.toml", ""), ("criteria.yaml", CRITERIA), ("code.py", "x = 1\n" * 100)):
+        (Path(folder) / name).write_text(text, "utf-8")
+    for words in (["init", "--quiet"], ["add", "code.py"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)  # noqa: S607
+    return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {shlex.quote(str(HELP))} hook stop git"]
 
 
 def cpu_ms(argv: list[str]) -> float:
@@ -40,14 +53,18 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=21, help="processes for each figure")
     given = parser.parse_args()
-    times: dict[str, list[float]] = {name: [] for name in SUBJECTS}
-    for repeat in range(given.repeats + 1):
-        for name, (argv, _, _) in SUBJECTS.items():
-            spent = cpu_ms(argv)
-            if repeat:  # the first round fills the caches
-                times[name].append(spent)
+    with TemporaryDirectory() as folder:
+        subjects = SUBJECTS | {
+            "`redraft hook stop`, a free check of a diff": (commit_check(folder), 300.0, False)
+        }
+        times: dict[str, list[float]] = {name: [] for name in subjects}
+        for repeat in range(given.repeats + 1):
+            for name, (argv, _, _) in subjects.items():
+                spent = cpu_ms(argv)
+                if repeat:  # the first round fills the caches
+                    times[name].append(spent)
     rows: list[tuple[object, ...]] = []
-    for name, (_, target, over_bare) in SUBJECTS.items():
+    for name, (_, target, over_bare) in subjects.items():
         whole, gap = median(times[name]), median_gap(times[name], times[BARE])
         judged = gap if over_bare else whole
         rows.append(

@@ -139,6 +139,24 @@ def test_a_flag_that_stays_false_does_not_begin_anew(project):
     assert "systemMessage" in stop(stop_hook_active=False)[0]
 
 
+def test_a_turn_that_others_keep_going_is_not_blocked_again(project):
+    """Another hook may have the agent go on after the third block."""
+    blocked = 0
+    for number in range(8):
+        edit(project, "x = 1\n" if number == 4 else f"print({number})\n")()  # met in between
+        blocked += "decision" in stop(stop_hook_active=number > 0)[0]
+    assert blocked == 3
+
+
+def test_an_agent_that_gives_turns_no_id(project):
+    for _ in range(2):
+        for number in range(5):
+            edit(project, f"print({number})\n")()
+            more = {"stop_hook_active": number > 0}
+            done = redraft("hook", "stop", "claude", stdin=event("Stop", **more))
+            assert ("decision" in json.loads(done.stdout)) is (number < 3)
+
+
 def test_a_new_prompt_is_checked_anew(project):
     for prompt in ("1", "2"):
         for number in range(4):

@@ -238,7 +238,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     """
     options, sessions = HookOptions.load(), Sessions()
     session = sessions.open(agent, event.session)
-    if event.turn != session.turn and not event.is_continued:
+    # An agent that gives a turn no id says at least whether it goes on because of a hook.
+    if not event.is_continued and (event.turn != session.turn or not event.turn):
         session.begin_turn(event.turn)
     texts = _subject(options, event, session)
     digest = sha256(json.dumps(texts).encode()).hexdigest()
@@ -246,9 +247,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
         return Verdict()
     if digest == session.judged:
         note = f"The criteria in {options.criteria} are not met, and nothing changed since they were checked."
-        was_blocked, session.blocks = session.blocks, 0
-        sessions.save(session)
-        return Verdict(note=note if was_blocked else "")
+        return Verdict(note=note if session.critique else "")
     criteria = _criteria(options)
     evaluation = await _judged(options, criteria, texts, session.current.prompt)
     verdict = _decided(session, options, evaluation)
@@ -278,7 +277,7 @@ async def check_commit() -> Verdict:
 
 def _decided(session: CodingSession, options: HookOptions, evaluation: ReflectionEvaluation) -> Verdict:
     if not _blocks(evaluation):
-        session.blocks, session.critique = 0, ""
+        session.critique = ""
         return Verdict(note=_unjudged(evaluation))
     told = evaluation.for_writer()
     critique = _critique(evaluation)
@@ -286,7 +285,6 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
     repeats, session.critique = digest == session.critique, digest
     if repeats or session.blocks >= options.blocks:
         why = "the critique is the same as before" if repeats else f"after {session.blocks} rounds"
-        session.blocks = 0
         return Verdict(note=f"The criteria in {options.criteria} are not met, {why}: {_first(told)}")
     session.blocks += 1
     return Verdict(
