@@ -205,6 +205,22 @@ def test_a_case_answers_for_a_person(tmp_path, answer, state):
 
 
 @pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("uses: human.approve, with: {message: Send it?}", "There is no answer to 'Send it?'"),
+        ("uses: http.request, with: {url: https://shop.test/}", "no result for the action 'http.request'"),
+    ],
+)
+def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_path, node, message):
+    (tmp_path / "w.yaml").write_text(
+        f"hosts: [shop.test]\nnodes:\n- {{name: a, on_error: continue, {node}}}\n"
+    )
+    (tmp_path / "w.test.yaml").write_text("cases:\n- {name: a, expect: {}}\n")
+    told = redraft("test", str(tmp_path / "w.yaml"))
+    assert (told.exit_code, message in " ".join(told.stdout.split())) == (1, True)
+
+
+@pytest.mark.parametrize(
     ("text", "line", "message"),
     [
         ("cases: []\n", 1, "a list that is not empty"),

@@ -605,6 +605,11 @@ DEFINED = [
 ]
 
 
+def test_an_option_that_does_not_exist_is_not_ignored():
+    with pytest.raises(TypeError, match="Workflow has no option 'modle'; did you mean 'model"):
+        Workflow.from_text(nodes("- {name: n, run: return 1}"), modle="a")
+
+
 def test_names_of_builtins_may_be_defined_anew():
     code = "input = 5\ndef open(vars): return vars\nfor id in [input]: license = open(id)\nreturn license"
     made = Workflow.from_text(nodes("- name: n\n  run: |\n" + under(code, 4)), keep=False)

@@ -98,7 +98,10 @@ def test_outputs_are_taken_from_the_state():
 @pytest.mark.parametrize(
     ("made_by_node", "message"),
     [
-        ({"a": "x"}, "workflow, line 5, outputs.sum: the output 'sum' can't be rendered: line 1: can only"),
+        (
+            {"a": "x"},
+            "workflow, line 5, outputs.sum.value: the output 'sum' can't be rendered: line 1: can only",
+        ),
         ({}, "workflow, line 4, outputs.n: the output 'n' is wrong"),
         ([1], "line 4, outputs.n: the output 'n' is wrong: expected object, got"),
     ],
@@ -110,6 +113,15 @@ def test_a_wrong_output_is_an_error_and_loses_nothing(made_by_node, message):
         workflow.run_sync(run_id="r")
     record = asyncio.run(Workflows(store).get("r")).record
     assert (record.status, record.state) == ("failed", {"n": made_by_node})
+
+
+def test_all_wrong_outputs_are_reported_at_once():
+    with pytest.raises(OutputError) as caught:
+        made(OUTPUTS, making({})).run_sync()
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "workflow, line 4, outputs.n",
+        "workflow, line 5, outputs.sum.value",
+    ]
 
 
 def test_a_missing_output():

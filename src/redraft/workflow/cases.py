@@ -169,16 +169,17 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     calls_tools = _mentions_tools(source.document())
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
     actions = {plain_name(name): value for name, value in case.actions.items()}
+    missing: list[str] = []
     workflow = Workflow(
         source,
         actions={
-            HTTP: _no_result,
+            HTTP: partial(_no_result, missing),
             **{name: _returning(value) for name, value in actions.items() if name != APPROVE},
         },
         models={name: model for name, model in chats.items() if name},
         model=chats.get(""),
         keep=False,
-        approver=partial(_answer, actions.get(APPROVE)),
+        approver=partial(_answer, actions.get(APPROVE), missing),
         tool_results=case.tools,
     )
     if unknown := list(_unknown_names(case, workflow)):
@@ -197,8 +198,9 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
             state, nodes = result.state, result.nodes
             if expect.error is not None:
                 problems.append(f"error: expected {expect.error!r}, and the workflow finished")
-    # A loop may end well without a reply, and the case would not say why.
-    problems = [one for script in models.values() for one in script.unanswered] or problems
+    # A workflow may end well without a reply or an answer, and the case would not say why.
+    unscripted = [*missing, *(one for script in models.values() for one in script.unanswered)]
+    problems = list(dict.fromkeys(unscripted)) or problems
     if not problems and expect.error is None:
         problems += differences(expect.state, state)
         if expect.nodes is not None and list(nodes) != expect.nodes:
@@ -238,13 +240,14 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
         yield from (f"tools: no file names a tool {name!r}" for name in case.tools if name not in mentioned)
 
 
-def _answer(answer: Any, approval: Approval) -> HumanAnswer:
+def _answer(answer: Any, missing: list[str], approval: Approval) -> HumanAnswer:
     """Answer a question as a case says."""
     if answer is None:
-        raise ConfigError(
+        missing.append(
             f"There is no answer to {approval.message!r}; add one under 'actions', such as "
             f"'{APPROVE}: {{approved: true}}'."
         )
+        raise ConfigError(missing[-1])
     said = (
         ScriptedAnswer(approved=answer) if isinstance(answer, bool) else ScriptedAnswer.model_validate(answer)
     )
@@ -277,8 +280,9 @@ def _mentions_tools(value: Any) -> bool:
     )
 
 
-def _no_result(**_params: Any) -> Any:
-    raise ConfigError(f"There is no result for the action {HTTP!r}; add it under 'actions'.")
+def _no_result(missing: list[str], **_params: Any) -> Any:
+    missing.append(f"There is no result for the action {HTTP!r}; add it under 'actions'.")
+    raise ConfigError(missing[-1])
 
 
 def _returning(value: Any) -> Callable[..., Any]:

@@ -84,27 +84,30 @@ def read_outputs(
 ) -> dict[str, Any]:
     """Return the declared outputs of a finished run, from its state.
 
-    Raises `OutputError` for the first that is wrong, with its place in the file.
+    Raises `OutputError` for those that are wrong, with their places in the file.
     """
     outputs: dict[str, Any] = {}
-
-    def wrong(what: str) -> OutputError:
-        return OutputError(str(source.error(("outputs", name), what)))
-
+    wrong: list[str] = []
     for name, declared in spec.outputs.items():
         template = None if isinstance(declared, str) else declared.get(VALUE)
         if template is None and name not in scope.state:
-            if isinstance(declared, str) and declared.endswith("?"):
-                continue
-            raise wrong(f"the output {name!r} is missing: no node has set state.{name}")
+            if not (isinstance(declared, str) and declared.endswith("?")):
+                what = f"the output {name!r} is missing: no node has set state.{name}"
+                wrong.append(str(source.error(("outputs", name), what)))
+            continue
         try:
             value = scope.state[name] if template is None else scope.render(template)
         except TemplateError as error:
-            raise wrong(f"the output {name!r} can't be rendered: {error}") from error
+            what = f"the output {name!r} can't be rendered: {error}"
+            wrong.append(str(source.error(("outputs", name, VALUE), what)))
+            continue
         found = _converted(value, declared, resources)
         if not found.valid:
-            raise wrong(f"the output {name!r} is wrong: {problems_of(declared, value, found)}")
+            what = f"the output {name!r} is wrong: {problems_of(declared, value, found)}"
+            wrong.append(str(source.error(("outputs", name), what)))
         outputs[name] = found.value
+    if wrong:
+        raise OutputError("\n".join(wrong))
     return outputs
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from redraft._codec import to_json
 from redraft._sync import run_sync
+from redraft._validation import nearest
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
@@ -70,12 +71,17 @@ class Workflow:
     all mistakes that can be found before anything is spent (`error.problems`). With `strict=False` they raise
     it only for a file that is no workflow at all: `problems` has the others.
 
-    `above` are the files that run this one as a node.
+    The `options` are those of `WorkflowOptions`; `above` are the files that run this one as a node.
     """
 
     def __init__(
         self, source: WorkflowFile, *, above: tuple[Path, ...] = (), **options: Unpack[WorkflowOptions]
     ) -> None:
+        if unknown := options.keys() - WorkflowOptions.__annotations__.keys():  # Python checks no typed dict
+            name = min(unknown)
+            raise TypeError(
+                f"Workflow has no option {name!r}; {nearest(name, WorkflowOptions.__annotations__)}"
+            )
         keep, folder = options.get("keep", True), Path(source.file).parent
         check_keep(keep)
         self.source = source
@@ -116,7 +122,7 @@ class Workflow:
 
     @classmethod
     def from_text(cls, text: str, **options: Unpack[WorkflowOptions]) -> Workflow:
-        """Read and check the text of a workflow file; it has no folder with other files."""
+        """Read and check the text of a workflow file; other files are found from the current folder."""
         return cls(WorkflowFile(text), **options)
 
     @property
@@ -143,8 +149,8 @@ class Workflow:
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
         """Check that the workflow can run from a state, spending nothing; return what it would use.
 
-        Raises `WorkflowError` for values that are read but never provided, and for models that can't be used
-        here.
+        Raises `WorkflowError` for values that are read but never provided, for models that can't be used
+        here, and for the `problems` of a file that was not read strictly.
         """
         uses, problems = self._check(state)
         self._raise_problems(problems)
