@@ -44,14 +44,13 @@ class Dispatch:
 
 
 class Egress:
-    """Carries out what an agent does to the world: its actions, and what it sends from its outbox.
+    """Carries out what an agent does to the world: its actions, sources that act, and what it sends.
 
     Nothing happens once another process runs the agent (`check_lease` raises `LeaseError`), or beyond a
     limit. What limits count is stored with the agent before it happens, by `save`, so neither a restart nor a
-    kill starts them anew. Recording the
-    outcome is up to the caller: an action is a step of the cycle's journal, a delivery ends with the removal
-    of what was sent from the outbox. Until that is written, a process that is killed does it again, under the
-    same key.
+    kill starts them anew. Recording the outcome is up to the caller: an action is a step of the cycle's
+    journal, a delivery ends with the removal of what was sent from the outbox. Until that is written, a
+    process that is killed does it again, under the same key.
     """
 
     def __init__(

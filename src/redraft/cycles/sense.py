@@ -1,4 +1,4 @@
-"""Sense: read all sources at once, and merge them into the payload."""
+"""Sense: ask all sources, and merge what they return into the payload."""
 
 from __future__ import annotations
 
