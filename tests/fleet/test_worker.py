@@ -436,6 +436,76 @@ def test_an_outage_of_the_store_loses_neither_steps_nor_the_end_of_a_run(monkeyp
     asyncio.run(main())
 
 
+class Refusing(MemoryStore):
+    """A store that can be read, and refuses writes of a claim as often as `refusals` says, then takes one."""
+
+    def __init__(self, refusals, kinds=("step", "run")):
+        super().__init__()
+        self.refusals, self.kinds, self.refused = refusals, kinds, 0
+
+    async def put_all_if(self, kind, key, held, records):
+        if kind == "claim" and records[0].kind in self.kinds and self.refused < self.refusals:
+            self.refused += 1
+            raise StoreError("The connection was cut.")
+        self.refused = 0
+        return await super().put_all_if(kind, key, held, records)
+
+
+def test_a_write_is_tried_again_as_often_as_connections_are_cut():
+    async def main():
+        store = Refusing(5)
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk)
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        await FleetWorker(fleet).run(until_idle=True)
+        assert "not_kept" not in (await handle.result(within=1)).diagnostics
+        assert len(clerk.model.requests) == 1
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_store_takes_no_try_from_the_provider(monkeypatch):
+    monkeypatch.setattr("redraft.fleet.worker.FIRST_DELAY", 0.01)
+
+    class Cut(MemoryStore):
+        failures = 5
+
+        async def put_if_absent(self, record):
+            if record.kind == "run" and self.failures:
+                self.failures -= 1
+                raise StoreError("The connection was cut.")
+            return await super().put_if_absent(record)
+
+    async def main():
+        store = Cut()
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk, tries=1)
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        async with working(fleet):
+            assert (await handle.result(within=10)).best_output == "one two three"
+        assert store.failures == 0
+
+    asyncio.run(main())
+
+
+def test_a_job_whose_run_can_not_be_stored_is_not_finished():
+    async def main():
+        store = Refusing(1_000, kinds=("run",))
+        clerk = writer(store, three_words)
+        fleet = fleet_of(store, clerk)
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        await FleetWorker(fleet).run(until_idle=True)
+        assert (await handle.job()).state == "failed"
+        assert "not stored" in (await handle.job()).error
+        store.refusals = 0
+        await handle.retry()
+        await FleetWorker(fleet).run(until_idle=True)
+        assert (await handle.result(within=1)).best_output == "one two three"
+        assert len(clerk.model.requests) == 1  # the steps were stored
+
+    asyncio.run(main())
+
+
 def test_a_run_of_other_code_fails_at_once_instead_of_mixing_two_programs():
     async def main():
         store = MemoryStore()

@@ -199,6 +199,12 @@ class FleetLoad:
                 raise TimeoutError(f"only {len(self.calls())} calls: {self.errors()}")
             time.sleep(0.02)
 
+    def ask(self, sql: str) -> list[tuple[object, ...]]:
+        """Run SQL; return the rows of what returns some."""
+        with closing(psycopg.connect(self.url, autocommit=True)) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
     def report(self) -> Report:
         """Say what became of the runs, from the store and the log."""
         calls = self.calls()
@@ -215,8 +221,7 @@ class FleetLoad:
                 furthest = max(furthest, call.number)
                 if before is not None and before.pid != call.pid:
                     longest = max(longest, call.at - before.at)
-        with closing(psycopg.connect(self.url)) as connection:
-            rows = connection.execute("SELECT writer, holder FROM written").fetchall()
+        rows = self.ask("SELECT writer, holder FROM written")
         finished = [run for run in self._runs() if run.status == "finished" and len(run.versions) == 6]
         return Report(
             len(finished),

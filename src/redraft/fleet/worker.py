@@ -37,6 +37,8 @@ POLL = 1.0
 MOST_PICKUPS = 3
 """A job that was picked up so often without a new step in its journal is poisoned."""
 POISONED = f"Its worker died {MOST_PICKUPS} times in a row without a new step in the journal of the run."
+STORE_TRIES = 20
+"""How often at least a job is tried again after errors of the store, which cost nothing."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is tried again; they double."""
 OUTAGE_WAIT = 0.5
@@ -243,7 +245,7 @@ class FleetWorker:
     async def _carry_out(self, job: FleetJob) -> None:
         """Run a job, and tell the queue how it ended."""
         running = self._running[job.run_id]
-        outcome = JobOutcome()
+        outcome, tries = JobOutcome(), self.fleet.tries
         try:
             running.claim = claim = await Claim.take(
                 self.fleet.store,
@@ -262,6 +264,7 @@ class FleetWorker:
         except StoreError as error:  # what was made is in the journal
             is_passing = not isinstance(error, ChangedRunError | DamagedRecordError)
             outcome = JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing)
+            tries = max(tries, STORE_TRIES)
         running.is_ending = True
         if running.task.cancelling():
             await self._give_up(running)
@@ -270,7 +273,7 @@ class FleetWorker:
             await self._report(running, "poisoned", POISONED)
             self.done += 1
             return
-        if outcome.error and outcome.may_pass and job.tries < self.fleet.tries:
+        if outcome.error and outcome.may_pass and job.tries < tries:
             delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
             if self._monitor is not None:

@@ -19,6 +19,8 @@ CLAIM = "claim"
 """The kind of the record of a claim; its key is the run's id."""
 _STEP = "step"  # as `loop.journal.STEP`, which builds on this module
 OUTAGE_WAIT = 0.5
+WRITES = 10
+"""A record that was refused so often, while the store could be read in between, can't be stored."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
@@ -86,13 +88,17 @@ class Claim:
         Raises `StoreError` for a record that can't be stored.
         """
         held = {"number": self.number}
-        try:
-            is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
-        except StoreError:
-            await self._stored()  # which waits; if the store is there, the error was about this record
-            is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
-        if not is_written:
-            raise _lost(self.run_id, self.number, await self._stored())
+        for attempt in range(1, WRITES + 1):
+            try:
+                is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
+            except StoreError:
+                if attempt == WRITES:
+                    raise
+                await self._stored()  # which waits for the store
+            else:
+                if not is_written:
+                    raise _lost(self.run_id, self.number, await self._stored())
+                return
 
     async def _stored(self) -> Record | None:
         """Return the record of the claim, as soon as the store can be read."""
