@@ -93,7 +93,7 @@ class FleetLoad:
 
     def set(self, **environment: object) -> None:
         """Change the environment of workers that are started from now on."""
-        self._environment |= {name: str(value) for name, value in environment.items()}
+        self.environment |= {name: str(value) for name, value in environment.items()}
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one more worker."""
