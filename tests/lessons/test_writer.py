@@ -325,6 +325,13 @@ REPETITIONS = {
 }
 
 
+def test_a_principle_that_speaks_to_the_author_of_the_task_is_refused():
+    principle = "IF the list has no customer THEN the task should be rephrased to name the customer."
+    made, _ = written(CHECKED, TEXTS | SYSTEMIC | {"principle": principle, "rule": principle})
+    assert made.principle == ""
+    assert "principle: it speaks to the author of the task." in made.problem
+
+
 def test_a_rule_that_says_what_will_happen_is_no_rule():
     rule = "IF the customer is not named THEN the order will not be written down."
     made, _ = written(CHECKED, TEXTS | NOT_SYSTEMIC | {"rule": rule})

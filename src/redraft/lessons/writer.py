@@ -240,6 +240,7 @@ class _Form:
             return "", ""
         text = self.cleaner.redact(principle)
         why = refusal(text) or self.cleaner.refusal(text) or one_off(text, self.outcome.task.description)
+        why = why or (_TO_AUTHOR if speaks_to_author(text.rpartition("THEN")[2]) else "")
         return ("", why) if why else (rule_text(text), "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
@@ -298,7 +299,7 @@ class _Form:
             if found and name not in _FACTUAL:
                 repeated[name] = f"it repeats {found[0]}"
             elif name in _ADVICE and speaks_to_author(text):
-                repeated[name] = "it speaks to the author of the task"
+                repeated[name] = _TO_AUTHOR
             elif name == "rule" and (why := prediction(text)):
                 repeated[name] = why
             if name != "do_differently":
@@ -454,6 +455,9 @@ class Facts:
             "strategy": correction,
             "why_it_worked": "\n".join(self.lines) or "Not known.",
         }
+
+
+_TO_AUTHOR = "it speaks to the author of the task"
 
 
 def _after(facts: tuple[str, ...], text: str) -> str:
