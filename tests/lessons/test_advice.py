@@ -106,14 +106,18 @@ MISSED = replace(
 )
 
 
-def test_a_requirement_of_this_run_is_told_as_expected_output_and_not_again():
+def test_a_requirement_of_this_run_is_told_after_the_task_and_not_again():
     lessons = [found(MISSED), found(MISSED, 2)]
     [told] = advice_of("agent", 800, lessons=lessons, requirements=[LIST, "Other."])
     assert (told.kind, told.text) == ("requirement", f"- {LIST}")
-    assert prompt_of(PlainTask("List it."), [told]) == f"List it.\n\nExpected output:\n- {LIST}"
-    assert advice_text([told]) == f"Expected output:\n- {LIST}"
+    assert (
+        prompt_of(PlainTask("List it."), [told]) == f"List it.\n\nThe answer must also meet this:\n- {LIST}"
+    )
+    assert advice_text([told]) == f"The answer must also meet this:\n- {LIST}"
     task = PlainTask("List it.", expected_output="JSON.")
-    assert prompt_of(task, [told]).endswith(f"Expected output:\nJSON.\n- {LIST}")
+    assert prompt_of(task, [told]).endswith(
+        f"Expected output:\nJSON.\n\nThe answer must also meet this:\n- {LIST}"
+    )
 
 
 @pytest.mark.parametrize("known", [{"trust": "vouched"}, {"task": "List the orders."}])

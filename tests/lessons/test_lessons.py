@@ -431,7 +431,7 @@ def test_what_failed_similar_tasks_reaches_the_next_one_with_nobody_approving(tm
         runs = [await agent.run(f"Fetch the price list of shop {number}.") for number in range(1, 6)]
         [lesson, *_] = await lessons.find()
         assert (lesson.status, lesson.trust) == ("active", "checked")
-        assert prompts[-1].endswith('Expected output:\n- The text contains "next_cursor".')
+        assert prompts[-1].endswith('The answer must also meet this:\n- The text contains "next_cursor".')
         assert [run.success for run in runs] == [False, True, True, True, True]
         assert "lesson_waits" not in runs[0].diagnostics
 

@@ -44,8 +44,8 @@ def advice_of(
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
     room first; all else is quoted as data in one fence, whose tokens count with its first piece.
 
-    Of this run's `requirements`, which are the program's words, those that a lesson names are told as a part
-    of the expected output: the lesson tells only that they were missed before. A requirement explains a
+    Of this run's `requirements`, which are the program's words, those that a lesson names are told after
+    the task: the lesson tells only that they were missed before. A requirement explains a
     failure better than a model's guess does, so nothing else is told of a lesson that another `task` taught
     and nobody vouches for.
     """
