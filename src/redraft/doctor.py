@@ -157,6 +157,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
+    "openai-agents": ("openai-agents",),
     "optimize": ("gepa",),
     "fleet": ("psycopg", "procrastinate", "cronsim", "prometheus_client", "starlette", "uvicorn"),
     "ui": ("starlette", "uvicorn"),

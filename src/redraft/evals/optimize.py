@@ -22,7 +22,7 @@ from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import AT_ONCE, Arm, Bench, Group, Spending, arm_of, digest, grader_of
 from redraft.evals.report import LAST, Evaluated, EvaluationReport, Side, Try, report_of
 from redraft.evaluate.criteria import criteria_of
-from redraft.loop.agent import Agent, WrappedAgent
+from redraft.loop.agent import AdaptedAgent, Agent
 from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.models.names import model_of
@@ -451,7 +451,7 @@ class Optimization:
 def _checked_parts(parts: Sequence[str], agent: Agent[Any] | Task) -> tuple[str, ...]:
     """Return the parts to tune, by default all that there are; raises `ConfigError` for others."""
     check_list("parts", parts)
-    wrapped = isinstance(agent, WrappedAgent)
+    wrapped = isinstance(agent, AdaptedAgent)
     own = (NOTE,) if isinstance(agent, Task) else (CRITERIA,) if wrapped else (SYSTEM_PROMPT, CRITERIA)
     for part in parts:
         if part not in PARTS:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.tools import Tool
 
+    from redraft.loop.conversation import AgentAdapter
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import RunRecord
@@ -108,7 +109,7 @@ class Agent(Generic[OutputT]):
         self._origin = Origin("agent", name, model_name, system_prompt=system_prompt)
         self._module = _calling_module()
         self._system_prompt = system_prompt
-        self._tool_agent = (
+        self._tool_agent: AgentAdapter | None = (
             tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
         )
         self._set_pattern(pattern, lessons)
@@ -229,7 +230,7 @@ class Agent(Generic[OutputT]):
         pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
-        tool_agent: ToolAgent | None = None,
+        tool_agent: AgentAdapter | None = None,
     ) -> RunStream[OutputT]:
         pattern = pattern_or_default(pattern, self._pattern)
         live = self._live(pattern)
@@ -251,7 +252,7 @@ class Agent(Generic[OutputT]):
         run_id: str | None,
         step: Step | None = None,
         *,
-        tool_agent: ToolAgent | None = None,
+        tool_agent: AgentAdapter | None = None,
         live: LiveRun | None = None,
         on_event: Callable[[StreamEvent], None] | None = None,
         temperature: float | None = None,
@@ -320,7 +321,7 @@ class Agent(Generic[OutputT]):
         self._system_prompt = system_prompt
         self._origin = replace(self._origin, system_prompt=system_prompt)
         if self._tool_agent is not None:
-            self._tool_agent = replace(self._tool_agent, system_prompt=system_prompt)
+            self._tool_agent = self._tool_agent.with_system_prompt(system_prompt)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:
@@ -361,7 +362,37 @@ def _calling_module() -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
-class WrappedAgent(Agent[OutputT]):
+class AdaptedAgent(Agent[OutputT]):
+    """An agent of a framework whose answers are judged and revised.
+
+    It keeps its instructions, tools and settings; a version is one run of it, and a revision continues the
+    conversation of the version that it starts from.
+    """
+
+    def __init__(
+        self,
+        adapter: AgentAdapter,
+        kind: str,
+        *,
+        pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
+        keep: bool | Store = True,
+        name: str = "agent",
+    ) -> None:
+        # Agent.__init__ is not called: it would need a model.
+        check_keep(keep)
+        check_name("name", name)
+        self._tool_agent = adapter
+        self._model = adapter.model
+        self._keep = keep
+        self._output_type = None  # the framework's agent has its own
+        self._origin = Origin("agent", name, kind)
+        self._module = _calling_module()
+        self._system_prompt = ""
+        self._set_pattern(pattern, lessons)
+
+
+class WrappedAgent(AdaptedAgent[OutputT]):
     """A Pydantic AI agent whose answers are judged and revised; made by `Agent.from_pydantic_ai`.
 
     An exception in one of its tools ends the agent's run, as it does without Redraft, unless the trigger
@@ -377,23 +408,19 @@ class WrappedAgent(Agent[OutputT]):
         keep: bool | Store = True,
         name: str = "",
     ) -> None:
-        # Agent.__init__ is not called: it would need a model.
         try:
             from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
         except ImportError as error:
             raise MissingExtraError("An agent of Pydantic AI", "providers") from error
-        check_keep(keep)
-        self._wrapped = self._tool_agent = ToolAgent.around(agent)
-        self._model = self._wrapped.model
-        self._keep = keep
-        self._output_type = None  # the wrapped agent has its own
-        self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
-        self._module = _calling_module()
-        self._system_prompt = ""
-        self._set_pattern(pattern, lessons)
-
-    def _set_system_prompt(self, system_prompt: str) -> None:  # noqa: ARG002 (there is no place for it)
-        raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
+        self._wrapped = ToolAgent.around(agent)
+        super().__init__(
+            self._wrapped,
+            type(agent).__name__,
+            pattern=pattern,
+            lessons=lessons,
+            keep=keep,
+            name=name or agent.name or "agent",
+        )
 
     async def run(
         self,
@@ -459,7 +486,7 @@ class WrappedAgent(Agent[OutputT]):
 
     def _for_run(
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
-    ) -> ToolAgent:
+    ) -> AgentAdapter:
         return replace(self._wrapped, deps=deps, history=tuple(history or ()), limits=limits)
 
 

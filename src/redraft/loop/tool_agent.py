@@ -48,16 +48,15 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._codec import to_json
-from redraft._critique import render_feedback, render_retry
 from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated, name_of_model
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
+from redraft.loop.conversation import ConversationGenerator, ConversationReviser
 from redraft.loop.output_type import OutputType
-from redraft.loop.revise import EXTEND, answering, fresh_prompt, improvements_asked, rewriting
+from redraft.loop.revise import answering
 from redraft.loop.run import Judges, Verbs
-from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun, note
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
@@ -73,7 +72,7 @@ from redraft.models.provider import (
 )
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
-from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage, prompt_of
+from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, ModelRole, RunContext, TextListener
-    from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
+    from redraft.types import ConvergenceReason, Reflection
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,12 @@ class ToolAgent:
             return model
         return None if callable(model) else ProviderModel(model)
 
+    def with_system_prompt(self, system_prompt: str) -> Self:
+        """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
+        if self.provider is None:
+            raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
+        return replace(self, system_prompt=system_prompt)
+
     def check_triggers(self, triggers: ReflectionTriggers) -> None:
         """Raise `ConfigError` for a trigger on a tool that the agent does not have."""
         for name in sorted(triggers.tool_result or ()):
@@ -158,7 +163,7 @@ class ToolAgent:
 
     def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
         """Return the verbs of a run that this agent drafts and revises."""
-        return Verbs(ToolGenerator(self, live), judges, ToolReviser(self, live), live)
+        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
 
     async def complete(
         self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
@@ -262,54 +267,6 @@ def _unfinished(error: Exception, steps: AgentSteps) -> UnfinishedError:
     return UnfinishedError(
         f"The agent came to no answer{limit}: {what}", conversation=steps.conversation(), usage=steps.used
     )
-
-
-KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."
-USE_TOOLS = (
-    "Use your tools again where that helps; what you found out before still holds. Then answer anew, in full."
-)
-INSTRUCTIONS = {"targeted_edit": KEEP_THE_REST, "incremental": EXTEND}
-
-
-@dataclass(frozen=True, slots=True)
-class ToolGenerator:
-    """Draft with an agent in a new conversation: the first draft, and fresh starts."""
-
-    agent: ToolAgent
-    live: LiveRun
-
-    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return the agent's answer."""
-        evaluation = run.attempt.evaluation
-        if run.attempt.mode != "fresh" or evaluation is None:
-            return await self.agent.complete(prompt, None, run, self.live)
-        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run, self.live)
-        return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
-
-
-@dataclass(frozen=True, slots=True)
-class ToolReviser:
-    """Revise with an agent by continuing the conversation that led to the base version."""
-
-    agent: ToolAgent
-    live: LiveRun
-
-    async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return the agent's answer to the critique; the agent still sees all its earlier tool results."""
-        strategy = run.attempt.strategy
-        if strategy == "hybrid":
-            strategy = choose_strategy(output, evaluation)
-        if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
-            strategy = "full_rewrite"
-        instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
-        base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
-        if base is None or not base.messages:  # the agent did not write this draft
-            prompt = f"{render_retry(prompt_of(run.task, run.advice), run.attempt)}\n\n{instruction}"
-            draft = await self.agent.complete(prompt, None, run, self.live)
-        else:
-            prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"
-            draft = await self.agent.complete(prompt, base.messages, run, self.live)
-        return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))
 
 
 # What a tool raises to steer the agent, and errors in the call rather than in the tool.

@@ -41,9 +41,11 @@ NO_STEPS = (
     "takes no steps between which it could reflect: give the Agent tools, or wrap an agent that has some"
 )
 NO_HANDLE = "returns no handle with `reflect_now()`: use `Agent.stream`"
+OWN_STEPS = "needs the steps of the agent, which its framework takes by itself"
 NEED_STEPS: tuple[str, ...] = ("step_interval", "error", "tool_result")
 CAN_NOT_FIRE: dict[str, dict[str, str]] = {
     "a text agent": dict.fromkeys(NEED_STEPS, NO_STEPS),
+    "an agent of another framework": dict.fromkeys(NEED_STEPS, OWN_STEPS),
     "a plain function": {**dict.fromkeys(NEED_STEPS, NO_STEPS), "manual": NO_HANDLE},
 }
 """Why a trigger can't fire, by who makes the versions."""

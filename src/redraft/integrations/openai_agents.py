@@ -1,0 +1,390 @@
+"""Agents of the OpenAI Agents SDK whose answers are judged and revised."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from redraft._steps import allowance
+from redraft._sync import run_sync
+from redraft._texts import as_text, estimate_tokens
+from redraft._tokens import version_text
+from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
+from redraft.loop.agent import AdaptedAgent
+from redraft.loop.conversation import ConversationGenerator, ConversationReviser
+from redraft.loop.run import Verbs
+from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
+
+try:
+    from agents import Agent, RunContextWrapper, RunHooks, Runner
+    from agents.exceptions import UserError
+    from openai import APIError
+    from pydantic_core import to_jsonable_python
+except ImportError as missing:
+    raise MissingExtraError("An agent of the OpenAI Agents SDK", "openai-agents") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agents import (
+        ModelResponse,
+        RunConfig,
+        RunResult,
+        RunResultStreaming,
+        StreamEvent,
+        TResponseInputItem,
+    )
+
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import Judges
+    from redraft.loop.stream import RunStream
+    from redraft.loop.triggers import LiveRun, ReflectionTriggers
+    from redraft.models.content import Query
+    from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext, Step
+    from redraft.stores.base import Store
+    from redraft.types import Output, ReflectionResult
+
+
+def reflecting(
+    agent: Agent[Any],
+    *,
+    pattern: ReflectionPattern | None = None,
+    lessons: Advisor | None = None,
+    keep: bool | Store = True,
+    name: str = "",
+) -> OpenAIAgent:
+    """Wrap an agent of the OpenAI Agents SDK: its final output, of whatever type, is judged and revised.
+
+    The agent keeps its instructions, tools, handoffs, guardrails and settings. A revision continues the
+    conversation of the version that it starts from, with the agent that answered there, so that no tool is
+    called again for what it has said. The SDK's models can't judge: the pattern or the settings name a model
+    for criteria that need one. Runs are stored under `name`, by default the agent's own name.
+
+    Raises `ConfigError` for anything but an agent of the SDK, and for a pattern that can't work.
+    """
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"reflecting takes an agent of the OpenAI Agents SDK, got {agent!r}.")
+    return OpenAIAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
+
+
+class OpenAIAgent(AdaptedAgent[Any]):
+    """An agent of the OpenAI Agents SDK whose answers are judged and revised; made by `reflecting`."""
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        *,
+        pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
+        keep: bool | Store = True,
+        name: str = "",
+    ) -> None:
+        self._adapter = OpenAIAdapter(agent)
+        super().__init__(
+            self._adapter,
+            model_name(agent),
+            pattern=pattern,
+            lessons=lessons,
+            keep=keep,
+            name=name or agent.name,
+        )
+
+    async def run(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        step: Step | None = None,
+        context: Any = None,
+        history: Sequence[TResponseInputItem] = (),
+        max_turns: int | None = None,
+        run_config: RunConfig | None = None,
+        on_event: Callable[[StreamEvent], None] | None = None,
+        temperature: float | None = None,
+    ) -> ReflectionResult[Any]:
+        """Answer `query`; return the best version, why the run stopped and what it cost.
+
+        `context`, `max_turns` (of the SDK, by default its own) and `run_config` are passed to each run of the
+        wrapped agent, one for each version. `history` are the input items of an earlier conversation, such as
+        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events. The
+        wrapped agent keeps its settings, so a `temperature` has no effect.
+        """
+        adapter = self._for_run(context, history, max_turns, run_config, on_event)
+        return await self._run(
+            query, pattern, draft, run_id, step, tool_agent=adapter, temperature=temperature
+        )
+
+    def run_sync(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        context: Any = None,
+        history: Sequence[TResponseInputItem] = (),
+        max_turns: int | None = None,
+        run_config: RunConfig | None = None,
+        on_event: Callable[[StreamEvent], None] | None = None,
+    ) -> ReflectionResult[Any]:
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
+        adapter = self._for_run(context, history, max_turns, run_config, on_event)
+        return run_sync(self._run(query, pattern, draft, run_id, tool_agent=adapter))
+
+    def stream(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        context: Any = None,
+        history: Sequence[TResponseInputItem] = (),
+        max_turns: int | None = None,
+        run_config: RunConfig | None = None,
+        on_event: Callable[[StreamEvent], None] | None = None,
+    ) -> RunStream[Any]:
+        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
+        adapter = self._for_run(context, history, max_turns, run_config, on_event)
+        return self._stream(query, pattern, draft, run_id, adapter)
+
+    def _for_run(
+        self,
+        context: Any,
+        history: Sequence[TResponseInputItem],
+        max_turns: int | None,
+        run_config: RunConfig | None,
+        on_event: Callable[[StreamEvent], None] | None,
+    ) -> OpenAIAdapter:
+        options = {"run_config": run_config, **({} if max_turns is None else {"max_turns": max_turns})}
+        return replace(
+            self._adapter, context=context, history=tuple(history), options=options, on_event=on_event
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIAdapter:
+    """An agent of the SDK, run from a prompt to its final output, which becomes a draft.
+
+    `context`, `history` (the input items before the run), `options` of the SDK's runner and `on_event` apply
+    to one run.
+    """
+
+    agent: Agent[Any]
+    context: Any = None
+    history: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    on_event: Any = None  # called with each StreamEvent of the SDK
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The agent's own tools; those of MCP servers and handoffs are not known before a run."""
+        return tuple(tool.name for tool in self.agent.tools)
+
+    @property
+    def model(self) -> None:
+        """None: a model of the SDK can't be asked to judge."""
+        return
+
+    def with_system_prompt(self, system_prompt: str) -> Self:
+        """Raise `ConfigError`: the agent has instructions."""
+        raise ConfigError(
+            f"The agent {self.agent.name!r} has instructions of its own; change them there, not to "
+            f"{system_prompt[:40]!r}."
+        )
+
+    def check_triggers(self, triggers: ReflectionTriggers) -> None:
+        """Raise `ConfigError` for a trigger that can't fire."""
+        triggers.check_runner("an agent of another framework")
+
+    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
+        """Return the verbs of a run that this agent drafts and revises."""
+        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
+
+    async def complete(
+        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
+    ) -> Draft:
+        """Run the agent once; return its final output with its usage and conversation.
+
+        `messages` are the input items of a conversation to continue; None starts a new one. Raises
+        `ModelError` if the provider failed for good, and `UnfinishedError` otherwise, each with the usage;
+        neither should be retried as a whole.
+        """
+        if run.task.all_images:
+            raise ConfigError("An agent of the OpenAI Agents SDK takes texts; pass images in its `history`.")
+        agent, items = self.agent, [*self.history] if messages is None else [*messages]
+        if messages is None and run.rubric:
+            items.append({"role": "system", "content": run.rubric})
+        if messages is not None:
+            agent = self._answering(run)
+        items.append({"role": "user", "content": prompt})
+        calls = ModelCalls(live, "generation" if run.attempt.number == 1 else "revision", self.context, items)
+        try:
+            within = allowance.get()
+            running = self._run(agent, items, calls)
+            result = await (running if within is None else within.in_time(running, "the agent was at work"))
+        except asyncio.CancelledError:
+            if allowance.get() is None:  # with a budget, the step has counted the usage already
+                live.pay(calls.role, calls.used)
+            raise
+        except Exception as error:
+            raise calls.failure(error) from error
+        finally:
+            calls.end()
+        if result.interruptions or result.final_output is None:
+            raise UnfinishedError(
+                "The agent came to no answer: calls of tools that wait for an approval can't be redrafted.",
+                conversation=calls.conversation(result.to_input_list()),
+                usage=calls.used,
+            )
+        return Draft(
+            result.final_output,
+            calls.used,
+            conversation=calls.conversation(result.to_input_list()),
+            memo={"agent": result.last_agent.name},
+            model=model_name(result.last_agent),
+        )
+
+    async def _run(
+        self, agent: Agent[Any], items: list[Any], calls: ModelCalls
+    ) -> RunResult | RunResultStreaming:
+        version = version_text.get()
+        options: Any = {"context": calls.context, "hooks": calls, **self.options}
+        if version is None and self.on_event is None:
+            return await Runner.run(agent, items, **options)
+        result = Runner.run_streamed(agent, items, **options)
+        text = None
+        try:
+            async for event in result.stream_events():
+                if self.on_event is not None:
+                    self.on_event(event)
+                if version is None or event.type != "raw_response_event":
+                    continue
+                if event.data.type == "response.output_text.delta":
+                    text = text or version.begin()
+                    text.send(event.data.delta)
+                elif event.data.type == "response.completed":
+                    text = None
+        finally:
+            result.cancel()
+        return result
+
+    def _answering(self, run: RunContext) -> Agent[Any]:
+        """Return the agent that answered in the version to revise: the wrapped one, or one it handed off to.
+
+        Agents are found by their names among the handoffs that are agents themselves.
+        """
+        memo = next((one.memo for one in run.versions if one.iteration == run.attempt.base), None)
+        name = cast("dict[str, Any]", memo).get("agent") if isinstance(memo, dict) else None
+        return next((agent for agent in reachable(self.agent) if agent.name == name), self.agent)
+
+
+class ModelCalls(RunHooks[Any]):
+    """The model calls of one run of an agent: what they used, and whether the budget allows the next one."""
+
+    def __init__(self, live: LiveRun, role: ModelRole, context: Any, items: Sequence[Any]) -> None:
+        self.context = RunContextWrapper(context)
+        self.role: ModelRole = role
+        self._live = live
+        self._items = [*items]
+        self._requests = 0
+        self._call: ModelCall | None = None
+
+    @property
+    def used(self) -> TokenUsage:
+        """What was used so far, also by agents that are tools of this one; the cost is not known."""
+        usage = self.context.usage
+        return TokenUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.input_tokens_details.cached_tokens,
+            requests=max(usage.requests, self._requests),
+        )
+
+    async def on_llm_start(
+        self,
+        context: RunContextWrapper[Any],  # noqa: ARG002 (the signature is the SDK's)
+        agent: Agent[Any],  # noqa: ARG002 (likewise)
+        system_prompt: str | None,
+        input_items: list[TResponseInputItem],
+    ) -> None:
+        """Stop before a call that would exceed the budget."""
+        self._items = [*input_items]
+        if reason := self._live.spent(self.role, self.used):
+            made = f"{self._requests} step{'' if self._requests == 1 else 's'}"
+            raise UnfinishedError(
+                f"The {reason.value.replace('_', ' ')} was spent after {made} of the agent, before "
+                "it came to its answer.",
+                reason=reason,
+            )
+        if (within := allowance.get()) is not None:
+            tokens = estimate_tokens((system_prompt or "") + as_text(jsonable(input_items)))
+            call = within.call(self.role, tokens)
+            await call.carry_out(asyncio.sleep, 0)  # waits until the call fits
+            self._call = call
+
+    async def on_llm_end(
+        self,
+        context: RunContextWrapper[Any],  # noqa: ARG002 (likewise)
+        agent: Agent[Any],  # noqa: ARG002 (likewise)
+        response: ModelResponse,
+    ) -> None:
+        """Count what the call has used."""
+        self._requests += 1
+        self._items += response.to_input_items()
+        if self._call is not None:
+            used = response.usage
+            self._call.used(
+                TokenUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, requests=1)
+            )
+        self.end()
+
+    def end(self) -> None:
+        """Release what the call under way had reserved."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.__exit__(None, None, None)
+
+    def conversation(self, items: Sequence[Any] | None = None) -> Conversation:
+        """Return the input items so far, as JSON."""
+        return Conversation(jsonable(self._items if items is None else items))
+
+    def failure(self, error: Exception) -> RedraftError:
+        """Return the error with which the agent's run ends, with what it used and said."""
+        if isinstance(error, UnfinishedError):
+            error.usage, error.conversation = self.used, self.conversation()
+            return error
+        if isinstance(error, RedraftError):
+            return error
+        if isinstance(error, APIError):
+            status = getattr(error, "status_code", None)
+            return ModelError(f"The agent's model failed: {error}", status=status, usage=self.used)
+        if isinstance(error, UserError) and self.used == NOTHING_USED:
+            return ConfigError(f"The agent can't run: {error}")
+        return UnfinishedError(
+            f"The agent came to no answer: {type(error).__name__}: {error}",
+            conversation=self.conversation(),
+            usage=self.used,
+        )
+
+
+def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+    """Yield an agent and those that it may hand off to, each once."""
+    found = [agent]
+    for one in found:
+        yield one
+        found += [other for other in one.handoffs if isinstance(other, Agent) and other not in found]
+
+
+def jsonable(items: Sequence[Any]) -> list[Any]:
+    """Return input items as JSON data."""
+    return to_jsonable_python(list(items), fallback=repr)
+
+
+def model_name(agent: Agent[Any]) -> str:
+    """Return the name of an agent's model; that of its class if it has no name."""
+    model = agent.model
+    return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)

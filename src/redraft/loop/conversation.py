@@ -1,0 +1,106 @@
+"""Draft and revise with an agent that keeps its conversation, and so what its tools have said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from redraft._critique import render_feedback, render_retry
+from redraft.loop.revise import EXTEND, fresh_prompt, improvements_asked, rewriting
+from redraft.loop.strategy import choose_strategy
+from redraft.loop.triggers import LiveRun
+from redraft.types import prompt_of
+
+if TYPE_CHECKING:
+    from redraft.loop.run import Judges, Verbs
+    from redraft.loop.triggers import ReflectionTriggers
+    from redraft.protocols import ChatModel, RunContext
+    from redraft.types import Draft, Output, ReflectionEvaluation
+
+
+class AgentAdapter(Protocol):
+    """An agent of a framework, such as Pydantic AI, as a loop needs it.
+
+    `model` judges and reflects unless the pattern or the settings name another model; it is None if the
+    framework's models can't be called by Redraft.
+    """
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The tools that are known before a run."""
+        ...
+
+    @property
+    def model(self) -> ChatModel | None:
+        """The agent's model."""
+        ...
+
+    def with_system_prompt(self, system_prompt: str) -> Self:
+        """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
+        ...
+
+    def check_triggers(self, triggers: ReflectionTriggers) -> None:
+        """Raise `ConfigError` for a trigger that can't fire."""
+        ...
+
+    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
+        """Return the verbs of a run that this agent drafts and revises."""
+        ...
+
+    async def complete(
+        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
+    ) -> Draft:
+        """Run the agent once; return its final output with its usage and conversation.
+
+        `messages` are those of a conversation to continue; None starts a new one. Raises `ModelError` if a
+        model failed for good, and `UnfinishedError` otherwise, each with the usage and not to be retried.
+        """
+        ...
+
+
+KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."
+USE_TOOLS = (
+    "Use your tools again where that helps; what you found out before still holds. Then answer anew, in full."
+)
+INSTRUCTIONS = {"targeted_edit": KEEP_THE_REST, "incremental": EXTEND}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationGenerator:
+    """Draft with an agent in a new conversation: the first draft, and fresh starts."""
+
+    agent: AgentAdapter
+    live: LiveRun
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
+        """Return the agent's answer."""
+        evaluation = run.attempt.evaluation
+        if run.attempt.mode != "fresh" or evaluation is None:
+            return await self.agent.complete(prompt, None, run, self.live)
+        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run, self.live)
+        return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationReviser:
+    """Revise with an agent by continuing the conversation that led to the base version."""
+
+    agent: AgentAdapter
+    live: LiveRun
+
+    async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        """Return the agent's answer to the critique; the agent still sees all its earlier tool results."""
+        strategy = run.attempt.strategy
+        if strategy == "hybrid":
+            strategy = choose_strategy(output, evaluation)
+        if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
+            strategy = "full_rewrite"
+        instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
+        base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
+        if base is None or not base.messages:  # the agent did not write this draft
+            prompt = f"{render_retry(prompt_of(run.task, run.advice), run.attempt)}\n\n{instruction}"
+            draft = await self.agent.complete(prompt, None, run, self.live)
+        else:
+            prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"
+            draft = await self.agent.complete(prompt, base.messages, run, self.live)
+        return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))
