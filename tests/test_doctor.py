@@ -106,6 +106,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "dashboard_url": (None, "default"),
         "project": (None, "default"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
+        "hook": ({}, "default"),
     }
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
