@@ -158,6 +158,7 @@ EXTRAS = {
     "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
     "openai-agents": ("openai-agents",),
+    "otel": ("opentelemetry-api",),
     "optimize": ("gepa",),
     "fleet": ("psycopg", "procrastinate", "cronsim", "prometheus_client", "starlette", "uvicorn"),
     "ui": ("starlette", "uvicorn"),

@@ -14,7 +14,9 @@ from threading import current_thread, main_thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from redraft import _telemetry
 from redraft._sync import run_sync
+from redraft._telemetry import traced
 from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
 from redraft.cycles.cycle import (
@@ -211,13 +213,13 @@ class CycleAgent:
         async with self._sessions.for_cycle() as session:
             await session.begin_cycle()
             try:
-                return await self._run_cycle(session, trigger)
+                return await self._traced_cycle(session, trigger)
             except ChangedRunError as error:
                 # The cycle began with another agent file; this one starts a new cycle.
                 record = self._next_record(session, trigger)
                 record.status, record.error, record.finished_at = "failed", str(error), self._clock()
                 await session.give_up(record)
-                return await self._run_cycle(session, trigger)
+                return await self._traced_cycle(session, trigger)
 
     def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
         """Run one cycle from synchronous code, also inside a running event loop.
@@ -347,12 +349,17 @@ class CycleAgent:
             on_wait=self._note_wait,
         )
 
+    async def _traced_cycle(self, session: Session, trigger: str) -> CycleResult:
+        return await traced("cycle", self.name, session.card.id, lambda: self._run_cycle(session, trigger))
+
     async def _run_cycle(self, session: Session, trigger: str) -> CycleResult:
         resumed = session.unfinished is not None
         self._record = record = self._next_record(session, trigger)
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._new_cycle(session, record)
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
+        if _telemetry.current is not None:
+            cycle.step = _telemetry.current.step(cycle.step)
         stages = StageRunner(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
         note = asyncio.create_task(self._note_running(session, record))
         try:

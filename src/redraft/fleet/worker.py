@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from redraft._steps import call_gate
+from redraft._telemetry import traced
 from redraft._validation import check_count, is_number
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, DamagedRecordError, StoreError
 from redraft.fleet.limits import SharedLimits
@@ -286,7 +287,8 @@ class FleetWorker:
     async def _outcome(self, running: _Running) -> JobOutcome:
         outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
         try:
-            return await self.fleet.programs[running.job.program].run(running.job.task, running.job.run_id)
+            program, job = self.fleet.programs[running.job.program], running.job
+            return await traced("job", job.program, job.run_id, lambda: program.run(job.task, job.run_id))
         except (ClaimLostError, StoreError):
             raise
         except Exception as error:  # noqa: BLE001 (a program may raise anything; the job says what)

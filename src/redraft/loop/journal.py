@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._steps import find_in_step, inner_step
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
@@ -32,8 +33,8 @@ LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
-end), `result` or `error`, the `budget_state` if the run has a budget, and for a step within a step the
-arguments it was `given`."""
+end), `result` or `error`, the `budget_state` if the run has a budget, for a step within a step the arguments
+it was `given`, and with telemetry its place in a `trace`."""
 
 
 class Journalled:
@@ -254,6 +255,8 @@ class Journalled:
             data["error"] = failure_to_json(failure)
         if "/" not in place and self.budget_state:
             data["budget_state"] = self.budget_state
+        if _telemetry.current is not None and (position := _telemetry.current.position()):
+            data["trace"] = position
         recorded = await self._log.write(place, data)
         if "/" not in place:
             self._finish(recorded)
@@ -312,6 +315,8 @@ def enclosing_step() -> InnerStep | None:
 
 def _replay(recorded: StepData, returns: type[R]) -> R:
     """Return the result of a recorded step, or raise its failure again."""
+    if _telemetry.current is not None:
+        _telemetry.current.replayed(recorded.get("trace", ""))
     if "error" in recorded:
         raise failure_from_json(recorded["error"])
     return from_record(returns, recorded["result"])

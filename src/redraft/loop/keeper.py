@@ -51,7 +51,7 @@ async def run_and_store(
     journal = journal_in(step)
     if journal is None:
         step = step if step is direct else reject_hidden_journal(step)
-        return await Run(task, verbs, options, step).to_end(draft)
+        return await Run(task, verbs, options, step, origin.name).to_end(draft)
     judges, output_type = verbs.judges, options.output_type
     given = None if draft is None else draft.output
     if output_type is not None:
@@ -76,7 +76,7 @@ async def run_and_store(
     )
 
     async def work(task: PlainTask) -> ReflectionResult:
-        run = Run(task, verbs, options, step)
+        run = Run(task, verbs, options, step, origin.name)
         try:
             return await run.to_end(draft)
         finally:

@@ -390,7 +390,7 @@ async def run_functions(
         options = replace(options, until=first(until))
     start = starting_draft(draft)
     if step is None:  # nothing is stored
-        return await Run(task, verbs, options).to_end(start)
+        return await Run(task, verbs, options, name="reflect").to_end(start)
     from redraft.loop.keeper import run_and_store  # noqa: PLC0415 (needed by stored runs alone)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 

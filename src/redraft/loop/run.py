@@ -10,9 +10,11 @@ from os import urandom
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
+from redraft import _telemetry
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
+from redraft._telemetry import traced
 from redraft._texts import copy_of, counted, key_of
 from redraft._tokens import streamed, version_text
 from redraft.errors import (
@@ -135,13 +137,21 @@ class RunOptions:
 
 
 class Run:
-    """A run in progress: its `versions` so far, and its `result` once it has ended with at least one."""
+    """A run in progress: its `versions` so far, and its `result` once it has ended with at least one.
 
-    def __init__(self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
+    `name` is what traces call it.
+    """
+
+    def __init__(
+        self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct, name: str = ""
+    ) -> None:
         clock = find_in_step(step, TimedStep)
+        if _telemetry.current is not None:
+            step = _telemetry.current.step(step)
         if options.candidates > 1:
             verbs = _with_candidates(verbs, options.candidates, options.retry)
         self.task = task
+        self.name = name
         self.verbs = verbs
         self.evaluate = verbs.judges.evaluate
         self.options = options
@@ -191,6 +201,9 @@ class Run:
         before the first output, the `ChangedRunError` of a journal that another program began and, unless
         `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
+        return await traced("run", self.name, self.run_id, lambda: self._to_end(draft))
+
+    async def _to_end(self, draft: Draft | None) -> ReflectionResult:
         # A run inside a step of another run has its own budget, and its own listener.
         outer, outer_text = allowance.set(None), version_text.set(None)
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from redraft import _telemetry
 from redraft._critique import render_critique
 from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
 from redraft._texts import as_text, scored
@@ -216,6 +217,8 @@ class LiveRun:
         step = inner_step.get()
         if self._output_type is not None:
             step = self._output_type.recorded(step)
+        if _telemetry.current is not None:
+            step = _telemetry.current.step(step)
         if on_failure is not None:
             step = retried(step, self.retry, on_failure)
         return step if self._emit is ignore else observed(step, self._emit, self.run_id)

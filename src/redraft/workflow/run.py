@@ -9,8 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from redraft import _telemetry
 from redraft._codec import describe_error
 from redraft._steps import find_in_step
+from redraft._telemetry import traced
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -66,6 +68,8 @@ class WorkflowRun:
 
     def __post_init__(self) -> None:
         clock = find_in_step(self.step, TimedStep)
+        if _telemetry.current is not None:
+            self.step = _telemetry.current.step(self.step)
         seconds = monotonic if clock is None else clock.elapsed
         self._tally = Tally(budget_of(self.spec), clock=seconds, outer=enclosing_budget(), options=BUDGET)
         if self._tally.budget is not NO_BUDGET or self._tally.outer is not None:
@@ -73,6 +77,9 @@ class WorkflowRun:
 
     async def run(self) -> WorkflowResult:
         """Run the nodes and return the result; raises the error of a node, with its place in the file."""
+        return await traced("workflow", self.spec.name, self.run_id, self._run)
+
+    async def _run(self) -> WorkflowResult:
         tally, at = self._tally, 0
         waiting: tuple[Approval, ...] = ()
         try:

@@ -1,0 +1,44 @@
+"""Where telemetry is plugged in: `redraft.telemetry.instrument` sets `current`; else nothing is wrapped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft.protocols import Step
+
+R = TypeVar("R")
+
+Operation: TypeAlias = Literal["run", "workflow", "cycle", "job"]
+
+
+class Telemetry(Protocol):
+    """Report operations, and the steps in them, while they are carried out."""
+
+    async def operation(
+        self, kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], /
+    ) -> R:
+        """Carry out `work`, report it, and return its result; `name` is that of the agent or the file."""
+        ...
+
+    def step(self, step: Step, /) -> Step:
+        """Wrap a step to report each effect; one that `step` does not carry out is reported as replayed."""
+        ...
+
+    def position(self) -> str:
+        """Return the current place in a trace, a W3C `traceparent`, to be recorded; "" outside of one."""
+        ...
+
+    def replayed(self, position: str, /) -> None:
+        """Report that what is under way was carried out before, at a recorded position ("" if unknown)."""
+        ...
+
+
+current: Telemetry | None = None
+
+
+async def traced(kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]]) -> R:
+    """Carry out an operation, and report it if there is telemetry."""
+    return await (work() if current is None else current.operation(kind, name, operation_id, work))

@@ -1,0 +1,407 @@
+"""OpenTelemetry: spans, events and metrics of runs, workflows, cycles and fleet jobs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from redraft import _telemetry
+from redraft._texts import as_text
+from redraft.errors import ConfigError, MissingExtraError, StoreError
+from redraft.protocols import RunContext
+from redraft.redact import redact
+from redraft.types import Draft, Reflection, ReflectionEvaluation, ReflectionResult, TokenUsage
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanKind, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:
+    raise MissingExtraError("Telemetry", "otel") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+    from opentelemetry.util.types import AttributeValue
+
+    from redraft._telemetry import Operation
+    from redraft.protocols import Step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The names of the GenAI conventions, as of this version; they are in development, and the names of the Python
+# package move with them.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.40.0"
+OPERATION_NAME = "gen_ai.operation.name"
+AGENT_NAME = "gen_ai.agent.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+RESPONSE_MODEL = "gen_ai.response.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+EVALUATION_EVENT = "gen_ai.evaluation.result"
+EVALUATION_NAME = "gen_ai.evaluation.name"
+SCORE_VALUE = "gen_ai.evaluation.score.value"
+SCORE_LABEL = "gen_ai.evaluation.score.label"
+EXPLANATION = "gen_ai.evaluation.explanation"
+ERROR_TYPE = "error.type"
+
+# What the conventions have no name for.
+STEP = "redraft.step"
+VERSION = "redraft.version"
+VERSIONS = "redraft.versions"
+BEST = "redraft.best_version"
+STRATEGY = "redraft.strategy"
+REASON = "redraft.reason"
+STATUS = "redraft.status"
+CYCLE = "redraft.cycle"
+REPLAYED = "redraft.replayed"
+INTERRUPTION = "redraft.interrupted_by"
+COST = "redraft.cost_usd"
+TOTAL_INPUT_TOKENS = "redraft.total.input_tokens"
+TOTAL_OUTPUT_TOKENS = "redraft.total.output_tokens"
+TOTAL_COST = "redraft.total.cost_usd"
+
+NAMES: dict[Operation, tuple[str, str]] = {
+    "run": ("invoke_agent", "invoke_agent"),
+    "workflow": ("invoke_workflow", "invoke_workflow"),
+    "cycle": ("invoke_agent", "cycle"),
+    "job": ("job", "job"),
+}
+"""Of each operation, its `gen_ai.operation.name` and how the name of its span begins."""
+
+PROPAGATOR, PARENT = TraceContextTextMapPropagator(), "traceparent"
+
+LONGEST = 20_000
+"""The most characters of a text that a span holds."""
+
+
+def instrument(
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    logger_provider: LoggerProvider | None = None,
+    content: bool = False,
+) -> None:
+    """Report all runs, workflows, cycles and fleet jobs of this process to OpenTelemetry, from now on.
+
+    Spans go to `tracer_provider`, metrics to `meter_provider`, and the `gen_ai.evaluation.result` events to
+    `logger_provider`: by default to the global ones. With `content`, spans also hold prompts, outputs,
+    arguments of tools and issues, each redacted and cut after 20,000 characters; without, no text of a task
+    or a model. Calling it again replaces what the call before it set. Raises `MissingExtraError` on import if
+    the API of OpenTelemetry is not installed.
+    """
+    if not isinstance(content, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"instrument: content must be True or False, got {content!r}.")
+    meter = metrics.get_meter("redraft", meter_provider=meter_provider, schema_url=SCHEMA_URL)
+    _telemetry.current = _OpenTelemetry(
+        content=content,
+        tracer=trace.get_tracer("redraft", tracer_provider=tracer_provider, schema_url=SCHEMA_URL),
+        logger=get_logger("redraft", logger_provider=logger_provider, schema_url=SCHEMA_URL),
+        runs=meter.create_counter("redraft.runs", "{run}", "Runs that ended, by reason."),
+        versions=meter.create_histogram("redraft.run.versions", "{version}", "Versions of a run."),
+        cost=meter.create_histogram("redraft.run.cost", "{USD}", "Cost of a run in US dollars, if known."),
+        judging=meter.create_histogram("redraft.evaluation.duration", "s", "Time that a judgement took."),
+    )
+
+
+def uninstrument() -> None:
+    """Report nothing any more; what is under way is reported to its end."""
+    _telemetry.current = None
+
+
+@dataclass(eq=False)
+class _Scope:
+    """An operation under way: its span, the spans of its drafts, and the traces to which it is linked.
+
+    `known` is the judgement by which a draft was chosen among candidates.
+    """
+
+    span: Span
+    name: str
+    drafts: dict[str, Span] = field(default_factory=dict[str, Span])
+    known: ReflectionEvaluation | None = None
+    linked: set[int] = field(default_factory=set[int])
+
+
+_scope: ContextVar[_Scope | None] = ContextVar("redraft_telemetry_scope", default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenTelemetry:
+    content: bool
+    tracer: trace.Tracer
+    logger: Logger
+    runs: metrics.Counter
+    versions: metrics.Histogram
+    cost: metrics.Histogram
+    judging: metrics.Histogram
+
+    async def operation(
+        self, kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], /
+    ) -> R:
+        operation, begin = NAMES[kind]
+        attributes: dict[str, AttributeValue] = {OPERATION_NAME: operation}
+        if name:
+            attributes[AGENT_NAME] = name
+        if operation_id:
+            attributes[CONVERSATION_ID] = operation_id
+        with self._span(f"{begin} {name}".rstrip(), attributes) as span:
+            outside = _scope.set(_Scope(span, name))
+            try:
+                result = await work()
+            except BaseException as error:
+                _fail(span, error)
+                raise
+            finally:
+                _scope.reset(outside)
+            self._describe(span, name, result)
+            return result
+
+    def step(self, step: Step, /) -> Step:
+        @wraps(step, (), ())
+        async def follow(
+            name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+        ) -> R:
+            if name.startswith("model "):  # the library that calls the model has a span of its own
+                return await step(name, returns, fn, *args, **kwargs)
+            is_replayed = True
+
+            async def carried_out(*args: P.args, **kwargs: P.kwargs) -> R:
+                nonlocal is_replayed
+                is_replayed = False
+                return await fn(*args, **kwargs)
+
+            title, attributes = _described(name)
+            run = next((one for one in args if isinstance(one, RunContext)), None)
+            if run is not None:
+                attributes[VERSION] = run.attempt.number
+            with self._step_span(title, attributes) as span:
+                began = perf_counter()
+                try:
+                    result = await step(name, returns, carried_out, *args, **kwargs)
+                except BaseException as error:
+                    # What a store raises says nothing about the effect, nor does a cancellation.
+                    if is_replayed and isinstance(error, Exception) and not isinstance(error, StoreError):
+                        span.set_attributes({REPLAYED: True})
+                    _fail(span, error)
+                    used = getattr(error, "usage", None)
+                    if isinstance(used, TokenUsage) and not is_replayed and not _candidate(name):
+                        _add_usage(span, used)
+                    raise
+                if is_replayed:
+                    span.set_attributes({REPLAYED: True})
+                self._report(span, name, args, result, None if is_replayed else perf_counter() - began)
+                if run is not None and isinstance(result, Draft):
+                    strategy = cast("Draft[Any]", result).strategy
+                    span.set_attribute(STRATEGY, run.attempt.mode if strategy == "draft" else strategy)
+                return cast("R", result)
+
+        return follow
+
+    def position(self) -> str:
+        carrier: dict[str, str] = {}
+        PROPAGATOR.inject(carrier)
+        return carrier.get(PARENT, "")
+
+    def replayed(self, position: str, /) -> None:
+        there = trace.get_current_span(PROPAGATOR.extract({PARENT: position}, Context())).get_span_context()
+        if not there.is_valid:
+            return
+        trace.get_current_span().add_link(there)
+        scope = _scope.get()
+        if scope is not None and there.trace_id not in scope.linked:
+            scope.linked.add(there.trace_id)
+            scope.span.add_link(there)
+
+    def _step_span(self, name: str, attributes: dict[str, AttributeValue]) -> AbstractContextManager[Span]:
+        """Open the span of a step; for a tool call, Pydantic AI's own, if it is instrumented and has one."""
+        outer = trace.get_current_span()
+        known: Mapping[str, object] = getattr(outer, "attributes", None) or {}
+        if TOOL_CALL_ID in attributes and known.get(TOOL_CALL_ID) == attributes[TOOL_CALL_ID]:
+            return nullcontext(outer)
+        return self._span(name, attributes)
+
+    def _span(self, name: str, attributes: dict[str, AttributeValue]) -> AbstractContextManager[Span]:
+        return self.tracer.start_as_current_span(
+            name,
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            record_exception=False,  # its message may quote an output
+            set_status_on_exception=False,
+        )
+
+    def _describe(self, span: Span, name: str, result: object) -> None:
+        """Add how an operation ended, and what it used in all, earlier processes included."""
+        usage = getattr(result, "usage", None)
+        if isinstance(result, ReflectionResult):
+            result = cast("ReflectionResult[Any]", result)
+            usage, reason = result.token_usage, str(result.convergence_reason)
+            versions = result.iterations_used + 1
+            by_reason = {REASON: reason, **({AGENT_NAME: name} if name else {})}
+            self.runs.add(1, by_reason)
+            self.versions.record(versions, by_reason)
+            if usage.cost_usd is not None:
+                self.cost.record(usage.cost_usd, by_reason)
+            span.set_attributes(
+                {REASON: reason, VERSIONS: versions, BEST: result.history.best_version.iteration}
+            )
+            if result.error is not None:
+                _fail(span, result.error)
+        else:
+            if isinstance(status := getattr(result, "status", None), str):
+                span.set_attribute(STATUS, status)
+            if isinstance(number := getattr(result, "number", None), int):
+                span.set_attribute(CYCLE, number)
+            if getattr(result, "error", ""):
+                span.set_status(StatusCode.ERROR)
+        if isinstance(usage, TokenUsage):
+            span.set_attributes(
+                {TOTAL_INPUT_TOKENS: usage.input_tokens, TOTAL_OUTPUT_TOKENS: usage.output_tokens}
+            )
+            if usage.cost_usd is not None:
+                span.set_attribute(TOTAL_COST, usage.cost_usd)
+
+    def _report(
+        self, span: Span, name: str, args: tuple[Any, ...], result: Any, seconds: float | None
+    ) -> None:
+        """Add what came out of a step; `seconds` is None if it was replayed."""
+        if self.content:
+            self._add_content(span, name, args, result)
+        if isinstance(result, Draft):
+            self._report_draft(span, name, cast("Draft[Any]", result), is_replayed=seconds is None)
+        elif isinstance(result, ReflectionEvaluation):
+            self._report_judgement(span, name, result, seconds)
+        elif isinstance(result, Reflection) and seconds is not None:
+            _add_usage(span, result.usage)
+
+    def _report_draft(self, span: Span, name: str, draft: Draft[Any], *, is_replayed: bool) -> None:
+        if draft.model:
+            span.set_attribute(RESPONSE_MODEL, draft.model)
+        if (scope := _scope.get()) is not None:
+            scope.drafts[_candidate(name)], scope.known = span, draft.evaluation
+        if not is_replayed and not _candidate(name):  # the usage of candidates is in that of their choice
+            chosen = () if draft.choice is None else draft.choice.usage.values()
+            _add_usage(span, sum(chosen, start=draft.usage))
+
+    def _report_judgement(
+        self, span: Span, name: str, evaluation: ReflectionEvaluation, seconds: float | None
+    ) -> None:
+        """Add the overall score to a judgement's span, and each score as an event to that of its draft."""
+        overall: dict[str, AttributeValue] = {
+            EVALUATION_NAME: "overall",
+            SCORE_LABEL: "pass" if evaluation.satisfactory else "fail",
+            **_score(evaluation.overall_score),
+        }
+        span.set_attributes(overall)
+        scope = _scope.get()
+        if seconds is None or scope is None or evaluation is scope.known or name.startswith("compare "):
+            return
+        if not _candidate(name):
+            _add_usage(span, evaluation.usage)
+        self.judging.record(seconds, {AGENT_NAME: scope.name} if scope.name else {})
+        draft = trace.set_span_in_context(scope.drafts.get(_candidate(name), scope.span))
+        self._emit(draft, overall, evaluation, None)
+        for criterion, score in evaluation.criteria_scores.items():
+            self._emit(draft, {EVALUATION_NAME: criterion, **_score(score)}, evaluation, criterion)
+
+    def _emit(
+        self,
+        draft: Any,
+        attributes: dict[str, AttributeValue],
+        evaluation: ReflectionEvaluation,
+        criterion: str | None,
+    ) -> None:
+        if SCORE_VALUE not in attributes:
+            attributes[ERROR_TYPE] = "not_judged"
+        issues = [str(one) for one in evaluation.issues if criterion is None or one.criterion == criterion]
+        if self.content and issues:
+            attributes[EXPLANATION] = _shown("\n".join(issues))
+        record = LogRecord(
+            context=draft,
+            event_name=EVALUATION_EVENT,
+            attributes=attributes,
+            severity_number=SeverityNumber.INFO,
+        )
+        self.logger.emit(record)
+
+    def _add_content(self, span: Span, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Add what went into a step and what came out of it."""
+        if isinstance(result, Draft):
+            if name == "generate" and args:
+                span.set_attribute(INPUT_MESSAGES, _message("user", args[0]))
+            span.set_attribute(OUTPUT_MESSAGES, _message("assistant", cast("Draft[Any]", result).output))
+        elif name.startswith("tool "):
+            span.set_attribute(TOOL_ARGUMENTS, _shown(as_text(args[0] if args else {})))
+            if (value := getattr(result, "value", None)) is not None:
+                span.set_attribute(TOOL_RESULT, _shown(as_text(value)))
+
+
+def _described(name: str) -> tuple[str, dict[str, AttributeValue]]:
+    """Return the name of a step's span, and its first attributes."""
+    kind, _, rest = name.partition(" ")
+    if kind != "tool":
+        return name, {STEP: name}
+    tool, _, call_id = rest.rpartition(" ")
+    return f"execute_tool {tool}", {
+        OPERATION_NAME: "execute_tool",
+        TOOL_NAME: tool,
+        TOOL_CALL_ID: call_id,
+        TOOL_TYPE: "function",
+        STEP: "tool",
+    }
+
+
+def _candidate(name: str) -> str:
+    """Return the number of the candidate that a step drafts or judges; "" if it is no candidate's."""
+    return name.partition(" ")[2]
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    """Report a failure by its class; a cancellation, or a question to a person, is an interruption."""
+    if isinstance(error, Exception):
+        span.set_status(StatusCode.ERROR)
+        span.set_attribute(ERROR_TYPE, type(error).__qualname__)
+    else:
+        span.set_attribute(INTERRUPTION, type(error).__qualname__)
+
+
+def _add_usage(span: Span, usage: TokenUsage) -> None:
+    if usage.requests or usage.total_tokens:
+        span.set_attributes({INPUT_TOKENS: usage.input_tokens, OUTPUT_TOKENS: usage.output_tokens})
+        if usage.cached_tokens:
+            span.set_attribute(CACHED_TOKENS, usage.cached_tokens)
+    if usage.cost_usd is not None:
+        span.set_attribute(COST, usage.cost_usd)
+
+
+def _score(score: float | None) -> dict[str, AttributeValue]:
+    return {} if score is None else {SCORE_VALUE: score}
+
+
+def _message(role: str, value: object) -> str:
+    """Return a text as the messages of the conventions."""
+    text = _shown(value if isinstance(value, str) else as_text(value))
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+
+def _shown(text: str) -> str:
+    return redact(text[: 2 * LONGEST]).text[:LONGEST]  # a secret at the cut is found whole
