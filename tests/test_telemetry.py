@@ -1,6 +1,7 @@
 """OpenTelemetry: the tree of each kind of run, its events and metrics; and nothing of it by default."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings, InstrumentedModel
 
 from redraft import (
@@ -366,6 +368,36 @@ def test_a_tool_call_is_a_span_of_the_draft(collected, keep):
         "gen_ai.tool.type": "function",
         "redraft.step": "tool",
     }
+
+
+def test_content_of_a_tool_call(collected):
+    collected.instrument(content=True)
+    actor = Actor([call("population", "id-1", city="Paris"), "2100000."])
+    counting(actor.model, keep=False).run_sync("How many people?")
+    tool = collected.span("execute_tool population")
+    assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"city": "Paris"}
+    assert tool.attributes["gen_ai.tool.call.result"] == "2100000"
+
+
+def test_a_replayed_tool_call_is_marked(collected):
+    store, dies = MemoryStore(), [True]
+
+    def act(messages, info):
+        if len(actor.requests) == 1 and dies:
+            raise Killed
+        return actor(messages, info)
+
+    actor = Actor([call("population", "id-1", city="Paris"), "2100000."])
+    agent = counting(FunctionModel(act), keep=store)
+    with pytest.raises(Killed):
+        agent.run_sync("How many people?", run_id="a run")
+    dies.clear()
+    assert agent.run_sync("How many people?", run_id="a run").success
+    first, again = collected.named("execute_tool population")
+    assert "redraft.replayed" not in first.attributes
+    assert again.attributes["redraft.replayed"] is True
+    assert [link.context.span_id for link in again.links] == [first.context.span_id]
+    assert "redraft.replayed" not in collected.named("generate")[1].attributes  # it was gone on with
 
 
 def test_the_spans_of_pydantic_ai_nest_in_the_draft(collected):
