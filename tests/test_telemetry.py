@@ -370,6 +370,20 @@ def test_a_tool_call_is_a_span_of_the_draft(collected, keep):
     }
 
 
+def test_the_usage_of_the_steps_is_that_of_the_run(collected):
+    mentor = ScriptedModel(lambda request: "Think of the suburbs.")
+    pattern = ReflectionPattern(
+        quality_criteria=[SHORT], reflection_triggers=["tool_result"], reflection_model=mentor
+    )
+    actor = Actor([call("population", "id-1", city="Paris"), "About 2,100,000."])
+    agent = Agent(actor.provider, tools=[population], pattern=pattern, keep=False)
+    result = agent.run_sync("How many people?")
+    assert len(mentor.requests) == 1
+    assert any(name.strip().startswith("reflect tool_result") for name in collected.tree())
+    used = sum(span.attributes.get("gen_ai.usage.output_tokens", 0) for span in collected.spans)
+    assert used == result.token_usage.output_tokens
+
+
 def test_content_of_a_tool_call(collected):
     collected.instrument(content=True)
     actor = Actor([call("population", "id-1", city="Paris"), "2100000."])
