@@ -157,6 +157,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
+    "langgraph": ("langgraph",),
     "openai-agents": ("openai-agents",),
     "otel": ("opentelemetry-api",),
     "optimize": ("gepa",),

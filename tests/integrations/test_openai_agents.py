@@ -293,9 +293,7 @@ def test_a_call_that_waits_for_an_approval_is_no_answer():
 
 def test_the_page_runs():
     page = Page("docs/frameworks.md")
-    names = {}
-    for block in page.blocks("python"):
-        page.run(block, names)
+    page.run(page.files("python")["shop.py"])
 
 
 def test_a_model_of_redraft_judges():

@@ -1,0 +1,361 @@
+"""Graphs of LangGraph whose answers are judged and revised."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from redraft._steps import allowance
+from redraft._sync import run_sync
+from redraft._tokens import version_text
+from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
+from redraft.loop.agent import AdaptedAgent
+from redraft.loop.conversation import ConversationGenerator, ConversationReviser
+from redraft.loop.run import Verbs
+from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
+
+try:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        BaseMessage,
+        HumanMessage,
+        messages_from_dict,
+        messages_to_dict,
+    )
+    from langchain_core.runnables.config import merge_configs
+    from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] (it has types, but no marker)
+except ImportError as missing:
+    raise MissingExtraError("A graph of LangGraph", "langgraph") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from langchain_core.outputs import LLMResult
+    from langchain_core.runnables import RunnableConfig
+
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import Judges
+    from redraft.loop.stream import RunStream
+    from redraft.loop.triggers import LiveRun, ReflectionTriggers
+    from redraft.models.content import Query
+    from redraft.protocols import Advisor, ModelRole, RunContext, Step
+    from redraft.stores.base import Store
+    from redraft.types import Output, ReflectionResult
+
+
+def reflecting(
+    graph: Pregel[Any, Any, Any, Any],
+    *,
+    output: Callable[[Mapping[str, Any]], Any] | None = None,
+    pattern: ReflectionPattern | None = None,
+    lessons: Advisor | None = None,
+    keep: bool | Store = True,
+    name: str = "",
+) -> GraphAgent:
+    """Wrap a compiled graph whose state has `messages`: its answer is judged and revised.
+
+    `output` takes the answer from the final state; by default it is the `structured_response`, of whatever
+    type, or else the text of the last message. A revision adds the critique to the messages of the version
+    that it starts from: with a checkpointer, it forks that version's checkpoint, so that the rest of the
+    state is as it was, too. Runs are stored under `name`, by default the graph's own name.
+
+    Raises `ConfigError` for anything but a compiled graph with `messages`, and for a pattern that can't work.
+    """
+    if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"reflecting takes a compiled graph of LangGraph, got {graph!r}.")
+    channels = sorted(cast("dict[str, Any]", graph.channels))  # pyright: ignore[reportUnknownMemberType] (the library's)
+    if "messages" not in channels:
+        raise ConfigError(
+            f"The state of the graph {graph.get_name()!r} has no 'messages' to add a critique to, only "
+            f"{', '.join(channels)}."
+        )
+    return GraphAgent(graph, output or answer_of, pattern=pattern, lessons=lessons, keep=keep, name=name)
+
+
+def answer_of(state: Mapping[str, Any]) -> Any:
+    """Return the answer in a final state: a structured response, or the text of the last message."""
+    answer = state.get("structured_response")
+    return state["messages"][-1].text if answer is None else answer
+
+
+class GraphAgent(AdaptedAgent[Any]):
+    """A graph of LangGraph whose answers are judged and revised; made by `reflecting`."""
+
+    def __init__(
+        self,
+        graph: Pregel[Any, Any, Any, Any],
+        output: Callable[[Mapping[str, Any]], Any],
+        *,
+        pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
+        keep: bool | Store = True,
+        name: str = "",
+    ) -> None:
+        self._adapter = GraphAdapter(graph, output)
+        super().__init__(
+            self._adapter,
+            type(graph).__name__,
+            pattern=pattern,
+            lessons=lessons,
+            keep=keep,
+            name=name or graph.get_name(),
+        )
+
+    async def run(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        step: Step | None = None,
+        config: RunnableConfig | None = None,
+        context: Any = None,
+        history: Sequence[BaseMessage] = (),
+        on_event: Callable[[str, Any], None] | None = None,
+        temperature: float | None = None,
+    ) -> ReflectionResult[Any]:
+        """Answer `query`; return the best version, why the run stopped and what it cost.
+
+        `config` and `context` are passed to each run of the graph, one for each version; the thread is that
+        of the run, so a `thread_id` raises `ConfigError`. `history` are the messages before the query.
+        `on_event` is called with the mode and the data of what the graph streams. The graph keeps its
+        settings, so a `temperature` has no effect.
+        """
+        adapter = self._for_run(config, context, history, on_event)
+        return await self._run(
+            query, pattern, draft, run_id, step, tool_agent=adapter, temperature=temperature
+        )
+
+    def run_sync(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        config: RunnableConfig | None = None,
+        context: Any = None,
+        history: Sequence[BaseMessage] = (),
+        on_event: Callable[[str, Any], None] | None = None,
+    ) -> ReflectionResult[Any]:
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
+        adapter = self._for_run(config, context, history, on_event)
+        return run_sync(self._run(query, pattern, draft, run_id, tool_agent=adapter))
+
+    def stream(
+        self,
+        query: Query,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        config: RunnableConfig | None = None,
+        context: Any = None,
+        history: Sequence[BaseMessage] = (),
+        on_event: Callable[[str, Any], None] | None = None,
+    ) -> RunStream[Any]:
+        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
+        adapter = self._for_run(config, context, history, on_event)
+        return self._stream(query, pattern, draft, run_id, adapter)
+
+    def _for_run(
+        self,
+        config: RunnableConfig | None,
+        context: Any,
+        history: Sequence[BaseMessage],
+        on_event: Callable[[str, Any], None] | None,
+    ) -> GraphAdapter:
+        given = cast("dict[str, Any]", config or {})
+        if "thread_id" in given.get("configurable", {}):
+            raise ConfigError(
+                "config: the thread is that of the run; pass the messages of another one as history."
+            )
+        return replace(
+            self._adapter, config=given, context=context, history=tuple(history), on_event=on_event
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAdapter:
+    """A graph, run from a prompt to its final state, whose answer becomes a draft.
+
+    `config`, `context`, `history` (the messages before the run) and `on_event` apply to one run.
+    """
+
+    graph: Any  # a Pregel, whose types are known in part only
+    output: Any  # a function of the final state
+    config: Any = None
+    context: Any = None
+    history: tuple[BaseMessage, ...] = ()
+    on_event: Any = None  # called with the mode and the data of each streamed event
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Empty: which tools a graph has is known to its nodes alone."""
+        return ()
+
+    @property
+    def model(self) -> None:
+        """None: which models a graph has is known to its nodes alone."""
+        return
+
+    def with_system_prompt(self, system_prompt: str) -> Self:
+        """Raise `ConfigError`: the nodes have prompts."""
+        raise ConfigError(
+            f"The nodes of the graph have prompts of their own; change them there, not to "
+            f"{system_prompt[:40]!r}."
+        )
+
+    def check_triggers(self, triggers: ReflectionTriggers) -> None:
+        """Raise `ConfigError` for a trigger that can't fire."""
+        triggers.check_runner("an agent of another framework")
+
+    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
+        """Return the verbs of a run that this graph drafts and revises."""
+        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
+
+    async def complete(
+        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
+    ) -> Draft:
+        """Run the graph once; return its answer with its usage and conversation.
+
+        `messages` are those of a conversation to continue, as JSON; None starts a new one. Raises
+        `ModelError` if a model failed for good, and `UnfinishedError` otherwise, each with the usage; neither
+        should be retried as a whole.
+        """
+        if run.task.all_images:
+            raise ConfigError("A graph takes texts as queries; pass messages with images as its `history`.")
+        place: dict[str, Any] = {"thread_id": f"{run.run_id}:{run.attempt.number}.{run.attempt.candidate}"}
+        if messages is None:
+            asked = f"{prompt}\n\n{run.rubric}" if run.rubric else prompt
+            given: list[BaseMessage] = [*self.history, HumanMessage(asked)]
+        elif checkpoint := await self._checkpoint(run):
+            place, given = checkpoint, [HumanMessage(prompt)]
+        else:
+            given = [*messages_from_dict(messages), HumanMessage(prompt)]
+        calls = ModelCalls(live, "generation" if run.attempt.number == 1 else "revision")
+        final = FinalState({"messages": given}, place)
+        try:
+            within = allowance.get()
+            running = self._run(given, final, calls)
+            await (running if within is None else within.in_time(running, "the graph was at work"))
+            answer = self._answer(final.values)
+        except asyncio.CancelledError:
+            if allowance.get() is None:  # with a budget, the step has counted the usage already
+                live.pay(calls.role, calls.used)
+            raise
+        except Exception as error:
+            raise calls.failure(error, final.conversation) from error
+        return Draft(answer, calls.used, conversation=final.conversation, memo=final.place)
+
+    def _answer(self, state: Mapping[str, Any]) -> Any:
+        if "__interrupt__" in state:
+            raise UnfinishedError("The graph was interrupted: it waits for a person, and has no answer.")
+        return self.output(state)
+
+    async def _checkpoint(self, run: RunContext) -> dict[str, Any] | None:
+        """Return the checkpoint at which the version to revise ended; None if there is none (any more)."""
+        memo = next((one.memo for one in run.versions if one.iteration == run.attempt.base), None)
+        if not isinstance(memo, dict) or "checkpoint_id" not in memo or not self.graph.checkpointer:
+            return None
+        place = cast("dict[str, Any]", memo)
+        snapshot = await self.graph.aget_state({"configurable": place})
+        return place if snapshot.values else None
+
+    async def _run(self, given: list[BaseMessage], final: FinalState, calls: ModelCalls) -> None:
+        version = version_text.get()
+        config = merge_configs(self.config, {"configurable": final.place, "callbacks": [calls]})
+        modes = ["values", "checkpoints"]
+        if version is not None or self.on_event is not None:
+            modes += ["messages", "updates", "custom"]
+        texts: dict[str | None, Any] = {}  # of each model call
+        streamed = self.graph.astream({"messages": given}, config, context=self.context, stream_mode=modes)
+        async for mode, data in streamed:
+            if self.on_event is not None:
+                self.on_event(mode, data)
+            if mode == "values":
+                final.values = data
+            elif mode == "checkpoints":
+                final.place = {
+                    key: value
+                    for key, value in data["config"]["configurable"].items()
+                    if key in ("thread_id", "checkpoint_ns", "checkpoint_id")
+                }
+            elif mode == "messages" and version is not None and isinstance(data[0], AIMessageChunk):
+                chunk = data[0]
+                text = texts[chunk.id] = texts.get(chunk.id) or version.begin()
+                text.send(chunk.text)
+
+
+@dataclass(slots=True)
+class FinalState:
+    """The state of a graph as far as it has come, and where its checkpoint is."""
+
+    values: dict[str, Any]
+    place: dict[str, Any]
+
+    @property
+    def conversation(self) -> Conversation:
+        """The messages so far, as JSON."""
+        return Conversation(messages_to_dict(self.values.get("messages", [])))
+
+
+class ModelCalls(BaseCallbackHandler):
+    """The model calls of one run of a graph: what they used, and whether the budget allows the next one."""
+
+    raise_error = True  # of LangChain: an error here ends the run
+    run_inline = True
+
+    def __init__(self, live: LiveRun, role: ModelRole) -> None:
+        self.used = NOTHING_USED
+        self.role: ModelRole = role
+        self._live = live
+        self._over: UnfinishedError | None = None
+        self._failed: BaseException | None = None
+
+    def on_chat_model_start(self, *_args: Any, **_options: Any) -> None:
+        """Stop before a call if the budget is spent."""
+        if reason := self._live.spent(self.role, self.used):
+            self._over = UnfinishedError(
+                f"The {reason.value.replace('_', ' ')} was spent before the graph came to its answer.",
+                reason=reason,
+            )
+            raise self._over
+
+    def on_llm_end(self, response: LLMResult, **_options: Any) -> None:
+        """Count what a call has used; its cost is not known."""
+        replies = [getattr(one, "message", None) for several in response.generations for one in several]
+        used = TokenUsage(requests=1)
+        for reply in replies:
+            if isinstance(reply, AIMessage) and (known := reply.usage_metadata):
+                cached = known.get("input_token_details", {}).get("cache_read", 0)
+                used += TokenUsage(known["input_tokens"], known["output_tokens"], cached)
+        self.used += used
+        if (within := allowance.get()) is not None:
+            with within.call(self.role, 0) as call:
+                call.used(used)
+
+    def on_llm_error(self, error: BaseException, **_options: Any) -> None:
+        """Remember that it was a model that failed."""
+        self._failed = error
+
+    def failure(self, error: Exception, conversation: Conversation) -> RedraftError:
+        """Return the error with which the graph's run ends, with what it used and said."""
+        error = self._over or error
+        if isinstance(error, UnfinishedError):
+            error.usage, error.conversation = self.used, conversation
+            return error
+        if isinstance(error, RedraftError):
+            return error
+        if error is self._failed:
+            status = getattr(error, "status_code", None)
+            return ModelError(f"A model of the graph failed: {error}", status=status, usage=self.used)
+        return UnfinishedError(
+            f"The graph came to no answer: {type(error).__name__}: {error}",
+            conversation=conversation,
+            usage=self.used,
+        )

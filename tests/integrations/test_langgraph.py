@@ -1,0 +1,271 @@
+"""Graphs of LangGraph, played by LangChain's own fake chat model, judged and revised."""
+
+import asyncio
+import itertools
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage, messages_from_dict
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import interrupt
+from pydantic import BaseModel
+
+from redraft import (
+    ConfigError,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    TokenEvent,
+    UnfinishedError,
+)
+from redraft.integrations.langgraph import reflecting
+from redraft.stores.memory import MemoryStore
+from redraft.types import ConvergenceReason
+from support.pages import Page
+
+NUMBER = QualityCriterion("number", "Says how many.", evaluator="regex", evaluator_config={"pattern": r"\d"})
+QUICK = Retry(first_wait=0)
+
+
+def pattern(*criteria, **options):
+    options = {"max_iterations": 2, "retry": QUICK, "diversify": False, **options}
+    return ReflectionPattern(quality_criteria=criteria or [NUMBER], **options)
+
+
+def scored(*scores):
+    left = iter(scores)
+    return QualityCriterion(
+        "score", evaluator="function", evaluator_config={"function": lambda _: next(left)}
+    )
+
+
+def says(text, **options):
+    usage = {"input_tokens": 10, "output_tokens": 3, "total_tokens": 13}
+    return AIMessage(text, usage_metadata=usage, **options)
+
+
+def looks(number=1):
+    return says("", tool_calls=[{"name": "stock", "args": {"item": "tea"}, "id": f"c{number}"}])
+
+
+class Shop:
+    """A graph with a model, which says these messages in turn, and a tool."""
+
+    def __init__(self, *replies, saver=None):
+        self.looked = []
+        self.seen = []
+        model = GenericFakeChatModel(messages=iter(replies))
+
+        @tool
+        def stock(item: str) -> int:
+            """Say how many there are."""
+            self.looked.append(item)
+            return 7
+
+        async def answer(state):
+            self.seen.append(list(state["messages"]))
+            return {"messages": [await model.ainvoke(state["messages"])]}
+
+        graph = StateGraph(MessagesState)
+        graph.add_node("model", answer)
+        graph.add_node("tools", ToolNode([stock]))
+        graph.add_edge(START, "model")
+        graph.add_conditional_edges("model", tools_condition)
+        graph.add_edge("tools", "model")
+        self.graph = graph.compile(checkpointer=saver, name="shop")
+
+
+@pytest.fixture(params=[None, InMemorySaver], ids=["plain", "checkpoints"])
+def saver(request):
+    return request.param and request.param()
+
+
+def test_a_revision_goes_on_and_calls_no_tool_again(saver):
+    shop = Shop(looks(), says("Some."), says("There are 7."), saver=saver)
+    result = reflecting(shop.graph, pattern=pattern(), keep=False).run_sync("How much tea is left?")
+    assert [version.output for version in result.history.versions] == ["Some.", "There are 7."]
+    assert shop.looked == ["tea"]
+    assert [one.type for one in shop.seen[-1]] == ["human", "ai", "tool", "ai", "human"]
+    used = result.token_usage
+    assert (used.requests, used.input_tokens, used.output_tokens, used.cost_usd) == (3, 30, 9, None)
+
+
+def test_an_earlier_best_is_revised_from_its_own_checkpoint(saver):
+    numbers = itertools.count(1)
+    shop = Shop(looks(), *[says(f"Draft {next(numbers)}") for _ in range(3)], saver=saver)
+    result = reflecting(shop.graph, pattern=pattern(scored(0.5, 0.2, 0.9)), keep=False).run_sync("How much?")
+    assert result.best_output == "Draft 3"
+    texts = [one.text for one in shop.seen[-1]]
+    assert "Draft 1" in texts
+    assert "Draft 2" not in texts
+    if saver is not None:
+        threads = {version.memo["thread_id"] for version in result.history.versions}
+        points = {version.memo["checkpoint_id"] for version in result.history.versions}
+        assert (len(threads), len(points)) == (1, 3)
+        for version in result.history.versions:
+            stored = shop.graph.get_state({"configurable": version.memo}).values["messages"]
+            assert [one.text for one in stored] == [
+                one.text for one in messages_from_dict(version.conversation.messages)
+            ]
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_a_run_goes_on_in_another_process_that_has_no_checkpoints():
+    deaths = [Killed()]
+
+    def judge(text):
+        if deaths:
+            raise deaths.pop()
+        return "7" in text
+
+    number = QualityCriterion("number", evaluator="function", evaluator_config={"function": judge})
+    loop, store = pattern(number), MemoryStore()
+    first = Shop(looks(), says("Some."), saver=InMemorySaver())
+    with pytest.raises(Killed):
+        reflecting(first.graph, pattern=loop, keep=store).run_sync("How much?", run_id="r1")
+    second = Shop(says("There are 7."), saver=InMemorySaver())
+    result = reflecting(second.graph, pattern=loop, keep=store).run_sync("How much?", run_id="r1")
+    assert [version.output for version in result.history.versions] == ["Some.", "There are 7."]
+    assert (first.looked, second.looked) == (["tea"], [])
+    assert [one.type for one in second.seen[0]] == ["human", "ai", "tool", "ai", "human"]
+
+
+def test_text_and_the_events_of_the_graph_pass_through(saver):
+    shop = Shop(says("Some tea."), says("There are 7."), saver=saver)
+    theirs, texts = [], {}
+
+    async def watch():
+        agent = reflecting(shop.graph, pattern=pattern(), keep=False)
+        stream = agent.stream("How much?", on_event=lambda mode, data: theirs.append(mode))
+        async for event in stream:
+            if isinstance(event, TokenEvent):
+                texts[event.version] = texts.get(event.version, "") + event.text
+        return stream.result
+
+    assert asyncio.run(watch()).best_output == "There are 7."
+    assert texts == {1: "Some tea.", 2: "There are 7."}
+    assert {"values", "messages", "updates"} <= set(theirs)
+
+
+class Order(BaseModel):
+    drink: str
+    cups: int
+
+
+class OrderState(MessagesState):
+    structured_response: Order
+
+
+def test_structured_responses_keep_their_type_also_in_a_stored_run():
+    cups = iter([0, 2])
+
+    def answer(state):
+        return {"messages": [AIMessage("Done.")], "structured_response": Order(drink="tea", cups=next(cups))}
+
+    graph = StateGraph(OrderState)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    graph.add_edge("answer", END)
+    some = QualityCriterion(
+        "some", evaluator="function", evaluator_config={"function": lambda one: one.cups > 0}
+    )
+    agent = reflecting(graph.compile(), pattern=pattern(some), keep=MemoryStore())
+    for _ in range(2):
+        assert agent.run_sync("Order.", run_id="r1").best_output == Order(drink="tea", cups=2)
+
+
+def test_a_token_budget_ends_the_graph_between_two_of_its_calls(saver):
+    shop = Shop(*[looks(number) for number in range(9)], saver=saver)
+    with pytest.raises(UnfinishedError) as raised:
+        reflecting(shop.graph, pattern=pattern(budget_tokens=20), keep=False).run_sync("How much?")
+    assert raised.value.reason is ConvergenceReason.TOKEN_BUDGET
+    assert raised.value.usage.total_tokens == 26
+    assert raised.value.conversation.messages[-1]["type"] == "tool"
+
+
+def test_a_model_that_fails_is_a_model_error_with_what_was_used():
+    shop = Shop(looks(), RuntimeError("broken"))
+    with pytest.raises(ModelError) as raised:
+        reflecting(shop.graph, pattern=pattern(), keep=False).run_sync("How much?")
+    assert raised.value.usage.input_tokens == 10
+    assert shop.looked == ["tea"]
+
+
+def test_a_graph_that_comes_to_no_answer_is_paid_for():
+    shop = Shop(*[looks(number) for number in range(9)])
+    with pytest.raises(UnfinishedError, match="GraphRecursionError") as raised:
+        reflecting(shop.graph, pattern=pattern(), keep=False).run_sync(
+            "How much?", config={"recursion_limit": 4}
+        )
+    assert raised.value.usage.requests == 2
+
+
+def test_a_graph_that_waits_for_a_person_has_no_answer():
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", lambda state: {"messages": [AIMessage(interrupt("Really?"))]})
+    graph.add_edge(START, "ask")
+    agent = reflecting(graph.compile(checkpointer=InMemorySaver()), pattern=pattern(), keep=False)
+    with pytest.raises(UnfinishedError, match="waits for a person"):
+        agent.run_sync("Pay.")
+
+
+def test_an_earlier_conversation_precedes_the_query():
+    shop = Shop(says("7"))
+    history = [HumanMessage("Hello."), AIMessage("Hello!")]
+    reflecting(shop.graph, pattern=pattern(), keep=False).run_sync("How much?", history=history)
+    assert [one.text for one in shop.seen[0]][:2] == ["Hello.", "Hello!"]
+    assert shop.seen[0][2].text.startswith("How much?")
+    assert "Says how many." in shop.seen[0][2].text
+
+
+def test_the_config_of_a_run_reaches_the_graph():
+    seen = []
+
+    class Watcher(BaseCallbackHandler):
+        def on_chat_model_start(self, *_args, **_options):
+            seen.append("model")
+
+    def answer(state, config):
+        seen.append(config["configurable"]["shop"])
+        return {"messages": [GenericFakeChatModel(messages=iter([says("7")])).invoke("How much?", config)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    agent = reflecting(graph.compile(), pattern=pattern(), keep=False)
+    config = {"configurable": {"shop": 3}, "callbacks": [Watcher()]}
+    result = agent.run_sync("How much?", config=config)
+    assert seen == [3, "model"]
+    assert result.token_usage.requests == 1  # of a node that is no coroutine, too
+
+
+def test_what_can_not_work_is_said_before_anything_is_spent():
+    shop = Shop()
+    agent = reflecting(shop.graph, pattern=pattern(), keep=False)
+    assert agent.name == "shop"
+    with pytest.raises(ConfigError, match="takes a compiled graph"):
+        reflecting("shop")
+    with pytest.raises(ConfigError, match="thread is that of the run"):
+        agent.run_sync("How much?", config={"configurable": {"thread_id": "mine"}})
+    with pytest.raises(ConfigError, match="its framework takes by itself"):
+        reflecting(shop.graph, pattern=pattern(reflect_on_error=True))
+    with pytest.raises(ConfigError, match="prompts of their own"):
+        agent.variant(system_prompt="Be rude.")
+    graph = StateGraph(dict)
+    graph.add_node("nothing", lambda state: state)
+    graph.add_edge(START, "nothing")
+    with pytest.raises(ConfigError, match="has no 'messages'"):
+        reflecting(graph.compile())
+
+
+def test_the_page_runs():
+    page = Page("docs/frameworks.md")
+    page.run(page.files("python")["graph.py"])
