@@ -237,7 +237,7 @@ class GraphAdapter:
             place, given = checkpoint, [HumanMessage(prompt)]
         else:
             given = [*messages_from_dict(messages), HumanMessage(prompt)]
-        calls = ModelCalls(live, "generation" if run.attempt.number == 1 else "revision")
+        calls = GraphCalls(live, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": given}, place)
         try:
             within = allowance.get()
@@ -266,7 +266,7 @@ class GraphAdapter:
         snapshot = await self.graph.aget_state({"configurable": place})
         return place if snapshot.values else None
 
-    async def _run(self, given: list[BaseMessage], final: FinalState, calls: ModelCalls) -> None:
+    async def _run(self, given: list[BaseMessage], final: FinalState, calls: GraphCalls) -> None:
         version = version_text.get()
         config = merge_configs(self.config, {"configurable": final.place, "callbacks": [calls]})
         modes = ["values", "checkpoints"]
@@ -304,7 +304,7 @@ class FinalState:
         return Conversation(messages_to_dict(self.values.get("messages", [])))
 
 
-class ModelCalls(BaseCallbackHandler):
+class GraphCalls(BaseCallbackHandler):
     """The model calls of one run of a graph: what they used, and whether the budget allows the next one."""
 
     raise_error = True  # of LangChain: an error here ends the run
