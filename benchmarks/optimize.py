@@ -9,6 +9,7 @@ know. The same model answers and writes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from time import perf_counter
@@ -31,8 +32,10 @@ from redraft.models.names import model_named
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from redraft import ChatRequest, OptimizationReport
+    from redraft import ChatReply, ChatRequest, OptimizationReport
 
+MAX_TOKENS = 400
+"""What a reply may have: a small model may never end by itself."""
 MARK = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": "^right$"})
 
 
@@ -72,8 +75,12 @@ def of_orders(name: str, threads: int, minutes: float) -> OptimizationReport:
     """Optimize the system prompt with which a model turns messages into orders."""
     kind, _, place = name.partition(":")
     model = LocalModel(place, threads=threads) if kind == "local" else model_named(name)
+
+    async def bounded(request: ChatRequest) -> ChatReply:
+        return await model(replace(request, max_tokens=MAX_TOKENS))
+
     agent = Agent(
-        model, system_prompt="You are a helpful assistant.", pattern=ReflectionPattern(0), keep=False
+        bounded, system_prompt="You are a helpful assistant.", pattern=ReflectionPattern(0), keep=False
     )
     cases = [
         EvalCase(
@@ -121,7 +128,9 @@ def main() -> None:
         f"{report.usage.total_tokens:,}",
         f"{(perf_counter() - began) / 60:.1f}",
     )
-    text = f"{table(head, [row])}\n\n{report.stopped} {report.sentence()}"
+    text = f"{table(head, [row])}\n\n{report.sentence()}"
+    if report.test is not None:
+        text += f" {report.stopped}"
     if diff := report.diff():
         text += f"\n\n```diff\n{diff}```"
     publish(f"optimize-orders-{given.model.rpartition(':')[2]}", text, write=given.write)
