@@ -74,6 +74,7 @@ async def by_agent(
                 result = await agent.run(task.prompt)
                 if result.error is not None:
                     raise result.error
+                await lessons.aclose()  # the new lesson has its vector then, also if the replies are recorded
                 yield model.run(
                     task.name,
                     arm,
