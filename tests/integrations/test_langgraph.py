@@ -144,7 +144,8 @@ def test_text_and_the_events_of_the_graph_pass_through(saver):
 
     async def watch():
         agent = reflecting(shop.graph, pattern=pattern(), keep=False)
-        stream = agent.stream("How much?", on_event=lambda mode, data: theirs.append(mode))
+        agent = agent.with_options(on_event=lambda mode, data: theirs.append(mode))
+        stream = agent.stream("How much?")
         async for event in stream:
             if isinstance(event, TokenEvent):
                 texts[event.version] = texts.get(event.version, "") + event.text
@@ -201,10 +202,9 @@ def test_a_model_that_fails_is_a_model_error_with_what_was_used():
 
 def test_a_graph_that_comes_to_no_answer_is_paid_for():
     shop = Shop(*[looks(number) for number in range(9)])
+    agent = reflecting(shop.graph, pattern=pattern(), keep=False)
     with pytest.raises(UnfinishedError, match="GraphRecursionError") as raised:
-        reflecting(shop.graph, pattern=pattern(), keep=False).run_sync(
-            "How much?", config={"recursion_limit": 4}
-        )
+        agent.with_options(config={"recursion_limit": 4}).run_sync("How much?")
     assert raised.value.usage.requests == 2
 
 
@@ -220,7 +220,7 @@ def test_a_graph_that_waits_for_a_person_has_no_answer():
 def test_an_earlier_conversation_precedes_the_query():
     shop = Shop(says("7"))
     history = [HumanMessage("Hello."), AIMessage("Hello!")]
-    reflecting(shop.graph, pattern=pattern(), keep=False).run_sync("How much?", history=history)
+    reflecting(shop.graph, pattern=pattern(), keep=False).with_options(history=history).run_sync("How much?")
     assert [one.text for one in shop.seen[0]][:2] == ["Hello.", "Hello!"]
     assert shop.seen[0][2].text.startswith("How much?")
     assert "Says how many." in shop.seen[0][2].text
@@ -242,7 +242,7 @@ def test_the_config_of_a_run_reaches_the_graph():
     graph.add_edge(START, "answer")
     agent = reflecting(graph.compile(), pattern=pattern(), keep=False)
     config = {"configurable": {"shop": 3}, "callbacks": [Watcher()]}
-    result = agent.run_sync("How much?", config=config)
+    result = agent.with_options(config=config).run_sync("How much?")
     assert seen == [3, "model"]
     assert result.token_usage.requests == 1  # of a node that is no coroutine, too
 
@@ -254,7 +254,7 @@ def test_what_can_not_work_is_said_before_anything_is_spent():
     with pytest.raises(ConfigError, match="takes a compiled graph"):
         reflecting("shop")
     with pytest.raises(ConfigError, match="thread is that of the run"):
-        agent.run_sync("How much?", config={"configurable": {"thread_id": "mine"}})
+        agent.with_options(config={"configurable": {"thread_id": "mine"}})
     with pytest.raises(ConfigError, match="its framework takes by itself"):
         reflecting(shop.graph, pattern=pattern(reflect_on_error=True))
     with pytest.raises(ConfigError, match="prompts of their own"):

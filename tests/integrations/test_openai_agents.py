@@ -164,7 +164,8 @@ def test_text_and_the_events_of_the_sdk_pass_through():
     theirs, ours = [], []
 
     async def watch():
-        stream = reflecting(agent, pattern=pattern(), keep=False).stream("How much?", on_event=theirs.append)
+        reflected = reflecting(agent, pattern=pattern(), keep=False).with_options(on_event=theirs.append)
+        stream = reflected.stream("How much?")
         ours.extend([event async for event in stream])
         return stream.result
 
@@ -200,7 +201,8 @@ def test_the_context_and_an_earlier_conversation_reach_the_agent():
 
     agent, model, _ = shop(lambda call: "7", instructions=instructions)
     history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}]
-    reflecting(agent, pattern=pattern(), keep=False).run_sync("How much?", context="shop 3", history=history)
+    reflected = reflecting(agent, pattern=pattern(), keep=False)
+    reflected.with_options(context="shop 3", history=history).run_sync("How much?")
     assert set(seen) == {"shop 3"}
     assert [item["content"] for item in model.calls[0].input][:2] == ["Hello.", "Hello!"]
     assert model.calls[0].system_instructions == "Be brief."
@@ -214,10 +216,9 @@ def test_a_token_budget_ends_the_agent_between_two_of_its_calls(tokens, on_event
     agent.model = ScriptedModel(
         [ModelStep([function_call("stock", {"item": "tea"}, call_id=f"c{n}")], spent) for n in range(9)]
     )
+    reflected = reflecting(agent, pattern=pattern(budget_tokens=130), keep=False)
     with pytest.raises(UnfinishedError) as raised:
-        reflecting(agent, pattern=pattern(budget_tokens=130), keep=False).run_sync(
-            "How much?", on_event=on_event
-        )
+        reflected.with_options(on_event=on_event).run_sync("How much?")
     assert raised.value.reason is ConvergenceReason.TOKEN_BUDGET
     assert len(agent.model.calls) == len(looked) == raised.value.usage.requests
     assert raised.value.usage.total_tokens == len(looked) * spent.total_tokens
@@ -231,10 +232,9 @@ def test_a_time_budget_cancels_an_agent_at_work(on_event):
         await asyncio.sleep(60)
 
     agent = agents.Agent(name="slow", model=ScriptedModel([ModelStep.respond(hang)]))
+    reflected = reflecting(agent, pattern=pattern(budget_seconds=0.2), keep=False)
     with pytest.raises(UnfinishedError) as raised:
-        reflecting(agent, pattern=pattern(budget_seconds=0.2), keep=False).run_sync(
-            "How much?", on_event=on_event
-        )
+        reflected.with_options(on_event=on_event).run_sync("How much?")
     assert raised.value.reason is ConvergenceReason.TIME_BUDGET
 
 
@@ -255,7 +255,7 @@ def failing(error):
 def test_a_provider_that_fails_is_a_model_error_with_what_was_used(on_event):
     agent, model = failing(APIConnectionError(request=None))
     with pytest.raises(ModelError, match="Connection error") as raised:
-        reflecting(agent, pattern=pattern(), keep=False).run_sync("How much?", on_event=on_event)
+        reflecting(agent, pattern=pattern(), keep=False).with_options(on_event=on_event).run_sync("How much?")
     assert raised.value.usage.input_tokens == 10
     assert len(model.calls) == 2  # the agent's run does not start over
 
@@ -273,7 +273,7 @@ def test_a_revision_that_fails_loses_nothing():
 def test_too_many_turns_are_no_answer_but_paid_for():
     agent, _ = failing(RuntimeError("never reached"))
     with pytest.raises(UnfinishedError, match="MaxTurnsExceeded") as raised:
-        reflecting(agent, pattern=pattern(), keep=False).run_sync("How much?", max_turns=1)
+        reflecting(agent, pattern=pattern(), keep=False).with_options(max_turns=1).run_sync("How much?")
     assert raised.value.usage.requests == 1
     assert raised.value.conversation.messages[-1]["type"] == "function_call"
 

@@ -271,7 +271,10 @@ def test_a_wrapped_agent_sees_the_image_behind_its_history():
     actor = Actor(["It is blue.", "It is red."])
     agent = Agent.from_pydantic_ai(PydanticAgent(actor.model), pattern=PATTERN, keep=False)
     earlier = [ModelRequest.user_text_prompt("I have a question."), ModelResponse([TextPart("Ask.")])]
-    assert agent.run_sync(["What colour?", PHOTO], message_history=earlier).best_output == "It is red."
+    assert (
+        agent.with_options(message_history=earlier).run_sync(["What colour?", PHOTO]).best_output
+        == "It is red."
+    )
     for texts in prompts(actor):
         assert texts[:2] == ["I have a question.", ["What colour?", PHOTO]]
 

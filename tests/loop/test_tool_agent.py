@@ -487,7 +487,7 @@ def test_a_wrapped_agent_keeps_its_type_its_deps_and_its_history():
     history = [ModelRequest([UserPromptPart("Hello.")]), ModelResponse([TextPart("Hi.")])]
     agent = Agent.from_pydantic_ai(inner, pattern=counted())
     before = vars(inner).copy()
-    result = agent.run_sync("How many?", deps="Ann", message_history=history)
+    result = agent.with_options(deps="Ann", message_history=history).run_sync("How many?")
     assert result.success
     assert result.best_output == Answer(city="Paris", people=5)
     assert [type(version.output) for version in result.history.versions] == [Answer, Answer]
@@ -530,7 +530,7 @@ def test_a_wrapped_agents_usage_limits_end_its_run_with_its_usage():
         return "nothing"
 
     agent = Agent.from_pydantic_ai(inner, pattern=counted())
-    result = agent.run_sync("Q?", usage_limits=UsageLimits(request_limit=3))
+    result = agent.with_options(usage_limits=UsageLimits(request_limit=3)).run_sync("Q?")
     assert result.convergence_reason is ConvergenceReason.ERROR
     assert isinstance(result.error, UnfinishedError)
     assert "request_limit of 3" in str(result.error)

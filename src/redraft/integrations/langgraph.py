@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._steps import allowance
-from redraft._sync import run_sync
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import AdaptedAgent
@@ -38,12 +37,9 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Judges
-    from redraft.loop.stream import RunStream
     from redraft.loop.triggers import LiveRun, ReflectionTriggers
-    from redraft.models.content import Query
-    from redraft.protocols import Advisor, ModelRole, RunContext, Step
+    from redraft.protocols import Advisor, ModelRole, RunContext
     from redraft.stores.base import Store
-    from redraft.types import Output, ReflectionResult
 
 
 def reflecting(
@@ -72,7 +68,14 @@ def reflecting(
             f"The state of the graph {graph.get_name()!r} has no 'messages' to add a critique to, only "
             f"{', '.join(channels)}."
         )
-    return GraphAgent(graph, output or answer_of, pattern=pattern, lessons=lessons, keep=keep, name=name)
+    return GraphAgent(
+        GraphAdapter(graph, output or answer_of),
+        type(graph).__name__,
+        pattern=pattern,
+        lessons=lessons,
+        keep=keep,
+        name=name or graph.get_name(),
+    )
 
 
 def answer_of(state: Mapping[str, Any]) -> Any:
@@ -84,99 +87,26 @@ def answer_of(state: Mapping[str, Any]) -> Any:
 class GraphAgent(AdaptedAgent[Any]):
     """A graph of LangGraph whose answers are judged and revised; made by `reflecting`."""
 
-    def __init__(
+    def with_options(
         self,
-        graph: Pregel[Any, Any, Any, Any],
-        output: Callable[[Mapping[str, Any]], Any],
         *,
-        pattern: ReflectionPattern | None = None,
-        lessons: Advisor | None = None,
-        keep: bool | Store = True,
-        name: str = "",
-    ) -> None:
-        self._adapter = GraphAdapter(graph, output)
-        super().__init__(
-            self._adapter,
-            type(graph).__name__,
-            pattern=pattern,
-            lessons=lessons,
-            keep=keep,
-            name=name or graph.get_name(),
-        )
-
-    async def run(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        step: Step | None = None,
         config: RunnableConfig | None = None,
         context: Any = None,
         history: Sequence[BaseMessage] = (),
         on_event: Callable[[str, Any], None] | None = None,
-        temperature: float | None = None,
-    ) -> ReflectionResult[Any]:
-        """Answer `query`; return the best version, why the run stopped and what it cost.
+    ) -> Self:
+        """Return this agent with options of LangGraph, in place of those of an earlier call.
 
         `config` and `context` are passed to each run of the graph, one for each version; the thread is that
         of the run, so a `thread_id` raises `ConfigError`. `history` are the messages before the query.
-        `on_event` is called with the mode and the data of what the graph streams. The graph keeps its
-        settings, so a `temperature` has no effect.
+        `on_event` is called with the mode and the data of what the graph streams.
         """
-        adapter = self._for_run(config, context, history, on_event)
-        return await self._run(
-            query, pattern, draft, run_id, step, tool_agent=adapter, temperature=temperature
-        )
-
-    def run_sync(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        config: RunnableConfig | None = None,
-        context: Any = None,
-        history: Sequence[BaseMessage] = (),
-        on_event: Callable[[str, Any], None] | None = None,
-    ) -> ReflectionResult[Any]:
-        """Like `run`, for code that is not async; works inside a running event loop, too."""
-        adapter = self._for_run(config, context, history, on_event)
-        return run_sync(self._run(query, pattern, draft, run_id, tool_agent=adapter))
-
-    def stream(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        config: RunnableConfig | None = None,
-        context: Any = None,
-        history: Sequence[BaseMessage] = (),
-        on_event: Callable[[str, Any], None] | None = None,
-    ) -> RunStream[Any]:
-        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
-        adapter = self._for_run(config, context, history, on_event)
-        return self._stream(query, pattern, draft, run_id, adapter)
-
-    def _for_run(
-        self,
-        config: RunnableConfig | None,
-        context: Any,
-        history: Sequence[BaseMessage],
-        on_event: Callable[[str, Any], None] | None,
-    ) -> GraphAdapter:
         given = cast("dict[str, Any]", config or {})
         if "thread_id" in given.get("configurable", {}):
             raise ConfigError(
                 "config: the thread is that of the run; pass the messages of another one as history."
             )
-        return replace(
-            self._adapter, config=given, context=context, history=tuple(history), on_event=on_event
-        )
+        return self._with_adapter(config=given, context=context, history=tuple(history), on_event=on_event)
 
 
 @dataclass(frozen=True, slots=True)

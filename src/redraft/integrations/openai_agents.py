@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._steps import allowance
-from redraft._sync import run_sync
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -38,12 +37,9 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Judges
-    from redraft.loop.stream import RunStream
     from redraft.loop.triggers import LiveRun, ReflectionTriggers
-    from redraft.models.content import Query
-    from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext, Step
+    from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext
     from redraft.stores.base import Store
-    from redraft.types import Output, ReflectionResult
 
 
 def reflecting(
@@ -65,104 +61,36 @@ def reflecting(
     """
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"reflecting takes an agent of the OpenAI Agents SDK, got {agent!r}.")
-    return OpenAIAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
+    return OpenAIAgent(
+        OpenAIAdapter(agent),
+        model_name(agent),
+        pattern=pattern,
+        lessons=lessons,
+        keep=keep,
+        name=name or agent.name,
+    )
 
 
 class OpenAIAgent(AdaptedAgent[Any]):
     """An agent of the OpenAI Agents SDK whose answers are judged and revised; made by `reflecting`."""
 
-    def __init__(
+    def with_options(
         self,
-        agent: Agent[Any],
         *,
-        pattern: ReflectionPattern | None = None,
-        lessons: Advisor | None = None,
-        keep: bool | Store = True,
-        name: str = "",
-    ) -> None:
-        self._adapter = OpenAIAdapter(agent)
-        super().__init__(
-            self._adapter,
-            model_name(agent),
-            pattern=pattern,
-            lessons=lessons,
-            keep=keep,
-            name=name or agent.name,
-        )
-
-    async def run(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        step: Step | None = None,
         context: Any = None,
         history: Sequence[TResponseInputItem] = (),
         max_turns: int | None = None,
         run_config: RunConfig | None = None,
         on_event: Callable[[StreamEvent], None] | None = None,
-        temperature: float | None = None,
-    ) -> ReflectionResult[Any]:
-        """Answer `query`; return the best version, why the run stopped and what it cost.
+    ) -> Self:
+        """Return this agent with options of the SDK, in place of those of an earlier call.
 
-        `context`, `max_turns` (of the SDK, by default its own) and `run_config` are passed to each run of the
+        `context`, `max_turns` (by default the SDK's own) and `run_config` are passed to each run of the
         wrapped agent, one for each version. `history` are the input items of an earlier conversation, such as
-        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events. The
-        wrapped agent keeps its settings, so a `temperature` has no effect.
+        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events.
         """
-        adapter = self._for_run(context, history, max_turns, run_config, on_event)
-        return await self._run(
-            query, pattern, draft, run_id, step, tool_agent=adapter, temperature=temperature
-        )
-
-    def run_sync(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        context: Any = None,
-        history: Sequence[TResponseInputItem] = (),
-        max_turns: int | None = None,
-        run_config: RunConfig | None = None,
-        on_event: Callable[[StreamEvent], None] | None = None,
-    ) -> ReflectionResult[Any]:
-        """Like `run`, for code that is not async; works inside a running event loop, too."""
-        adapter = self._for_run(context, history, max_turns, run_config, on_event)
-        return run_sync(self._run(query, pattern, draft, run_id, tool_agent=adapter))
-
-    def stream(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        context: Any = None,
-        history: Sequence[TResponseInputItem] = (),
-        max_turns: int | None = None,
-        run_config: RunConfig | None = None,
-        on_event: Callable[[StreamEvent], None] | None = None,
-    ) -> RunStream[Any]:
-        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
-        adapter = self._for_run(context, history, max_turns, run_config, on_event)
-        return self._stream(query, pattern, draft, run_id, adapter)
-
-    def _for_run(
-        self,
-        context: Any,
-        history: Sequence[TResponseInputItem],
-        max_turns: int | None,
-        run_config: RunConfig | None,
-        on_event: Callable[[StreamEvent], None] | None,
-    ) -> OpenAIAdapter:
         options = {"run_config": run_config, **({} if max_turns is None else {"max_turns": max_turns})}
-        return replace(
-            self._adapter, context=context, history=tuple(history), options=options, on_event=on_event
-        )
+        return self._with_adapter(context=context, history=tuple(history), options=options, on_event=on_event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from redraft._calls import importable_name
 from redraft._sync import run_sync
@@ -128,7 +128,18 @@ class Agent(Generic[OutputT]):
         The agent keeps its validators, retries and settings. Its model judges, too, unless the pattern or the
         settings name another. Runs are stored under `name`, by default the agent's own name.
         """
-        return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
+        try:
+            from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
+        except ImportError as error:
+            raise MissingExtraError("An agent of Pydantic AI", "providers") from error
+        return WrappedAgent(
+            ToolAgent.around(agent),
+            type(agent).__name__,
+            pattern=pattern,
+            lessons=lessons,
+            keep=keep,
+            name=name or agent.name or "agent",
+        )
 
     @property
     def name(self) -> str:
@@ -189,7 +200,8 @@ class Agent(Generic[OutputT]):
         `BinaryContent`), which the messages of an earlier conversation may precede. `pattern` replaces the
         agent's own for this run; `draft` is an existing answer to start from. With a `run_id`, repeating the
         call resumes a run that was killed, and returns the result of one that has finished. `step` carries
-        out every effect, instead of the journal of a stored run. `temperature` is that of the first draft.
+        out every effect, instead of the journal of a stored run. `temperature` is that of the first draft; an
+        agent of a framework keeps its own.
         """
         return await self._run(query, pattern, draft, run_id, step, temperature=temperature)
 
@@ -222,25 +234,13 @@ class Agent(Generic[OutputT]):
         resumed by its `run_id` repeats its events from the beginning, with the text of a version in one
         piece.
         """
-        return self._stream(query, pattern, draft, run_id)
-
-    def _stream(
-        self,
-        query: Query,
-        pattern: ReflectionPattern | None,
-        draft: Output | Draft | None,
-        run_id: str | None,
-        tool_agent: AgentAdapter | None = None,
-    ) -> RunStream[OutputT]:
         pattern = pattern_or_default(pattern, self._pattern)
         live = self._live(pattern)
 
         def start(
             listener: Callable[[StreamEvent], None],
         ) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
-            return self._run(
-                query, pattern, draft, run_id, tool_agent=tool_agent, live=live, on_event=listener
-            )
+            return self._run(query, pattern, draft, run_id, live=live, on_event=listener)
 
         return RunStream(start, live, pattern.run_options)
 
@@ -252,7 +252,6 @@ class Agent(Generic[OutputT]):
         run_id: str | None,
         step: Step | None = None,
         *,
-        tool_agent: AgentAdapter | None = None,
         live: LiveRun | None = None,
         on_event: Callable[[StreamEvent], None] | None = None,
         temperature: float | None = None,
@@ -260,7 +259,7 @@ class Agent(Generic[OutputT]):
         if temperature is not None and not (is_number(temperature) and temperature >= 0):
             raise ConfigError(f"temperature must be None or a number of at least 0, got {temperature!r}.")
         pattern = pattern_or_default(pattern, self._pattern)
-        tool_agent = tool_agent or self._tool_agent
+        tool_agent = self._tool_agent
         task = task_of(query, pattern)
         if tool_agent is not None and task.messages:
             raise ConfigError(
@@ -391,6 +390,12 @@ class AdaptedAgent(Agent[OutputT]):
         self._system_prompt = ""
         self._set_pattern(pattern, lessons)
 
+    def _with_adapter(self, **options: Any) -> Self:
+        """Return this agent with its adapter's fields replaced."""
+        agent = copy(self)
+        agent._tool_agent = replace(cast("Any", self._tool_agent), **options)  # noqa: SLF001 (a copy of itself)
+        return agent
+
 
 class WrappedAgent(AdaptedAgent[OutputT]):
     """A Pydantic AI agent whose answers are judged and revised; made by `Agent.from_pydantic_ai`.
@@ -399,95 +404,19 @@ class WrappedAgent(AdaptedAgent[OutputT]):
     `error` is on: then it is reported to the model, and followed by a reflection.
     """
 
-    def __init__(
+    def with_options(
         self,
-        agent: AbstractAgent[Any, OutputT],
         *,
-        pattern: ReflectionPattern | None = None,
-        lessons: Advisor | None = None,
-        keep: bool | Store = True,
-        name: str = "",
-    ) -> None:
-        try:
-            from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
-        except ImportError as error:
-            raise MissingExtraError("An agent of Pydantic AI", "providers") from error
-        self._wrapped = ToolAgent.around(agent)
-        super().__init__(
-            self._wrapped,
-            type(agent).__name__,
-            pattern=pattern,
-            lessons=lessons,
-            keep=keep,
-            name=name or agent.name or "agent",
-        )
-
-    async def run(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        step: Step | None = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
-        temperature: float | None = None,
-    ) -> ReflectionResult[OutputT]:
-        """Answer `query`; return the best version, why the run stopped and what it cost.
+    ) -> Self:
+        """Return this agent with options of Pydantic AI, in place of those of an earlier call.
 
-        `deps`, `message_history` and `usage_limits` are passed to each run of the wrapped agent, one for each
-        version. A fresh start begins after `message_history`. The wrapped agent keeps its settings, so a
-        `temperature` has no effect.
+        They are passed to each run of the wrapped agent, one for each version. A fresh start begins after
+        `message_history`.
         """
-        tool_agent = self._for_run(deps, message_history, usage_limits)
-        return await self._run(
-            query, pattern, draft, run_id, step, tool_agent=tool_agent, temperature=temperature
-        )
-
-    def run_sync(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        deps: Any = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        usage_limits: UsageLimits | None = None,
-    ) -> ReflectionResult[OutputT]:
-        """Like `run`, for code that is not async; works inside a running event loop, too."""
-        run = self.run(
-            query,
-            pattern=pattern,
-            draft=draft,
-            run_id=run_id,
-            deps=deps,
-            message_history=message_history,
-            usage_limits=usage_limits,
-        )
-        return run_sync(run)
-
-    def stream(
-        self,
-        query: Query,
-        *,
-        pattern: ReflectionPattern | None = None,
-        draft: Output | Draft | None = None,
-        run_id: str | None = None,
-        deps: Any = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        usage_limits: UsageLimits | None = None,
-    ) -> RunStream[OutputT]:
-        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
-        tool_agent = self._for_run(deps, message_history, usage_limits)
-        return self._stream(query, pattern, draft, run_id, tool_agent)
-
-    def _for_run(
-        self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
-    ) -> AgentAdapter:
-        return replace(self._wrapped, deps=deps, history=tuple(history or ()), limits=limits)
+        return self._with_adapter(deps=deps, history=tuple(message_history or ()), limits=usage_limits)
 
 
 def _drafting_at(temperature: float, verbs: Verbs) -> Verbs:

@@ -66,7 +66,7 @@ def _messages_of(item: Any) -> list[Message] | None:
 def _unusable(part: object) -> ConfigError:
     return ConfigError(
         f"A query's messages may hold texts and images, not a {type(part).__name__}. After tool calls, give "
-        "them to a wrapped agent: Agent.from_pydantic_ai(agent).run(query, message_history=messages)."
+        "them to a wrapped agent: Agent.from_pydantic_ai(agent).with_options(message_history=messages)."
     )
 
 
