@@ -1,9 +1,9 @@
 """Retrying with lessons beside asking again: the same tasks, and at most six calls a task either way.
 
 With lessons, the model reflects on each failure, and the next attempt is told what was learned: three
-attempts and as many reflections. `resample` lets the retry try an answer without feedback first, and has a
-further attempt for it. Without lessons, the same prompt is sent again at a temperature. A reflection is a
-call. All begin with the same first answer.
+attempts and as many reflections. `resample` lets the retry try two answers without feedback first, for one
+attempt more and one reflection less. Without lessons, the same prompt is sent again at a temperature. A
+reflection is a call. All begin with the same first answer.
 """
 
 from __future__ import annotations

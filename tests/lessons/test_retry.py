@@ -232,11 +232,11 @@ def scored(*values, usage=NOTHING_USED):
 JUDGED = TokenUsage(10, 5, requests=1)
 RESAMPLED = {
     "a sample succeeds": ((0.0, 1.0), NOTHING_USED, "--", []),
-    "feedback succeeds": ((0.0, 0.0, 1.0), NOTHING_USED, "--f", [0]),
-    "equally good": ((0.0, 0.0, 0.0, 0.0), NOTHING_USED, "--f-", [0, 2]),
-    "feedback does better": ((0.0, 0.0, 0.5, 0.0), NOTHING_USED, "--ff", [0, 2, 3]),
-    "samples do better": ((0.0, 0.5, 0.2, 0.0), NOTHING_USED, "--f-", [1, 2]),
-    "a judge decides": ((0.0, 0.0, 0.0, 0.0), JUDGED, "-fff", [0, 1, 2, 3]),
+    "feedback succeeds": ((0.0, 0.0, 0.0, 1.0), NOTHING_USED, "---f", [0]),
+    "equally good": ((0.0, 0.0, 0.0, 0.0, 0.0), NOTHING_USED, "---f-", [0, 3]),
+    "feedback does better": ((0.0, 0.0, 0.0, 0.5, 0.0), NOTHING_USED, "---ff", [0, 3, 4]),
+    "samples do better": ((0.0, 0.5, 0.0, 0.2, 0.0), NOTHING_USED, "---f-", [1, 3]),
+    "a judge decides": ((0.0, 0.0, 0.0, 0.0, 0.0), JUDGED, "-ffff", [0, 1, 2, 3, 4]),
 }
 
 
@@ -255,6 +255,7 @@ def test_resampling_finds_out_whether_feedback_helps(values, usage, ways, reflec
             fn,
             "It",
             lessons=lessons,
+            max_retries=4,
             succeeded=scored(*values, usage=usage),
             on_escalate=lambda _: None,
             resample=True,
@@ -266,15 +267,15 @@ def test_resampling_finds_out_whether_feedback_helps(values, usage, ways, reflec
 
 def test_a_lesson_is_approved_only_for_an_attempt_that_had_it():
     lessons = Learning()
-    values = (0.0, 0.0, 0.1, 0.1, 1.0)  # the lesson of the first two helps the third, and then
+    values = (0.0, 0.0, 0.0, 0.1, 0.1, 1.0)  # the lesson of the first three helps the fourth, and then
     run_sync(
         retry_with_lessons(
-            by_attempt, "It", lessons=lessons, max_retries=4, succeeded=scored(*values), resample=True
+            by_attempt, "It", lessons=lessons, max_retries=5, succeeded=scored(*values), resample=True
         )
     )
     assert [one for one, _ in lessons.approved] == ["a/1", "a/2", "a/3"]
     lessons = Learning()
-    values = (0.0, 0.0, 0.0, 1.0)  # the fourth had no lesson
+    values = (0.0, 0.0, 1.0)  # the third had no lesson
     run_sync(retry_with_lessons(by_attempt, "It", lessons=lessons, succeeded=scored(*values), resample=True))
     assert lessons.approved == []
 

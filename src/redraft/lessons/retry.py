@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_RETRIES = 3
 """Reflexion Protocol, section 7."""
+CALLS_WITH_FEEDBACK = 2
 
 T = TypeVar("T")
 
@@ -71,9 +72,9 @@ async def retry_with_lessons(
     returned. A `ConfigError` is raised at once, since no lesson can help. Reflexion Protocol, section 7.
 
     Feedback does not help every model: small ones solve more by answering the same prompt once more. With
-    `resample`, a task that checks judge is first retried without feedback, then with, then in the way that
-    did better; of attempts without feedback, only the best is reflected on, before the next with feedback
-    or in the end.
+    `resample`, a task that checks judge is first retried twice without feedback, then with, which takes two
+    calls as well, a reflection and an answer, and then in the way that did better. Of attempts without
+    feedback, only the best is reflected on, before the next with feedback or in the end.
     """
     check_count("max_retries", max_retries, 0)
     check_flag("resample", resample)
@@ -101,13 +102,14 @@ async def retry_with_lessons(
 def is_resampled_next(attempts: Sequence[_Attempt]) -> bool:
     """Return whether the next attempt goes without feedback: in the way not tried yet, or that did better.
 
-    Without feedback comes first, and goes on while both do equally well, since it takes no reflection. A
-    judge's verdict is too noisy to ask for another answer until one is accepted.
+    Without feedback comes first, in as many retries as one with feedback has calls: its reflection is one. It
+    goes on while both do equally well. A judge's verdict is too noisy to ask for another answer until one is
+    accepted.
     """
     if not all(one.is_checked for one in attempts):
         return False
     told, untold = [one for one in attempts if one.is_told], [one for one in attempts if not one.is_told]
-    if len(untold) < 2:  # noqa: PLR2004 (the first attempt is not a retry)
+    if len(untold) <= CALLS_WITH_FEEDBACK:  # the first attempt is not a retry
         return True
     return bool(told) and not best_of(told).is_better_than(best_of(untold))
 
