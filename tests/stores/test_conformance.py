@@ -12,7 +12,7 @@ import pytest
 
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, StoreError
-from redraft.stores.base import FencedStore, Record
+from redraft.stores.base import FencedStore, ManagedStore, Record
 from support.store_faults import note
 
 
@@ -751,5 +751,45 @@ def test_a_closed_store_reopens(store):
             assert len(await store.find("note")) == 9 * (turn + 1)
         await store.aclose()
         await store.aclose()
+
+    asyncio.run(main())
+
+
+# What a store holds, and what is left of what was deleted
+
+
+def test_a_store_says_how_much_there_is_of_each_kind(open_store):
+    async def main():
+        store = open_store("one")
+        await open_store("two").put(Record("note", "elsewhere", {}))
+        await store.put_all([Record("b", "1", {"text": "é"}), Record("b", "2", {})])
+        await store.put(Record("a", "1", {}, vector=(1.0, 0.0)))
+        assert await store.kinds() == {"a": (1, 10), "b": (2, 15)}
+        assert list(await store.kinds()) == ["a", "b"]
+        assert await store.size() > 0
+        assert await store.problems() == []
+
+    asyncio.run(main())
+
+
+def test_an_empty_store_holds_nothing(open_store):
+    async def main():
+        store = open_store()
+        assert isinstance(store, ManagedStore)
+        assert (await store.kinds(), await store.size(), await store.problems()) == ({}, 0, [])
+        assert isinstance(await store.scrub(), str)
+
+    asyncio.run(main())
+
+
+def test_a_store_is_used_on_after_it_was_scrubbed(store):
+    async def main():
+        await store.put(Record("note", "a", {"text": "stays"}))
+        await store.delete("note", "a")
+        await store.put(Record("note", "b", {"text": "stays"}))
+        await store.scrub()
+        assert keys(await store.find("note")) == ["b"]
+        await store.put(Record("note", "c", {}))
+        assert keys(await store.find("note")) == ["b", "c"]
 
     asyncio.run(main())

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -559,6 +560,7 @@ def test_acknowledged_writes_survive_a_kill(tmp_path):
 
 WRITE_FOR_A_WHILE = """
 import time
+from contextlib import closing
 from support.store_faults import at_once
 
 async def write(store, name, until):
@@ -731,3 +733,66 @@ def test_a_process_ends_although_its_store_is_open(tmp_path, script):
     store = SqliteStore(tmp_path / "redraft.db")
     assert [record.key for record in asyncio.run(store.find("note"))] == ["a"]
     asyncio.run(store.aclose())
+
+
+# What deleting leaves
+
+
+def test_a_scrubbed_file_has_no_byte_of_what_was_deleted(tmp_path):
+    path = tmp_path / "kept.db"
+    secret = "Ada " + "Lovelace"
+
+    def files_with_it():
+        return [one.name for one in tmp_path.iterdir() if secret.encode() in one.read_bytes()]
+
+    async def main():
+        store, reader = SqliteStore(path), SqliteStore(path)
+        await store.put(Record("note", "a", {"text": secret * 5_000}))
+        await store.put(Record("note", "b", {"text": "stays"}))
+        await reader.get("note", "b")  # another connection is open, and idle
+        await store.delete("note", "a")
+        assert files_with_it() != []
+        await store.scrub()
+        assert files_with_it() == []
+        assert (await reader.get("note", "b")).data == {"text": "stays"}
+        assert [one for one in await store.find("note") if one.key == "a"] == []
+        await store.aclose()
+        await reader.aclose()
+
+    asyncio.run(main())
+    assert files_with_it() == []
+
+
+def test_a_file_that_somebody_reads_all_the_time_is_not_scrubbed(tmp_path):
+    path = tmp_path / "kept.db"
+
+    async def main():
+        store = SqliteStore(path, wait=0.2)
+        await store.put(Record("note", "a", {}))
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM records").fetchone()
+            await store.delete("note", "a")
+            with pytest.raises(StoreError, match="locked by another program"):
+                await store.scrub()
+        assert await store.scrub() == ""
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_runs_without_columns_and_columns_without_runs_are_reported(tmp_path):
+    path = tmp_path / "kept.db"
+
+    async def main():
+        store = SqliteStore(path)
+        await store.put_all([Record("run", "a", {}), Record("run", "b", {})])
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("UPDATE runs SET run_id = 'c' WHERE run_id = 'a'")
+        assert await store.problems() == [
+            "The index lacks 1 run, which no list shows.",
+            "The index lists 1 run without a record.",
+        ]
+        await store.aclose()
+
+    asyncio.run(main())

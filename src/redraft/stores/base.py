@@ -211,6 +211,41 @@ class FencedStore(Store, Protocol):
         ...
 
 
+class KindSize(NamedTuple):
+    """How many records of a kind there are, and the bytes of their data and vectors."""
+
+    records: int
+    bytes: int
+
+
+@runtime_checkable
+class ManagedStore(Store, Protocol):
+    """A `Store` that can be inspected and shrunk: what it holds, what is wrong with it, what deleting left.
+
+    All of Redraft's stores can do this; it is optional for a user's own store.
+    """
+
+    async def kinds(self) -> dict[str, KindSize]:
+        """Return how much there is of each kind of records, sorted by kind."""
+        ...
+
+    async def size(self) -> int:
+        """Return the bytes in use: of the whole database file, else of the records."""
+        ...
+
+    async def problems(self) -> list[str]:
+        """Return what is wrong with the store, apart from single records: one sentence each."""
+        ...
+
+    async def scrub(self) -> str:
+        """Overwrite what deleted records left behind, and give the space back.
+
+        Returns what is left for an administrator to do; empty if nothing is. Waits for other processes, and
+        raises `StoreError` if they keep the store busy.
+        """
+        ...
+
+
 LONGEST_NAME = 1000
 """Maximum bytes of a kind, a key or a space, so that every database can index it."""
 

@@ -9,6 +9,7 @@ from time import time_ns
 from typing import TYPE_CHECKING
 
 from redraft.stores.base import (
+    KindSize,
     NewRow,
     Query,
     Row,
@@ -127,6 +128,28 @@ class MemoryStore:
         records = {record.key: record for record in intact([row.record() for row in rows])}
         vectors = [(row.key, row.vector) for row in rows if row.vector is not None and row.key in records]
         return [(records[key], similarity) for key, similarity in nearest_vectors(vectors, vector, limit)]
+
+    async def kinds(self) -> dict[str, KindSize]:
+        """Return how much there is of each kind of records, sorted by kind."""
+        with self._lock:
+            rows = sorted(self._rows.values(), key=attrgetter("kind"))
+        found: dict[str, KindSize] = {}
+        for row in rows:
+            records, size = found.get(row.kind, (0, 0))
+            found[row.kind] = KindSize(records + 1, size + len(row.data.encode()) + len(row.vector or b""))
+        return found
+
+    async def size(self) -> int:
+        """Return the bytes of the records."""
+        return sum(kind.bytes for kind in (await self.kinds()).values())
+
+    async def problems(self) -> list[str]:
+        """Return nothing: the memory of a process does not break."""
+        return []
+
+    async def scrub(self) -> str:
+        """Do nothing: what was deleted is gone."""
+        return ""
 
     async def aclose(self) -> None:
         """Do nothing: there are no files, and the records stay."""

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection
 
-    from redraft.stores.base import Record, Where
+    from redraft.stores.base import KindSize, Record, Where
     from redraft.stores.postgres_sql import Connection, Steps
-    from redraft.stores.run_index import RunIndex
 
 T = TypeVar("T")
 
+REWRITTEN = ("records", "runs", "run_shares", "uses", "expenses")
+"""The tables, without their prefix."""
 LONGEST_SPACE = 500
 """Maximum bytes of a space: PostgreSQL indexes 2,700 bytes, of which kind and key may take 2,000."""
 
@@ -151,13 +152,33 @@ class PostgresStore:
         work = partial(sql.near, self._space, query, tuple(vector), limit)
         return await self._read(work)
 
-    def run_index(self) -> RunIndex:
+    def run_index(self) -> SqlRunIndex:
         """Return the index of the runs in this store."""
 
         async def ask(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(partial(sql.select, self._space, statement, values))
 
         return SqlRunIndex(self._space.name, ask)
+
+    async def kinds(self) -> dict[str, KindSize]:
+        """Return how much there is of each kind of records, sorted by kind."""
+        return await self._read(partial(sql.kinds, self._space))
+
+    async def size(self) -> int:
+        """Return the bytes of the records of this space."""
+        return sum(kind.bytes for kind in (await self.kinds()).values())
+
+    async def problems(self) -> list[str]:
+        """Return what is wrong with the index of runs."""
+        return await self.run_index().problems()
+
+    async def scrub(self) -> str:
+        """Return what an administrator can do: only PostgreSQL itself can rewrite a table."""
+        tables = ", ".join(f"{self._space.prefix}{name}" for name in REWRITTEN)
+        return (
+            f"The rows are deleted in {self._server.name}, whose server overwrites their bytes in time. To do "
+            f"that at once: VACUUM (FULL) {tables};"
+        )
 
     async def session(self) -> AsyncConnection[tuple[Any, ...]]:
         """Open a new connection, in autocommit mode, to query an isolated space with SQL.

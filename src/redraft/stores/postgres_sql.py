@@ -8,7 +8,15 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from redraft.stores.base import Row, after_all_with, intact, json_text, nearest_vectors, packed_query
+from redraft.stores.base import (
+    KindSize,
+    Row,
+    after_all_with,
+    intact,
+    json_text,
+    nearest_vectors,
+    packed_query,
+)
 from redraft.stores.run_index import INDEXED, removals, writes
 
 if TYPE_CHECKING:
@@ -112,6 +120,10 @@ WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_a
 _SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
+_KINDS = """
+SELECT kind, count(*), sum(octet_length(data) + 4 * coalesce(cardinality(vector), 0))::bigint
+FROM redraft_records WHERE space = %(space)s GROUP BY kind ORDER BY kind"""
+
 _PGVECTOR = """
 SELECT extnamespace::regnamespace::text FROM pg_extension
 WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
@@ -192,6 +204,12 @@ def select(
 ) -> Steps[list[tuple[Any, ...]]]:
     """Return the rows that a query on the run index finds."""
     return (yield from _fetched(space, connection, _for_psycopg(sql), values))
+
+
+def kinds(space: Space, connection: Connection) -> Steps[dict[str, KindSize]]:
+    """Return how much there is of each kind."""
+    found = yield from _fetched(space, connection, _KINDS, {})
+    return {kind: KindSize(records, size) for kind, records, size in found}
 
 
 def find(space: Space, query: Query, connection: Connection) -> Steps[list[Record]]:
@@ -312,7 +330,7 @@ def _for_psycopg(sql: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
 
 
-_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares|uses|expenses)\b"), re.compile(r":([a-z_0-9]+)")
+_TABLE, _PARAMETER = re.compile(r"\b(records|runs|run_shares|uses|expenses)\b"), re.compile(r":([a-z_0-9]+)")
 
 
 def _condition(query: Query) -> tuple[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from typing import (
     runtime_checkable,
 )
 
+from redraft._texts import counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, intact, json_text, microseconds
@@ -521,6 +522,18 @@ class SqlRunIndex:
         kinds = ("date", "str", "str", "str")
         return {ExpenseGroup(*map(_from_column, row[:4], kinds)): Totals(*row[4:]) for row in found}
 
+    async def problems(self) -> list[str]:
+        """Return a sentence if there are runs without columns, and one if there are columns without runs."""
+        values = {"space": self._space, "run": RUN}
+        ((without,),) = await self._ask(_WITHOUT_COLUMNS, values)
+        ((stale,),) = await self._ask(_STALE_COLUMNS, values)
+        found: list[str] = []
+        if without:
+            found.append(f"The index lacks {counted(without, 'run')}, which no list shows.")
+        if stale:
+            found.append(f"The index lists {counted(stale, 'run')} without a record.")
+        return found
+
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
         """Return columns of each group by its value."""
         _check_group(by)
@@ -685,6 +698,12 @@ _PUT_RUN = (
     f"{', '.join(f'{name} = excluded.{name}' for name in _ALL_COLUMNS if name != 'run_id')}"
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
+_WITHOUT_COLUMNS = """
+SELECT count(*) FROM records WHERE space = :space AND kind = :run
+    AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.space = records.space AND runs.run_id = records.key)"""
+_STALE_COLUMNS = """
+SELECT count(*) FROM runs WHERE space = :space AND NOT EXISTS (
+    SELECT 1 FROM records WHERE records.space = runs.space AND kind = :run AND records.key = runs.run_id)"""
 _DELETE_RUN = "DELETE FROM runs WHERE space = :space AND run_id = :run_id"
 _DELETE_SHARES = "DELETE FROM run_shares WHERE space = :space AND run_id = :run_id"
 

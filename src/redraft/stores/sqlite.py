@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
+    KindSize,
     NewRow,
     Query,
     Row,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from redraft.stores.base import Record, Where
-    from redraft.stores.run_index import RunIndex
     from redraft.stores.worker import Job
 
 
@@ -128,13 +129,36 @@ class SqliteStore:
         query, wanted = Query.of(kind, where=where, limit=limit), tuple(vector)
         return await self._read(lambda tables: tables.near(query, wanted, limit))
 
-    def run_index(self) -> RunIndex:
+    def run_index(self) -> SqlRunIndex:
         """Return the index of the runs in this store."""
 
         async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(lambda tables: tables.connection.execute(sql, values).fetchall())
 
         return SqlRunIndex(self._space, ask)
+
+    async def kinds(self) -> dict[str, KindSize]:
+        """Return how much there is of each kind of records, sorted by kind."""
+        return await self._read(lambda tables: tables.kinds())
+
+    async def size(self) -> int:
+        """Return the bytes in use in the database file, which other projects may share."""
+        if not self._path.exists():
+            return 0
+        return await self._read(lambda tables: used_bytes(tables.connection))
+
+    async def problems(self) -> list[str]:
+        """Check the whole file and the index of runs; return what is wrong with them."""
+        damage = await self._read(lambda tables: tables.problems())
+        return damage or await self.run_index().problems()
+
+    async def scrub(self) -> str:
+        """Rewrite the database without what was deleted, and empty its write-ahead log."""
+        try:
+            await asyncio.to_thread(_scrub, self._path, self._wait)
+        except (StoreError, sqlite3.Error, OSError) as error:
+            raise explained(error, self._path, self._wait) from error
+        return ""
 
     async def aclose(self) -> None:
         """Finish pending writes and close the file; the next use reopens it."""
@@ -263,6 +287,20 @@ class Tables:
             self.connection.execute("ROLLBACK")
         records = {record.key: record for record in intact([row.record() for row in rows])}
         return [(records[key], similarity) for key, similarity in found if key in records]
+
+    def kinds(self) -> dict[str, KindSize]:
+        """Return how much there is of each kind."""
+        found = self.connection.execute(
+            "SELECT kind, count(*), sum(length(CAST(data AS BLOB)) + coalesce(length(vector), 0)) "
+            "FROM records WHERE space = ? GROUP BY kind ORDER BY kind",
+            (self._space,),
+        )
+        return {kind: KindSize(records, size) for kind, records, size in found.fetchall()}
+
+    def problems(self) -> list[str]:
+        """Return what SQLite finds wrong with the file."""
+        found = self.connection.execute("PRAGMA integrity_check(10)").fetchall()
+        return [f"The file is damaged: {text}." for (text,) in found if text != "ok"]
 
     def _comparable(
         self, kind: str, vectors: Sequence[tuple[str, bytes]], size: int
@@ -639,6 +677,30 @@ class SqliteFile:
             f"BEGIN IMMEDIATE; {''.join(MIGRATIONS[version:])} PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {len(MIGRATIONS)}; COMMIT;"
         )
+
+
+def used_bytes(connection: Connection) -> int:
+    """Return the bytes of the pages in use in a database."""
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    return (pages - free) * size
+
+
+def _scrub(path: Path, wait: float) -> None:
+    """Rewrite a database without its deleted records; raises what `SqliteFile` raises, and `StoreError`."""
+    file = SqliteFile(path, wait)
+    if not file.exists():
+        return
+    try:
+        with file.locked():
+            connection = file.connection()
+            connection.execute("VACUUM")
+            # Only now does the file itself change; until then, deleted records are in it, and in the log.
+            (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if is_busy:
+                raise TimeoutError
+    finally:
+        file.close()
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
