@@ -19,38 +19,55 @@ if TYPE_CHECKING:
     from typer import _click
 
 
-COMMANDS = {
-    "demo": ("redraft.demo", "Show Redraft at work, offline."),
-    "check": ("redraft.loop.cli", "Judge a draft by criteria."),
-    "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
-    "run": ("redraft.workflow.cli", "Run a workflow."),
-    "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
-    "approve": ("redraft.workflow.cli", "Answer what a workflow asks a person."),
-    "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
-    "show": ("redraft.history.cli", "Show a run."),
-    "why": ("redraft.history.cli", "Explain why a run stopped."),
-    "diff": ("redraft.history.cli", "Compare two versions of a run."),
-    "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
-    "export": ("redraft.history.cli", "Export a run."),
-    "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
-    "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
-    "mcp": ("redraft.integrations.cli", "Serve checks, lessons and runs to coding agents, over MCP."),
-    "calibrate": ("redraft.evals.calibrate", "Compare a model that judges with your own judgement."),
-    "hook": ("redraft.integrations.cli", "Check what coding agents do, and tell them what was learned."),
-    "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
-    "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
-    "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
-    "doctor": ("redraft.doctor", "Show what is installed and works here."),
-    "settings": ("redraft.doctor", "Show the settings that apply in this folder."),
-    "notes": ("redraft.notes.cli", "List the notes on tasks."),
-    "lessons": ("redraft.lessons.cli", "List, search and edit what agents have learned."),
-    "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
-    "worker": ("redraft.fleet.cli", "Carry out the jobs of a fleet."),
-    "submit": ("redraft.fleet.cli", "Queue a task for the workers of a fleet."),
-    "fleet": ("redraft.fleet.cli", "Show workers and jobs, and retry jobs that failed."),
-    "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
+SECTIONS = {
+    "Drafts": {
+        "demo": ("redraft.demo", "Show Redraft at work, offline."),
+        "check": ("redraft.loop.cli", "Judge a draft by criteria."),
+        "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
+    },
+    "Runs": {
+        "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
+        "show": ("redraft.history.cli", "Show a run."),
+        "why": ("redraft.history.cli", "Explain why a run stopped."),
+        "diff": ("redraft.history.cli", "Compare two versions of a run."),
+        "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
+        "export": ("redraft.history.cli", "Export a run."),
+    },
+    "Memory": {
+        "notes": ("redraft.notes.cli", "List the notes on tasks."),
+        "lessons": ("redraft.lessons.cli", "List, search and edit what agents have learned."),
+    },
+    "Workflows and agents in cycles": {
+        "run": ("redraft.workflow.cli", "Run a workflow."),
+        "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
+        "approve": ("redraft.workflow.cli", "Answer what a workflow asks a person."),
+        "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
+        "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
+    },
+    "Proof": {
+        "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
+        "calibrate": ("redraft.evals.calibrate", "Compare a model that judges with your own judgement."),
+        "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
+    },
+    "Coding agents": {
+        "hook": ("redraft.integrations.cli", "Check what coding agents do, and tell them what was learned."),
+        "mcp": ("redraft.integrations.cli", "Serve checks, lessons and runs to coding agents, over MCP."),
+    },
+    "Fleet": {
+        "worker": ("redraft.fleet.cli", "Carry out the jobs of a fleet."),
+        "submit": ("redraft.fleet.cli", "Queue a task for the workers of a fleet."),
+        "fleet": ("redraft.fleet.cli", "Show workers and jobs, and retry jobs that failed."),
+        "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
+    },
+    "Project": {
+        "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
+        "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
+        "settings": ("redraft.doctor", "Show the settings that apply in this folder."),
+        "doctor": ("redraft.doctor", "Show what is installed and works here."),
+    },
 }
-"""The module of each command and its line in the help, which so needs no module loaded."""
+"""The sections of the help, with the module of each command and its line, which so needs no module loaded."""
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class Commands(TyperGroup):
@@ -75,9 +92,11 @@ class Commands(TyperGroup):
         return command
 
     def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)
-        """Write the list of commands into the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        """Write the commands into the help, section by section."""
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in section.items()])
 
 
 # Plain help: importing Rich would take most of the time of `redraft --help`.
