@@ -176,8 +176,8 @@ class PostgresStore:
         """Return what an administrator can do: only PostgreSQL itself can rewrite a table."""
         tables = ", ".join(f"{self._space.prefix}{name}" for name in REWRITTEN)
         return (
-            f"The rows are deleted in {self._server.name}, whose server overwrites their bytes in time. To do "
-            f"that at once: VACUUM (FULL) {tables};"
+            f"The rows are deleted in {self._server.name}, whose server overwrites their bytes in time. "
+            f"To do it at once: VACUUM (FULL) {tables};"
         )
 
     async def session(self) -> AsyncConnection[tuple[Any, ...]]:
