@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?=
 
-.PHONY: demo test soak test-integrations lint format bench bench-model clean
+.PHONY: demo test soak test-integrations docs lint format bench bench-model clean
 
 demo: $(VENV)/.demo
 	$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL))
@@ -27,6 +27,10 @@ build/engines/%/.done: tests/engines/%.txt pyproject.toml
 	$(PYTHON) -m venv build/engines/$*
 	build/engines/$*/bin/python -m pip install --quiet --editable '.[postgres]' --requirement $<
 	@touch $@
+
+# The site, in build/site: open build/site/index.html in a browser.
+docs: $(VENV)/.dev
+	$(BIN)/python website/build.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
