@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from _rows import append_row, rows_in
 
-from redraft import Agent, ChatReply, ChatRequest, ConfigError, Message, ReflectionPattern
+from redraft import Agent, ConfigError, ReflectionPattern
 from redraft._codec import from_json, to_json
 from redraft.loop.select import select
 from redraft.loop.strategy import STRATEGIES
-from redraft.types import same_issue
+from redraft.protocols import ChatReply, ChatRequest
+from redraft.types import Message, same_issue
 
 if TYPE_CHECKING:
     from pathlib import Path

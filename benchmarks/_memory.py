@@ -20,8 +20,9 @@ from _measure import PROJECT, options, publish, table
 from _rows import append_row, rows_in
 from offline_model import add_model_options, by_arm, interval, model_of
 
-from redraft import ChatRequest, ConfigError, ReflectionPattern
+from redraft import ConfigError, ReflectionPattern
 from redraft._codec import to_json
+from redraft.protocols import ChatRequest
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
     from _tasks import BenchTask
 
-    from redraft import ChatReply, Message, ReflectionEvaluation
+    from redraft import ReflectionEvaluation
+    from redraft.protocols import ChatReply
+    from redraft.types import Message
 
 SEEDS = (1, 2, 3)
 """Of the order in which a series meets its tasks, and of answers at a temperature."""

@@ -6,10 +6,11 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from redraft import Cassette, ChatReply, ChatRequest, ConfigError
+from redraft import ConfigError
 from redraft.models.local import LocalModel
 from redraft.models.names import model_named
-from redraft.protocols import ChatModel
+from redraft.protocols import ChatModel, ChatReply, ChatRequest
+from redraft.testing import Cassette
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

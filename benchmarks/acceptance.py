@@ -18,13 +18,14 @@ from unittest.mock import patch
 
 from _measure import options, publish, table
 
-from redraft import QualityCriterion, ReflectionPattern, RunContext, ScriptedModel, reflect
+from redraft import QualityCriterion, ReflectionPattern, ScriptedModel, reflect
 from redraft.evaluate.judge import MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft import ChatRequest, ReflectionResult
+    from redraft import ReflectionResult
+    from redraft.protocols import ChatRequest, RunContext
 
 NOISE = 0.07
 """The standard deviation of a judgement."""

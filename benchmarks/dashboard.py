@@ -266,7 +266,8 @@ FEWEST = 6
 PROGRAM = """
 import asyncio, random, sys
 from time import perf_counter, process_time
-from redraft import Agent, EventLog, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.loop import EventLog
 from redraft.stores.sqlite import SqliteStore
 
 async def main(database, versions):

@@ -32,7 +32,8 @@ from redraft.types import PlainTask
 if TYPE_CHECKING:
     from _tasks import BenchTask
 
-    from redraft import ChatReply, ChatRequest, EvaluationReport
+    from redraft.evals import EvaluationReport
+    from redraft.protocols import ChatReply, ChatRequest
 
 COMPARE = ("loop", "first", f"best-of-{CALLS}")
 

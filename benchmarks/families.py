@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from _tasks import BenchTask, calls_criterion, passes
 from small_tasks import lines_of
 
-from redraft import OutputError, QualityCriterion
+from redraft import QualityCriterion
+from redraft.errors import OutputError
 from redraft.text.replies import json_of, python_block
 
 if TYPE_CHECKING:

@@ -16,22 +16,17 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _measure import PROJECT, options, publish, table
 
-from redraft import (
-    QualityCriterion,
-    ReflectionEvaluation,
-    ReflectionPattern,
-    RunContext,
-    ScriptedModel,
-    Task,
-    reflect,
-)
+from redraft import QualityCriterion, ReflectionEvaluation, ReflectionPattern, ScriptedModel, Task, reflect
 from redraft.evaluate.panel import panel
 from redraft.loop.stop import quality_met
 from redraft.sandbox.jail import ProcessJail
+
+if TYPE_CHECKING:
+    from redraft.protocols import RunContext
 
 TRAJECTORIES, TASKS = "code_trajectories.jsonl.gz", "code_tasks.jsonl.gz"
 MOST_TESTS = 20

@@ -30,7 +30,7 @@ from stores import raw_connection
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft import Record
+    from redraft.stores import Record
 
 REVISIONS = 9
 STEPS = 2 * (REVISIONS + 1)

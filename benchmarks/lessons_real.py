@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from redraft import ChatRequest
-    from redraft.protocols import ChatModel
+    from redraft.protocols import ChatModel, ChatRequest
 
 
 FILE = "tau_airline.jsonl.gz"

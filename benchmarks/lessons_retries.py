@@ -21,8 +21,10 @@ from retry_tasks import RETRY_TASKS
 from small_tasks import EXTRACTIONS, FUNCTIONS, WRITINGS
 from tuning_families import TUNING_RETRIES
 
-from redraft import ChatRequest, Lessons, Message, ReflectionPattern, retry_with_lessons
+from redraft import Lessons, ReflectionPattern, retry_with_lessons
 from redraft._texts import estimate_tokens
+from redraft.protocols import ChatRequest
+from redraft.types import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

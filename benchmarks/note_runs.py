@@ -17,8 +17,9 @@ from _rows import code_version
 from note_families import NOTE_FAMILIES
 from tuning_families import TUNING_NOTES
 
-from redraft import Ensemble, InMemoryReflectionStore, MemoryStore, Task, TaskIdentity
+from redraft import Ensemble, MemoryStore, Task
 from redraft._texts import as_text
+from redraft.notes import InMemoryReflectionStore, TaskIdentity
 from redraft.notes.strategy import size_of
 
 if TYPE_CHECKING:

@@ -18,21 +18,15 @@ from typing import TYPE_CHECKING
 from _measure import options, publish, table, verdict
 from note_families import ORDERS
 
-from redraft import (
-    Agent,
-    EvalCase,
-    MemoryStore,
-    Optimization,
-    QualityCriterion,
-    ReflectionPattern,
-    ScriptedModel,
-)
+from redraft import Agent, EvalCase, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.evals import Optimization
 from redraft.models.local import LocalModel
 from redraft.models.names import model_named
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from redraft import ChatReply, ChatRequest, OptimizationReport
+    from redraft.evals import OptimizationReport
+    from redraft.protocols import ChatReply, ChatRequest
 
 MAX_TOKENS = 400
 """What a reply may have: a small model may never end by itself."""

@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _measure import PROJECT, options, publish, table
 
-from redraft import ReflectionPattern, RunContext, reflect
+from redraft import ReflectionPattern, reflect
 from redraft.loop.stop import quality_met
+
+if TYPE_CHECKING:
+    from redraft.protocols import RunContext
 
 FILE = "code_trajectories.jsonl.gz"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from _tasks import BenchTask, calls_criterion, passes
 
-from redraft import OutputError, QualityCriterion
+from redraft import QualityCriterion
+from redraft.errors import OutputError
 from redraft.text.replies import json_of
 
 if TYPE_CHECKING:

@@ -106,7 +106,8 @@ def pydantic_ai() -> Callable[[int, Callable[[str], None]], Awaitable[None]]:
 
 def redraft() -> Callable[[int, Callable[[str], None]], Awaitable[None]]:
     """Return a call by `agent.stream`."""
-    from redraft import Agent, QualityCriterion, ReflectionPattern, TokenEvent
+    from redraft import Agent, QualityCriterion, ReflectionPattern
+    from redraft.events import TokenEvent
 
     wanted = QualityCriterion("words", evaluator="regex", evaluator_config={"pattern": "word"})
     pattern = ReflectionPattern(quality_criteria=[wanted])

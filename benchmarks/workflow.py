@@ -21,7 +21,7 @@ from redraft.workflow.verdict import Judge
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft import ChatReply, ChatRequest
+    from redraft.protocols import ChatReply, ChatRequest
     from redraft.stores.base import Store
 
 LOOP = """

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from _measure import options, publish, table, verdict
 
-from redraft import ChatReply, TokenUsage
+from redraft import TokenUsage
+from redraft.protocols import ChatReply
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
 
 if TYPE_CHECKING:
-    from redraft import ChatRequest
+    from redraft.protocols import ChatRequest
 
 NODE = '  - {{name: node_{0}, uses: llm.call, with: {{model: any, prompt: "Write about {0}."}}}}\n'
 MAP = """

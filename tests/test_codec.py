@@ -7,17 +7,17 @@ import pytest
 from pydantic import BaseModel
 
 from redraft import (
-    ChatReply,
     ConvergenceReason,
     Draft,
     Issue,
     ModelError,
     ReflectionEvaluation,
     ReflectionVersion,
-    StoreError,
     TokenUsage,
 )
 from redraft._codec import TAG, RecordedError, describe_error, from_json, from_record, to_json, to_record
+from redraft.errors import StoreError
+from redraft.protocols import ChatReply
 from support.versions import version
 
 

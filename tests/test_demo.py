@@ -3,9 +3,10 @@ import json
 
 import pytest
 
-from redraft import ChatReply, ModelError, RunContext, Task
+from redraft import ModelError, Task
 from redraft.demo import LAMP, ORDER, TASKS, TEA, UNIQUE
 from redraft.evaluate.panel import panel
+from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
 from support import requirements as needs
 from support.commands import document, redraft, script

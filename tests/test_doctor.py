@@ -50,7 +50,7 @@ def test_a_probe_asks_local_models(monkeypatch, reply, code, answers):
 
 
 def test_a_missing_jail_is_explained(monkeypatch):
-    from redraft import SandboxError
+    from redraft.errors import SandboxError
 
     async def refuse(_self, _command):
         raise SandboxError("This machine has no jail; it lacks Landlock.")

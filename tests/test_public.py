@@ -1,174 +1,151 @@
-"""The public names, pinned."""
+"""The public names, pinned: those at the front door, and those of each feature."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import redraft
 
-NAMES = [
-    "Advice",
-    "Agent",
-    "AgentFileError",
+NAMES = {
+    "redraft": """
+        Agent ConfigError ConvergenceReason CycleAgent Draft Ensemble EvalCase Evaluation Issue
+        Lessons MemoryStore ModelError QualityCriterion RedraftError ReflectionEvaluation
+        ReflectionHistory ReflectionPattern ReflectionResult ReflectionVersion Runs ScriptedModel
+        SqliteStore Task TokenUsage Workflow reflect reflect_sync reflected retry_with_lessons watch
+    """,
+    "redraft.cycles": """
+        AgentHandle AgentHost AgentMessage AgentSpec AgentSummary Agents CycleAgent CycleEvent
+        CycleFinished CycleMetrics CycleRecord CycleResult CycleStarted CycleWaiting Feedback
+        LongTermStorage Memory MemoryChange SubstageFinished
+    """,
+    "redraft.errors": """
+        AgentFileError ChangedRunError ClaimLostError ConfigError DamagedRecordError EnsembleError
+        EscalationError InvalidSchemaError JobError LeaseError LessonFileError MissingExtraError
+        ModelError OutputError RedraftError ReflectionDueError ReflectionFailedError
+        RejectedOutputError SandboxError SandboxForbiddenError SandboxMemoryError
+        SandboxTimeoutError ScriptError StoreError StoreSettingsError UnfinishedError WorkflowError
+    """,
+    "redraft.evals": """
+        EvalCase Evaluation EvaluationReport Evaluations Optimization OptimizationReport
+        cases_of_rows eval_case read_cases
+    """,
+    "redraft.events": """
+        Event Listener Reflected RunFinished RunStarted StepFailed StepFinished StepStarted
+        TokenEvent VersionEvaluated
+    """,
+    "redraft.fleet": "Fleet FleetJob FleetWorker JobHandle Limit Queue Schedule StoreQueue",
+    "redraft.lessons": """
+        Decision Failure Lesson LessonLibrary Lessons Outcome Partial Procedure retried_with_lessons
+        retry_with_lessons
+    """,
+    "redraft.loop": """
+        Agent EventLog Journalled ReflectionPattern Retry RunStream Runs direct observed reflected
+        retried watch
+    """,
+    "redraft.models": "FallbackModel ProviderModel",
+    "redraft.notes": """
+        CheckReflectionStrategy Ensemble EnsembleEvent EnsembleFinished EnsembleResult
+        EnsembleStream InMemoryReflectionStore LlmReflectionStrategy Notes PostgresReflectionStore
+        ReflectionConfig ReflectionInput ReflectionStore ReflectionStrategy SqliteReflectionStore
+        Task TaskContext TaskFailed TaskFinished TaskIdentity TaskReflectedEvent TaskReflection
+        TaskResult TaskStarted Trial
+    """,
+    "redraft.protocols": """
+        Advisor AgentLike AgentPattern Attempt ChatModel ChatReply ChatRequest CriteriaAdvisor
+        Embedder Evaluator FailureObserver Generator LearningAdvisor Preference ReflectionCallbacks
+        ReflectionDecision Reviser RunContext Step Stopper StreamingModel TextListener
+    """,
+    "redraft.redact": "Category Kind Redacted Redactor redact redactor_of_environment",
+    "redraft.stores": "MemoryStore PostgresStore Record SqliteStore Store",
+    "redraft.testing": "Cassette ScriptedEmbedder ScriptedModel",
+    "redraft.types": """
+        Advice Choice ConvergenceReason Conversation Draft Image ImageMessage Issue Message
+        PlainTask QualityCriterion Reflection ReflectionEvaluation ReflectionHistory
+        ReflectionResult ReflectionVersion Stop TokenUsage
+    """,
+    "redraft.workflow": """
+        Approval Approvals HumanAnswer ItemFinished NodeFinished NodeStarted Workflow WorkflowEvent
+        WorkflowFinished WorkflowResult WorkflowStream Workflows action run_action workflow_schema
+    """,
+}
+SPECIFIED = [
     "AgentPattern",
-    "AgentSpec",
-    "Attempt",
-    "Cassette",
-    "ChangedRunError",
-    "ChatReply",
-    "ChatRequest",
-    "CheckReflectionStrategy",
-    "ClaimLostError",
-    "ConfigError",
-    "Choice",
-    "ConvergenceReason",
-    "CycleAgent",
-    "CycleResult",
-    "DamagedRecordError",
-    "Decision",
-    "Draft",
-    "Ensemble",
-    "EnsembleError",
-    "EnsembleEvent",
-    "EnsembleFinished",
-    "EnsembleResult",
-    "EnsembleStream",
-    "EscalationError",
-    "EvalCase",
-    "Evaluation",
-    "EvaluationReport",
-    "Evaluations",
-    "Event",
-    "EventLog",
-    "Failure",
-    "Feedback",
     "InMemoryReflectionStore",
-    "Issue",
-    "Journalled",
-    "JobError",
-    "LeaseError",
-    "Lesson",
-    "LessonFileError",
-    "LessonLibrary",
-    "Lessons",
     "LlmReflectionStrategy",
-    "LongTermStorage",
-    "MemoryStore",
-    "Message",
-    "MissingExtraError",
-    "ModelError",
-    "Notes",
-    "Optimization",
-    "OptimizationReport",
-    "Outcome",
-    "OutputError",
-    "Partial",
-    "PostgresReflectionStore",
-    "PostgresStore",
-    "Procedure",
-    "QualityCriterion",
-    "Record",
-    "RedraftError",
-    "Reflected",
-    "Reflection",
     "ReflectionCallbacks",
     "ReflectionConfig",
     "ReflectionDecision",
-    "ReflectionDueError",
-    "ReflectionEvaluation",
     "ReflectionFailedError",
-    "ReflectionHistory",
-    "ReflectionInput",
-    "ReflectionPattern",
-    "ReflectionResult",
     "ReflectionStore",
     "ReflectionStrategy",
-    "ReflectionVersion",
-    "RejectedOutputError",
-    "Retry",
-    "RunContext",
-    "RunFinished",
-    "RunStarted",
-    "RunStream",
-    "Runs",
-    "SandboxError",
-    "ScriptedEmbedder",
-    "ScriptedModel",
-    "SqliteReflectionStore",
-    "SqliteStore",
-    "StepFailed",
-    "StepFinished",
-    "StepStarted",
-    "Stop",
-    "Store",
-    "StoreError",
-    "Task",
-    "TaskContext",
-    "TaskFailed",
-    "TaskFinished",
     "TaskIdentity",
     "TaskReflectedEvent",
     "TaskReflection",
-    "TaskResult",
-    "TaskStarted",
-    "TokenEvent",
-    "TokenUsage",
-    "Trial",
-    "UnfinishedError",
-    "VersionEvaluated",
-    "Workflow",
-    "WorkflowError",
-    "cases_of_rows",
-    "direct",
-    "eval_case",
-    "observed",
-    "read_cases",
-    "reflect",
-    "reflect_sync",
-    "reflected",
-    "retried",
-    "retried_with_lessons",
-    "retry_with_lessons",
-    "watch",
 ]
+"""Names of the specifications' examples, which don't say where they are imported from."""
 
 
-def test_public_names():
-    assert dir(redraft) == sorted(NAMES)
+@pytest.mark.parametrize("module", NAMES)
+def test_the_public_names_of_a_feature(module):
+    feature = import_module(module)
+    assert sorted(feature.__all__) == sorted(NAMES[module].split())
+    assert all(getattr(feature, name) is not None for name in feature.__all__)
+    assert set(feature.__all__) <= set(dir(feature))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_can_be_imported(name):
+@pytest.mark.parametrize("name", SPECIFIED)
+def test_the_names_of_the_specifications_are_importable_though_not_listed(name):
     assert getattr(redraft, name) is not None
+    assert name not in redraft.__all__
+    assert name not in dir(redraft)
 
 
-def test_type_checkers_see_the_same_names():
-    tree = ast.parse(Path(redraft.__file__).read_text("utf-8"))
+@pytest.mark.parametrize("module", NAMES)
+def test_type_checkers_see_the_same_names(module):
+    feature = import_module(module)
+    tree = ast.parse(Path(feature.__file__).read_text("utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     seen = {alias.asname for node in imports for alias in node.names if alias.asname}
-    assert seen == set(NAMES)
+    if not hasattr(feature, "__getattr__"):  # its names are its own
+        assert seen == set()
+    else:
+        assert seen == set(feature.__all__) | set(SPECIFIED if module == "redraft" else ())
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        (name, module)
+        for module, names in NAMES.items()
+        for name in names.split()
+        if name not in {*NAMES["redraft"].split(), *SPECIFIED, "redact"}  # the module of that name
+    ],
+)
+def test_the_front_door_says_where_another_name_is(name, home):
+    assert name not in dir(redraft)
+    with pytest.raises(
+        ImportError, match=rf"{name!r} is not in 'redraft'; write: from {home} import {name}$"
+    ):
+        exec(f"from redraft import {name}", {})  # noqa: S102 (our own names)
 
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_like_it"):
         redraft.nothing_like_it  # noqa: B018
+    assert not hasattr(redraft, "_nothing_like_it")
 
 
-def test_the_public_names_of_the_fleet():
-    from redraft import fleet
+def test_a_module_can_be_imported_from_the_package():
+    from redraft import doctor, errors
 
-    tree = ast.parse(Path(fleet.__file__).read_text("utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert sorted(alias.asname for node in imports for alias in node.names if alias.asname) == dir(fleet)
-    assert dir(fleet) == [
-        "Fleet",
-        "FleetJob",
-        "FleetWorker",
-        "JobHandle",
-        "Limit",
-        "Queue",
-        "Schedule",
-        "StoreQueue",
-    ]
-    assert all(getattr(fleet, name) is not None for name in dir(fleet))
+    assert (doctor.__name__, errors.__name__) == ("redraft.doctor", "redraft.errors")
+
+
+def test_a_module_of_the_package_has_no_name_of_its_front_door():
+    """Importing a module binds it in its package, which would replace the name."""
+    for name, text in NAMES.items():
+        folder = Path(import_module(name).__file__).parent
+        if Path(import_module(name).__file__).name == "__init__.py":
+            assert {path.stem for path in folder.iterdir()}.isdisjoint(text.split())

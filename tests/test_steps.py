@@ -2,21 +2,10 @@ import asyncio
 
 import pytest
 
-from redraft import (
-    Agent,
-    ChatReply,
-    ConfigError,
-    ModelError,
-    QualityCriterion,
-    ReflectionPattern,
-    Retry,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    direct,
-    observed,
-    retried,
-)
+from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern
+from redraft.events import StepFailed, StepFinished, StepStarted
+from redraft.loop import Retry, direct, observed, retried
+from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 
 

@@ -22,12 +22,10 @@ from pydantic_ai.models.instrumented import InstrumentationSettings, Instrumente
 from redraft import (
     Agent,
     ConfigError,
-    Journalled,
     MemoryStore,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     Workflow,
     reflect,
@@ -38,6 +36,7 @@ from redraft import telemetry as names
 from redraft._steps import direct
 from redraft.cycles.agent import CycleAgent
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.loop import Journalled, Retry
 from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
 from redraft.models.provider import ProviderModel

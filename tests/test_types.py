@@ -5,9 +5,9 @@ import pickle
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from redraft import Advice, ConvergenceReason, Issue, ReflectionEvaluation, Task, TokenUsage, reflect_sync
+from redraft import ConvergenceReason, Issue, ReflectionEvaluation, Task, TokenUsage, reflect_sync
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft.types import NOTHING_USED, REASONS, failures, prompt_of, render_usage, render_usd
+from redraft.types import NOTHING_USED, REASONS, Advice, failures, prompt_of, render_usage, render_usd
 
 PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
 

@@ -2,8 +2,9 @@ from fractions import Fraction
 
 import pytest
 
-from redraft import Draft, Issue, OutputError, ReflectionEvaluation
+from redraft import Draft, Issue, ReflectionEvaluation
 from redraft._verdicts import draft_of, evaluation_of
+from redraft.errors import OutputError
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,43 @@ if TYPE_CHECKING:
 
 
 def lazily(
-    package: str, places: Mapping[str, Sequence[str]]
+    package: str,
+    places: Mapping[str, Sequence[str]],
+    *,
+    unlisted: Mapping[str, Sequence[str]] | None = None,
+    features: Sequence[str] = (),
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
-    `places` maps the package's modules to their public names.
+    `places` maps modules to their public names; a module outside the package starts with a dot. `unlisted`
+    has more names to import, which `__all__` leaves out. A missing name that one of the package's `features`
+    has in its `__all__` raises an `ImportError` that says where it is.
     """
-    place_of = {name: place for place, names in places.items() for name in names}
+    listed = sorted(name for names in places.values() for name in names)
+    place_of = {
+        name: place for part in (places, unlisted or {}) for place, names in part.items() for name in names
+    }
 
     def load(name: str) -> object:
         if name not in place_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{place_of[name]}"), name)
+            raise _missing(package, name, features)
+        value = getattr(import_module(f".{place_of[name]}", package), name)
         vars(sys.modules[package])[name] = value
         return value
 
-    return sorted(place_of), load, lambda: sorted(place_of)
+    return listed, load, lambda: listed
+
+
+def _missing(package: str, name: str, features: Sequence[str]) -> AttributeError | ImportError:
+    from importlib.util import find_spec  # noqa: PLC0415 (only an error needs it)
+
+    # `from package import module` asks for the attribute before it imports the module.
+    if features and not name.startswith("_") and not find_spec(f"{package}.{name}"):
+        for feature in features:
+            home = f"{package}.{feature}"
+            if name in import_module(home).__all__:
+                # Python replaces the message of an AttributeError by its own in `from package import name`.
+                return ImportError(
+                    f"{name!r} is not in {package!r}; write: from {home} import {name}", name=home
+                )
+    return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)

@@ -39,6 +39,36 @@ if TYPE_CHECKING:
     # Types only: these errors carry data classes, whose constructors raise these errors.
     from redraft.types import ConvergenceReason, Conversation, ReflectionHistory, TokenUsage
 
+__all__ = [
+    "AgentFileError",
+    "ChangedRunError",
+    "ClaimLostError",
+    "ConfigError",
+    "DamagedRecordError",
+    "EnsembleError",
+    "EscalationError",
+    "InvalidSchemaError",
+    "JobError",
+    "LeaseError",
+    "LessonFileError",
+    "MissingExtraError",
+    "ModelError",
+    "OutputError",
+    "RedraftError",
+    "ReflectionDueError",
+    "ReflectionFailedError",
+    "RejectedOutputError",
+    "SandboxError",
+    "SandboxForbiddenError",
+    "SandboxMemoryError",
+    "SandboxTimeoutError",
+    "ScriptError",
+    "StoreError",
+    "StoreSettingsError",
+    "UnfinishedError",
+    "WorkflowError",
+]
+
 
 class RedraftError(Exception):
     """The base class of all exceptions that Redraft raises."""

@@ -8,6 +8,19 @@ from typing import Literal, TypeAlias
 
 from redraft.types import PlainTask, ReflectionResult, ReflectionVersion
 
+__all__ = [
+    "Event",
+    "Listener",
+    "Reflected",
+    "RunFinished",
+    "RunStarted",
+    "StepFailed",
+    "StepFinished",
+    "StepStarted",
+    "TokenEvent",
+    "VersionEvaluated",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:

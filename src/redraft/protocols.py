@@ -26,6 +26,31 @@ if TYPE_CHECKING:
 
     from redraft.types import ConvergenceReason, Draft, QualityCriterion, ReflectionResult, Stop
 
+__all__ = [
+    "Advisor",
+    "AgentLike",
+    "AgentPattern",
+    "Attempt",
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "CriteriaAdvisor",
+    "Embedder",
+    "Evaluator",
+    "FailureObserver",
+    "Generator",
+    "LearningAdvisor",
+    "Preference",
+    "ReflectionCallbacks",
+    "ReflectionDecision",
+    "Reviser",
+    "RunContext",
+    "Step",
+    "Stopper",
+    "StreamingModel",
+    "TextListener",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -29,6 +29,27 @@ else:
 
     OutputT = TypeVar("OutputT")  # before Python 3.13 without a default, which only type checkers need
 
+__all__ = [
+    "Advice",
+    "Choice",
+    "ConvergenceReason",
+    "Conversation",
+    "Draft",
+    "Image",
+    "ImageMessage",
+    "Issue",
+    "Message",
+    "PlainTask",
+    "QualityCriterion",
+    "Reflection",
+    "ReflectionEvaluation",
+    "ReflectionHistory",
+    "ReflectionResult",
+    "ReflectionVersion",
+    "Stop",
+    "TokenUsage",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

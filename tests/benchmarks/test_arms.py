@@ -8,9 +8,11 @@ from _rows import append_row, code_version, rows_in
 from _tasks import BenchTask
 from offline_model import SEEDS, by_arm, interval, pairs_table, run
 
-from redraft import ChatRequest, ConfigError, Message, QualityCriterion
+from redraft import ConfigError, QualityCriterion
 from redraft._sync import run_sync
 from redraft.models.testing import ScriptedModel
+from redraft.protocols import ChatRequest
+from redraft.types import Message
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -6,19 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from redraft import (
-    Agent,
-    DamagedRecordError,
-    Journalled,
-    ModelError,
-    ReflectionPattern,
-    Retry,
-    SqliteStore,
-    StoreError,
-    reflect,
-)
+from redraft import Agent, ModelError, ReflectionPattern, SqliteStore, reflect
 from redraft._sync import run_sync
 from redraft.cycles.agents import Agents
+from redraft.errors import DamagedRecordError, StoreError
+from redraft.loop import Journalled, Retry
 from redraft.loop.runs import Runs
 from redraft.models.testing import ScriptedModel
 from redraft.notes.note import NoteUse, TaskReflection

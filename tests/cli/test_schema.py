@@ -9,7 +9,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from redraft import ScriptedModel, WorkflowError
+from redraft import ScriptedModel
+from redraft.errors import WorkflowError
 from redraft.text.yaml import load_yaml
 from redraft.workflow import Workflow
 from support.commands import redraft

@@ -9,7 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from redraft import Agent, ChatReply, EvalCase, Evaluation, QualityCriterion, ReflectionPattern, TokenUsage
+from redraft import Agent, EvalCase, Evaluation, QualityCriterion, ReflectionPattern, TokenUsage
+from redraft.protocols import ChatReply
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import PlainTask
 

@@ -8,24 +8,23 @@ import pytest
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     MemoryStore,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     Runs,
     ScriptedModel,
     Task,
-    TaskIdentity,
-    TaskReflection,
     TokenUsage,
 )
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.evals.report import Evaluations
+from redraft.loop import Retry
+from redraft.notes import TaskIdentity, TaskReflection
 from redraft.notes.store import project_notes
+from redraft.protocols import ChatReply
 from redraft.stores.location import close_project_store
 from redraft.types import Advice, PlainTask
 

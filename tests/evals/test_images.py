@@ -7,17 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from redraft import (
-    Agent,
-    ChatReply,
-    ConfigError,
-    EvalCase,
-    Evaluation,
-    MemoryStore,
-    QualityCriterion,
-    ReflectionPattern,
-)
+from redraft import Agent, ConfigError, EvalCase, Evaluation, MemoryStore, QualityCriterion, ReflectionPattern
 from redraft.evals.case_file import read_cases
+from redraft.protocols import ChatReply
 from redraft.stores.location import close_project_store, required_project_store
 from redraft.types import Image, ImageMessage, Message, PlainTask
 from support.commands import redraft

@@ -10,23 +10,21 @@ import pytest
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     EvalCase,
-    Evaluations,
     MemoryStore,
-    MissingExtraError,
     ModelError,
-    Optimization,
     QualityCriterion,
     ReflectionPattern,
     Task,
-    TaskIdentity,
-    TaskReflection,
     TokenUsage,
 )
+from redraft.errors import MissingExtraError
+from redraft.evals import Evaluations, Optimization
 from redraft.evals.optimize import optimization, split_by_task
+from redraft.notes import TaskIdentity, TaskReflection
 from redraft.notes.store import project_notes
+from redraft.protocols import ChatReply
 from redraft.stores.location import close_project_store
 from redraft.types import PlainTask
 from support.commands import redraft

@@ -2,15 +2,8 @@
 
 import pytest
 
-from redraft import (
-    Agent,
-    ConfigError,
-    EvalCase,
-    QualityCriterion,
-    ReflectionPattern,
-    ScriptedModel,
-    eval_case,
-)
+from redraft import Agent, ConfigError, EvalCase, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.evals import eval_case
 from redraft.types import PlainTask
 
 GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})

@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from redraft import Agent, Journalled, QualityCriterion, ReflectionPattern, reflect, reflect_sync
+from redraft import Agent, QualityCriterion, ReflectionPattern, reflect, reflect_sync
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.generated_tests import DOUBT, generated_tests, read_tests
+from redraft.loop import Journalled
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail

@@ -5,10 +5,11 @@ import random
 
 import pytest
 
-from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Retry, ScriptedModel
+from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.limits import LIMIT, LimitState, SharedLimits, limit_states, reserve
+from redraft.loop import Retry
 from redraft.types import TokenUsage
 
 

@@ -5,20 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from redraft import (
-    Agent,
-    MemoryStore,
-    QualityCriterion,
-    ReflectionPattern,
-    Retry,
-    Runs,
-    ScriptedModel,
-    Workflow,
-)
+from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, Workflow
 from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, StoreError, WorkflowError
 from redraft.events import RunFinished, StepFinished
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
+from redraft.loop import Retry
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.loop.journal import STEP
 

@@ -8,9 +8,7 @@ from time import perf_counter
 import pytest
 
 from redraft import (
-    Advice,
     Agent,
-    Choice,
     Issue,
     MemoryStore,
     QualityCriterion,
@@ -23,7 +21,7 @@ from redraft.history.run_page import MOST, excerpt, note_lines, run_page, versio
 from redraft.loop.record import Origin
 from redraft.loop.runs import Runs, StoredRun
 from redraft.text.characters import visible
-from redraft.types import ConvergenceReason, Reflection
+from redraft.types import Advice, Choice, ConvergenceReason, Reflection
 from redraft.web.rendering import LONGEST
 from support.dashboards import HOSTILE, VOID, Seen, pages, put
 from support.kept_runs import GONE, kept, ran, record

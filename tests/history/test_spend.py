@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from redraft import ChatReply, ReflectionPattern, ScriptedModel, Task, TokenUsage, reflect
+from redraft import ReflectionPattern, ScriptedModel, Task, TokenUsage, reflect
 from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.cycles.records import stored_cycle
@@ -15,7 +15,7 @@ from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin, task_digest
 from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
-from redraft.protocols import ChatRequest, Message
+from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_agents import project, ran_cycles, visited

@@ -14,16 +14,11 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from redraft import (
-    ConfigError,
-    ModelError,
-    QualityCriterion,
-    ReflectionPattern,
-    Retry,
-    TokenEvent,
-    UnfinishedError,
-)
+from redraft import ConfigError, ModelError, QualityCriterion, ReflectionPattern
+from redraft.errors import UnfinishedError
+from redraft.events import TokenEvent
 from redraft.integrations.langgraph import reflecting
+from redraft.loop import Retry
 from redraft.stores.memory import MemoryStore
 from redraft.types import ConvergenceReason
 from support.pages import Page

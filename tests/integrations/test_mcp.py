@@ -10,7 +10,8 @@ import httpx2
 import pytest
 from typer.main import get_command
 
-from redraft import LessonLibrary, Runs, ScriptedModel
+from redraft import Runs, ScriptedModel
+from redraft.lessons import LessonLibrary
 from redraft.main import app
 from redraft.stores.location import close_project_store
 from support.commands import THREE_A, redraft

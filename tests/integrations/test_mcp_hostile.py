@@ -6,7 +6,8 @@ import json
 import pytest
 from mcp import MCPError
 
-from redraft import Failure, Lessons
+from redraft import Lessons
+from redraft.lessons import Failure
 from redraft.stores.location import close_project_store
 from support.mcp_clients import FAILURE, in_process
 

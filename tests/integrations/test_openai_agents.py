@@ -11,18 +11,11 @@ from openai import APIConnectionError
 from pydantic import BaseModel
 
 import redraft
-from redraft import (
-    ConfigError,
-    Draft,
-    ModelError,
-    QualityCriterion,
-    ReflectionPattern,
-    Retry,
-    TokenEvent,
-    UnfinishedError,
-    reflected,
-)
+from redraft import ConfigError, Draft, ModelError, QualityCriterion, ReflectionPattern, reflected
+from redraft.errors import UnfinishedError
+from redraft.events import TokenEvent
 from redraft.integrations.openai_agents import reflecting
+from redraft.loop import Retry
 from redraft.stores.memory import MemoryStore
 from redraft.types import ConvergenceReason
 from support.pages import Page

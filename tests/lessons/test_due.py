@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ConfigError, MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
+from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
+from redraft.errors import ReflectionDueError
 from redraft.lessons.due import DueReflection, resolve_due
 from support.learning_agents import REPLY, TASK, learning, run, writer
 

@@ -12,11 +12,9 @@ import pytest
 from redraft import (
     Agent,
     ConfigError,
-    Decision,
     Draft,
     MemoryStore,
     ModelError,
-    Partial,
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
@@ -24,6 +22,7 @@ from redraft import (
     reflect,
 )
 from redraft.errors import LessonFileError, ReflectionDueError
+from redraft.lessons import Decision, Partial
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
 from redraft.types import Conversation, PlainTask

@@ -4,16 +4,15 @@ from redraft import (
     ConfigError,
     Draft,
     Issue,
-    Outcome,
     QualityCriterion,
     ReflectionEvaluation,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     Task,
     TokenUsage,
     reflect_sync,
 )
+from redraft.lessons import Outcome
 from redraft.lessons.outcome import (
     ONLY_JUDGED,
     TOOLS_ANSWERED,
@@ -23,6 +22,7 @@ from redraft.lessons.outcome import (
     outcome_of,
     score_of,
 )
+from redraft.loop import Retry
 from redraft.types import ConvergenceReason, Conversation, PlainTask
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from redraft import Outcome, QualityCriterion, ReflectionPattern, reflect
+from redraft import QualityCriterion, ReflectionPattern, reflect
+from redraft.lessons import Outcome
 from redraft.text.characters import without_invisible
 from redraft.types import PlainTask
 from support.learning_agents import SYSTEMIC, TASK, learning, writer

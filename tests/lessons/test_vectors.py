@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from redraft import ModelError, StoreError
-from redraft.errors import OutputError
+from redraft import ModelError
+from redraft.errors import OutputError, StoreError
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.lessons import Lessons

@@ -6,7 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from redraft import Journalled, ReflectionPattern, SqliteStore, reflect
+from redraft import ReflectionPattern, SqliteStore, reflect
+from redraft.loop import Journalled
 
 folder = Path(sys.argv[1])
 log = folder / "drafts.log"

@@ -12,23 +12,16 @@ import sys
 import time
 from pathlib import Path
 
-from redraft import (
-    ChatReply,
-    ChatRequest,
-    Draft,
-    Message,
-    ReflectionCallbacks,
-    ReflectionPattern,
-    TokenUsage,
-    reflect,
-)
-from redraft import ReflectionDecision as Decision
+from redraft import Draft, ReflectionPattern, TokenUsage, reflect
 from redraft._codec import to_json
 from redraft._steps import answer
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs
+from redraft.protocols import ChatReply, ChatRequest, ReflectionCallbacks
+from redraft.protocols import ReflectionDecision as Decision
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
+from redraft.types import Message
 
 REVISIONS = {"point": 1, "random": 3, "shared": 2, "warm": 1}
 """How long the runs of each kind are: that every point is killed once, a short one shows."""

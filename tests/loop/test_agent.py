@@ -6,7 +6,6 @@ from pydantic_ai.models.test import TestModel
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     Ensemble,
     Lessons,
@@ -23,6 +22,7 @@ from redraft import (
 from redraft.errors import SandboxForbiddenError
 from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
+from redraft.protocols import ChatReply
 from redraft.sandbox.jail import ProcessJail
 from redraft.workflow.spec import WorkflowFile
 from support.judges import judge_scoring, verdict

@@ -10,25 +10,24 @@ from pydantic import BaseModel
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     ConvergenceReason,
     Draft,
     ModelError,
-    OutputError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     TokenUsage,
-    UnfinishedError,
     reflect,
     reflect_sync,
 )
 from redraft._texts import estimate_tokens
+from redraft.errors import OutputError, UnfinishedError
+from redraft.loop import Retry
 from redraft.loop.budget import NO_BUDGET, Budget, Tally
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
+from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 
 

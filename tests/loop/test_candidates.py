@@ -9,27 +9,26 @@ import pytest
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     Draft,
-    Journalled,
     MemoryStore,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     SqliteStore,
     TokenUsage,
-    UnfinishedError,
     reflect,
     reflected,
 )
 from redraft._calls import evaluator
+from redraft.errors import UnfinishedError
 from redraft.events import StepFinished, StepStarted, TokenEvent, VersionEvaluated
+from redraft.loop import Journalled, Retry
 from redraft.loop.candidates import best_draft
 from redraft.loop.runs import Runs
 from redraft.loop.triggers import LiveRun
+from redraft.protocols import ChatReply
 from support.judges import verdict
 
 pytestmark = pytest.mark.anyio

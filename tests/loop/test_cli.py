@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ChatReply, Issue, ModelError, StepFinished, StepStarted, TokenEvent, TokenUsage
+from redraft import Issue, ModelError, TokenUsage
+from redraft.events import StepFinished, StepStarted, TokenEvent
 from redraft.loop.cli import Progress, issue_line
+from redraft.protocols import ChatReply
 from redraft.terminal.console import CalmConsole
 from support.commands import THREE_A, document, redraft, script
 

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redraft import ConfigError, ReflectionPattern, Retry, Task, reflect_sync
+from redraft import ConfigError, ReflectionPattern, Task, reflect_sync
 from redraft.events import RunStarted, StepFailed
+from redraft.loop import Retry
 from redraft.loop.event_log import EventLog, event_line
 from redraft.redact.redactor import Redactor
 from support.redact_corpus import Maker, person

@@ -3,17 +3,11 @@ import functools
 
 import pytest
 
-from redraft import (
-    Advice,
-    ConfigError,
-    QualityCriterion,
-    ReflectionFailedError,
-    ReflectionPattern,
-    RunContext,
-    ScriptedModel,
-    reflected,
-)
+from redraft import ConfigError, QualityCriterion, ReflectionPattern, ScriptedModel, reflected
+from redraft.errors import ReflectionFailedError
 from redraft.loop.functions import ReflectedFunction
+from redraft.protocols import RunContext
+from redraft.types import Advice
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 

@@ -27,17 +27,16 @@ from pydantic_ai.profiles import ModelProfile
 
 from redraft import (
     Agent,
-    ChangedRunError,
     ConfigError,
     MemoryStore,
     QualityCriterion,
     ReflectionPattern,
     Runs,
     ScriptedModel,
-    StoreError,
     reflect,
 )
 from redraft._codec import to_json
+from redraft.errors import ChangedRunError, StoreError
 from redraft.loop.event_log import EventLog
 from redraft.loop.journal import STEP
 from redraft.loop.keeper import IMAGE as IMAGE_RECORD

@@ -12,25 +12,21 @@ from redraft import (
     ConvergenceReason,
     Draft,
     ModelError,
-    OutputError,
     QualityCriterion,
-    ReflectionCallbacks,
-    ReflectionDecision,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
-    StepFailed,
-    StepFinished,
-    StoreError,
     TokenUsage,
     reflect,
 )
 from redraft._steps import direct, inner_step, observed, retried
-from redraft.errors import ChangedRunError
+from redraft.errors import ChangedRunError, OutputError, StoreError
+from redraft.events import StepFailed, StepFinished
+from redraft.loop import Retry
 from redraft.loop.agent import Agent
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
+from redraft.protocols import ReflectionCallbacks, ReflectionDecision
 from redraft.stores.memory import MemoryStore
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})

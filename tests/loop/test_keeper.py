@@ -5,26 +5,24 @@ import stat
 import pytest
 
 from redraft import (
-    Advice,
     ConfigError,
     Draft,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    RunFinished,
     ScriptedModel,
-    StoreError,
     TokenUsage,
-    VersionEvaluated,
     reflect,
     reflected,
 )
-from redraft.errors import ChangedRunError, ReflectionFailedError
+from redraft.errors import ChangedRunError, ReflectionFailedError, StoreError
+from redraft.events import RunFinished, VersionEvaluated
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
+from redraft.types import Advice
 
 LENGTH = QualityCriterion(
     "long", evaluator="function", evaluator_config={"function": lambda text: len(text) / 10}

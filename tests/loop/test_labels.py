@@ -5,15 +5,8 @@ import re
 
 import pytest
 
-from redraft import (
-    Agent,
-    ConfigError,
-    MemoryStore,
-    QualityCriterion,
-    ReflectionPattern,
-    StoreError,
-    reflect,
-)
+from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern, reflect
+from redraft.errors import StoreError
 from redraft.evals.calibration import Calibrations
 from support.judged import CLEAR, SHORT, judged_runs, judging_model
 

@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 
 from redraft import (
     Agent,
-    ChangedRunError,
     ConfigError,
     MemoryStore,
     ModelError,
@@ -24,6 +23,7 @@ from redraft import (
     Runs,
     ScriptedModel,
 )
+from redraft.errors import ChangedRunError
 from redraft.loop.output_type import output_type_of
 from support.commands import redraft, script
 from support.tool_agents import Actor, call

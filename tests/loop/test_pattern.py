@@ -6,21 +6,20 @@ import pytest
 
 from redraft import (
     Agent,
-    AgentPattern,
     ConfigError,
     Issue,
     QualityCriterion,
-    ReflectionCallbacks,
     ReflectionEvaluation,
-    ReflectionFailedError,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     Task,
     reflect,
     reflect_sync,
 )
 from redraft._sync import run_sync
+from redraft.errors import ReflectionFailedError
+from redraft.loop import Retry
+from redraft.protocols import AgentPattern, ReflectionCallbacks
 from support.judges import judge_scoring
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})

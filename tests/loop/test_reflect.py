@@ -14,20 +14,19 @@ import pytest
 from pydantic import BaseModel
 
 from redraft import (
-    Attempt,
     ConfigError,
     Draft,
-    OutputError,
     QualityCriterion,
     ReflectionEvaluation,
     ReflectionPattern,
-    RunContext,
     ScriptedModel,
     Task,
     TokenUsage,
     reflect,
     reflect_sync,
 )
+from redraft.errors import OutputError
+from redraft.protocols import Attempt, RunContext
 
 
 def test_thirty_seconds():

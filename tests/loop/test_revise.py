@@ -3,19 +3,9 @@ import time
 import pytest
 from pydantic import BaseModel
 
-from redraft import (
-    Attempt,
-    ChatReply,
-    Issue,
-    ModelError,
-    OutputError,
-    ReflectionEvaluation,
-    RunContext,
-    ScriptedModel,
-    Task,
-    TokenUsage,
-)
+from redraft import Issue, ModelError, ReflectionEvaluation, ScriptedModel, Task, TokenUsage
 from redraft._sync import run_sync
+from redraft.errors import OutputError
 from redraft.loop.revise import (
     EDIT_FORMAT,
     Edit,
@@ -24,6 +14,7 @@ from redraft.loop.revise import (
     apply_edits,
     read_edits,
 )
+from redraft.protocols import Attempt, ChatReply, RunContext
 from redraft.types import Advice, prompt_of
 from support.versions import version
 

@@ -12,7 +12,6 @@ from redraft import (
     QualityCriterion,
     ReflectionEvaluation,
     ReflectionPattern,
-    RunContext,
     ScriptedModel,
     reflect_sync,
     reflected,
@@ -22,6 +21,7 @@ from redraft._sync import run_sync
 from redraft.evaluate.criteria import RUBRIC, criteria_of, rubric_of
 from redraft.loop.criteria_file import read_criteria
 from redraft.loop.revise import REWRITE, REWRITE_LONG, WHOLE, instruction
+from redraft.protocols import RunContext
 from redraft.types import NOT_JUDGED, Issue
 from support.commands import redraft
 from support.tool_agents import Actor

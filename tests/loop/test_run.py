@@ -7,35 +7,25 @@ import re
 import pytest
 
 from redraft import (
-    Advice,
-    Attempt,
-    ChatReply,
     Draft,
     Issue,
     ModelError,
     QualityCriterion,
-    ReflectionCallbacks,
-    ReflectionDecision,
     ReflectionEvaluation,
-    ReflectionFailedError,
     ReflectionPattern,
-    Retry,
-    RunContext,
-    RunFinished,
     ScriptedModel,
-    StepFailed,
-    StepFinished,
-    StepStarted,
     TokenUsage,
-    VersionEvaluated,
     reflect,
     reflect_sync,
 )
 from redraft._critique import render_feedback
 from redraft._sync import run_sync
-from redraft.errors import ConfigError, ReflectionDueError
+from redraft.errors import ConfigError, ReflectionDueError, ReflectionFailedError
+from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
+from redraft.loop import Retry
 from redraft.loop.stop import quality_met
-from redraft.types import PlainTask, highest
+from redraft.protocols import Attempt, ChatReply, ReflectionCallbacks, ReflectionDecision, RunContext
+from redraft.types import Advice, PlainTask, highest
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
 

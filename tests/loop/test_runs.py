@@ -2,13 +2,16 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from redraft import ConfigError, ConvergenceReason, OutputError, ReflectionCallbacks, Stop, TokenUsage
+from redraft import ConfigError, ConvergenceReason, TokenUsage
 from redraft._sync import run_sync
+from redraft.errors import OutputError
 from redraft.loop.record import task_digest
 from redraft.loop.runs import NEWEST_OF_GROUP, Runs, state_of
+from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
+from redraft.types import Stop
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
 

@@ -2,22 +2,11 @@ import asyncio
 
 import pytest
 
-from redraft import (
-    Agent,
-    ChatReply,
-    ConfigError,
-    ModelError,
-    QualityCriterion,
-    Reflected,
-    ReflectionPattern,
-    Retry,
-    RunFinished,
-    RunStarted,
-    ScriptedModel,
-    StepStarted,
-    TokenEvent,
-)
+from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.events import Reflected, RunFinished, RunStarted, StepStarted, TokenEvent
+from redraft.loop import Retry
 from redraft.loop.triggers import LEAD
+from redraft.protocols import ChatReply
 from support.tool_agents import Actor, call
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})

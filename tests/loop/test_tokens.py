@@ -15,23 +15,19 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     MemoryStore,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    TokenEvent,
     TokenUsage,
-    VersionEvaluated,
 )
 from redraft._texts import estimate_tokens
+from redraft.events import StepFailed, StepFinished, StepStarted, TokenEvent, VersionEvaluated
+from redraft.loop import Retry
 from redraft.models.provider import ProviderModel
+from redraft.protocols import ChatReply
 from support.openai_server import Stream, completion, serving
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})

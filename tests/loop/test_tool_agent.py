@@ -16,17 +16,16 @@ from redraft import (
     Agent,
     ConfigError,
     ConvergenceReason,
-    MissingExtraError,
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
-    StepFinished,
-    UnfinishedError,
 )
 from redraft._codec import from_json, from_record, to_record
 from redraft._sync import run_sync
+from redraft.errors import MissingExtraError, UnfinishedError
+from redraft.events import StepFinished
+from redraft.loop import Retry
 from redraft.loop.tool_agent import ToolOutcome
 from redraft.models.provider import ProviderModel
 from redraft.types import Draft

@@ -6,7 +6,8 @@ import pydantic_ai
 import pytest
 from pydantic import BaseModel
 
-from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, Retry
+from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern
+from redraft.loop import Retry
 from support.openai_server import asking, completion, serving
 
 NAME = "openai-chat:gpt-4o-mini"

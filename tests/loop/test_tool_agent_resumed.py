@@ -11,10 +11,13 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, Retry, TokenUsage, UnfinishedError
+from redraft import Agent, QualityCriterion, ReflectionPattern, TokenUsage
 from redraft._codec import failure_from_json, failure_to_json
+from redraft.errors import UnfinishedError
+from redraft.loop import Retry
 from redraft.loop.triggers import LEAD
 from redraft.models.provider import ProviderModel
+from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 from support.tool_agents import call
 

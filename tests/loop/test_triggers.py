@@ -8,21 +8,21 @@ from pydantic_ai.messages import UserPromptPart
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     Draft,
     ModelError,
     QualityCriterion,
-    Reflected,
     ReflectionPattern,
-    Retry,
     ScriptedModel,
     TokenUsage,
-    UnfinishedError,
     reflect_sync,
     reflected,
 )
+from redraft.errors import UnfinishedError
+from redraft.events import Reflected
+from redraft.loop import Retry
 from redraft.loop.triggers import LEAD, MOST_SAID, NO_TRIGGERS, TRIGGERS, ReflectionTriggers
+from redraft.protocols import ChatReply
 from support.tool_agents import Actor, call
 
 

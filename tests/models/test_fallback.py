@@ -7,12 +7,13 @@ import logging
 
 import pytest
 
-from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Retry, ScriptedModel
+from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft._steps import answer, call_gate
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, ModelError
 from redraft.events import TokenEvent
 from redraft.fleet.limits import Limit, SharedLimits
+from redraft.loop import Retry
 from redraft.models import fallback
 from redraft.models.fallback import FallbackModel, providers_of
 from redraft.models.names import model_named, model_of, resolve_model

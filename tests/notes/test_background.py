@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from redraft import (
-    Ensemble,
+from redraft import Ensemble, Task
+from redraft.notes import (
     InMemoryReflectionStore,
     ReflectionConfig,
     SqliteReflectionStore,
-    Task,
     TaskIdentity,
     TaskReflection,
 )

@@ -13,9 +13,8 @@ from redraft.stores.sqlite import SqliteStore
 from support.dashboards import faults
 
 NOTING = """
-from redraft import (
-    Ensemble, LlmReflectionStrategy, QualityCriterion, ReflectionConfig, ScriptedModel, Task
-)
+from redraft import Ensemble, QualityCriterion, ScriptedModel, Task
+from redraft.notes import LlmReflectionStrategy, ReflectionConfig
 from redraft.notes.trial import Trial
 
 REPLY = '''REFINED_DESCRIPTION:

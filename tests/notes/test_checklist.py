@@ -6,20 +6,22 @@ from random import Random
 import pytest
 
 from redraft import (
-    CheckReflectionStrategy,
     Ensemble,
-    InMemoryReflectionStore,
     MemoryStore,
     ModelError,
     QualityCriterion,
-    ReflectionConfig,
     ReflectionPattern,
     ScriptedModel,
     Task,
+)
+from redraft.errors import OutputError
+from redraft.notes import (
+    CheckReflectionStrategy,
+    InMemoryReflectionStore,
+    ReflectionConfig,
     TaskIdentity,
     TaskReflection,
 )
-from redraft.errors import OutputError
 from redraft.notes.checklist import Changes, changes_in, holds_data
 from redraft.notes.note import note_block
 from redraft.notes.store import NoteStore

@@ -4,26 +4,24 @@ from functools import partial
 import pytest
 
 from redraft import (
-    Advice,
     ConfigError,
     Draft,
     Ensemble,
-    EnsembleError,
-    InMemoryReflectionStore,
     ModelError,
     QualityCriterion,
-    ReflectionConfig,
     ReflectionEvaluation,
     ReflectionPattern,
-    RejectedOutputError,
     Runs,
     ScriptedModel,
     Task,
     TokenUsage,
 )
+from redraft.errors import EnsembleError, RejectedOutputError
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig
 from redraft.notes.ensemble import graph_of
 from redraft.notes.trial import Trial
 from redraft.stores.memory import MemoryStore
+from redraft.types import Advice
 from support.ensembles import BETTER, asked, better, is_reflection, reflections, thinking
 
 SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "^.{1,10}$"})

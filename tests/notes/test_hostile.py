@@ -2,7 +2,8 @@
 
 import pytest
 
-from redraft import Ensemble, InMemoryReflectionStore, ScriptedModel, Task
+from redraft import Ensemble, ScriptedModel, Task
+from redraft.notes import InMemoryReflectionStore
 from support.ensembles import is_reflection
 
 HOSTILE = {

@@ -3,20 +3,9 @@ import logging
 
 import pytest
 
-from redraft import (
-    Ensemble,
-    InMemoryReflectionStore,
-    MemoryStore,
-    ModelError,
-    QualityCriterion,
-    ReflectionConfig,
-    ScriptedModel,
-    StoreError,
-    Task,
-    TaskIdentity,
-    TaskReflection,
-    Trial,
-)
+from redraft import Ensemble, MemoryStore, ModelError, QualityCriterion, ScriptedModel, Task
+from redraft.errors import StoreError
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskIdentity, TaskReflection, Trial
 from redraft.notes.store import NoteStore
 from support.ensembles import BETTER, asked, better, thinking, warnings
 

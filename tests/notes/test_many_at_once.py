@@ -8,15 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from redraft import (
-    Ensemble,
-    InMemoryReflectionStore,
-    ReflectionConfig,
-    ScriptedModel,
-    Task,
-    TaskIdentity,
-    TaskReflection,
-)
+from redraft import Ensemble, ScriptedModel, Task
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskIdentity, TaskReflection
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore
 from support.ensembles import is_reflection, warnings
 
@@ -72,7 +65,8 @@ def test_64_concurrent_runs_add_64_notes(name, request):
 
 RUNS = """
 import asyncio, sys
-from redraft import Ensemble, ReflectionConfig, Task, TaskReflection, {name}
+from redraft import Ensemble, Task
+from redraft.notes import ReflectionConfig, TaskReflection, {name}
 
 def better(given):
     return TaskReflection.of_first_run("So.", "")

@@ -1,11 +1,9 @@
 """The examples of the task reflection specification, in Python, with a scripted model."""
 
-from redraft import (
-    Ensemble,
+from redraft import Ensemble, ScriptedModel, Task
+from redraft.notes import (
     InMemoryReflectionStore,
     ReflectionConfig,
-    ScriptedModel,
-    Task,
     TaskIdentity,
     TaskReflectedEvent,
     TaskReflection,

@@ -3,25 +3,17 @@ from collections import defaultdict
 
 import pytest
 
-from redraft import (
-    Ensemble,
-    EnsembleError,
+from redraft import Ensemble, ReflectionPattern, ScriptedModel, Task
+from redraft.errors import EnsembleError
+from redraft.events import RunFinished, RunStarted, StepFinished, StepStarted, TokenEvent, VersionEvaluated
+from redraft.notes import (
     EnsembleFinished,
     InMemoryReflectionStore,
     ReflectionConfig,
-    ReflectionPattern,
-    RunFinished,
-    RunStarted,
-    ScriptedModel,
-    StepFinished,
-    StepStarted,
-    Task,
     TaskFailed,
     TaskFinished,
     TaskReflectedEvent,
     TaskStarted,
-    TokenEvent,
-    VersionEvaluated,
 )
 from support.ensembles import BETTER, thinking
 

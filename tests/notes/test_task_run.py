@@ -4,20 +4,10 @@ import asyncio
 
 import pytest
 
-from redraft import (
-    ChangedRunError,
-    ConfigError,
-    Ensemble,
-    EnsembleError,
-    InMemoryReflectionStore,
-    Journalled,
-    MemoryStore,
-    Runs,
-    StoreError,
-    Task,
-    TaskIdentity,
-    reflect,
-)
+from redraft import ConfigError, Ensemble, MemoryStore, Runs, Task, reflect
+from redraft.errors import ChangedRunError, EnsembleError, StoreError
+from redraft.loop import Journalled
+from redraft.notes import InMemoryReflectionStore, TaskIdentity
 from support.ensembles import BETTER, asked, reflections, thinking, warnings
 
 

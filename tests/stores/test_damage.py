@@ -5,8 +5,9 @@ import sqlite3
 
 import pytest
 
-from redraft import MemoryStore, PostgresStore, Record, SqliteStore, StoreError
-from redraft.stores import base
+from redraft import MemoryStore, SqliteStore
+from redraft.errors import StoreError
+from redraft.stores import PostgresStore, Record, base
 from redraft.stores.base import DamagedData, intact
 
 DATA = {"status": "finished", "inner": False, "n": 12, "said": "drei Äpfel 🍎", "list": [1, {"a": None}]}

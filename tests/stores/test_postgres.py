@@ -360,7 +360,7 @@ def test_without_the_extra_the_error_has_the_pip_command():
     script = """
 import sys
 sys.modules["psycopg"] = None
-from redraft import MissingExtraError
+from redraft.errors import MissingExtraError
 from redraft.stores.postgres import PostgresStore
 try:
     PostgresStore("postgresql://me:hush@host/db")

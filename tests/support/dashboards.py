@@ -14,10 +14,10 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from redraft import Advice, Issue, Task, TokenUsage
+from redraft import Issue, Task, TokenUsage
 from redraft.dashboard import dashboard
 from redraft.loop.record import Origin
-from redraft.types import Reflection
+from redraft.types import Advice, Reflection
 from redraft.web.guard import Address, Guard, Keys
 from redraft.web.project import Project
 from support.kept_runs import CALL, START, record

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from redraft import ReflectionConfig, ScriptedModel, TaskReflection
+from redraft import ScriptedModel
+from redraft.notes import ReflectionConfig, TaskReflection
 
 REPLY = """REFINED_DESCRIPTION:
 {description}, with sources

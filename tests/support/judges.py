@@ -1,6 +1,7 @@
 """Scripted models that judge."""
 
-from redraft import ChatReply, ScriptedModel
+from redraft import ScriptedModel
+from redraft.protocols import ChatReply
 
 
 def verdict(request, score):

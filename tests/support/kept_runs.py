@@ -3,8 +3,9 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from redraft import ConvergenceReason, Draft, ReflectionPattern, Retry, Task, TokenUsage, reflect
+from redraft import ConvergenceReason, Draft, ReflectionPattern, Task, TokenUsage, reflect
 from redraft._codec import to_json
+from redraft.loop import Retry
 from redraft.loop.journal import Journalled
 from redraft.loop.pattern import RECORDED
 from redraft.loop.record import Origin, Process, RunRecord

@@ -6,7 +6,8 @@ PYTHONPATH=tests python tests/support/prompts.py
 import re
 from itertools import count
 
-from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.protocols import ChatReply
 from support.pages import ROOT
 from support.tool_agents import Actor, call
 

@@ -10,7 +10,8 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.test import TestModel
 from typing_extensions import TypedDict
 
-from redraft import Agent, QualityCriterion, ReflectionPattern, ReflectionResult, RunStream, ScriptedModel
+from redraft import Agent, QualityCriterion, ReflectionPattern, ReflectionResult, ScriptedModel
+from redraft.loop import RunStream
 
 
 class Order(BaseModel):

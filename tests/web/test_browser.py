@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from redraft import Advice, Issue, Task
+from redraft import Issue, Task
 from redraft.loop.record import Origin
 from redraft.stores.sqlite import SqliteStore
-from redraft.types import Reflection
+from redraft.types import Advice, Reflection
 from support.dashboards import described, faults, put
 from support.kept_runs import ran
 from support.kept_workflows import TEXT, kept

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from loop.killing import Killer, WatchedStore, ended
-from redraft import ChatReply, TokenUsage
+from redraft import TokenUsage
 from redraft.loop.runs import Runs
+from redraft.protocols import ChatReply
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
 

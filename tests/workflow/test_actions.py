@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-from redraft import ChatReply, ScriptedModel, WorkflowError
+from redraft import ScriptedModel
+from redraft.errors import WorkflowError
+from redraft.protocols import ChatReply
 from redraft.workflow import Workflow, actions
 from support.commands import redraft
 

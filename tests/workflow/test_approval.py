@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft import ConfigError, MemoryStore, OutputError, WorkflowError
+from redraft import ConfigError, MemoryStore
 from redraft._codec import to_record
+from redraft.errors import OutputError, WorkflowError
 from redraft.loop.record import Process
 from redraft.stores.base import Record
 from redraft.workflow import Approvals, HumanAnswer, Workflow, Workflows

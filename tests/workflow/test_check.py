@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ScriptedModel, WorkflowError
+from redraft import ScriptedModel
+from redraft.errors import WorkflowError
 from redraft.workflow import Workflow
 from support.workflows import making, under, workflow
 

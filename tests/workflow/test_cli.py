@@ -9,16 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from redraft import (
-    ConvergenceReason,
-    ModelError,
-    OutputError,
-    ReflectionFailedError,
-    SqliteStore,
-    UnfinishedError,
-    WorkflowError,
-)
+from redraft import ConvergenceReason, ModelError, SqliteStore
 from redraft._sync import run_sync
+from redraft.errors import OutputError, ReflectionFailedError, UnfinishedError, WorkflowError
 from redraft.terminal.exits import code_of_error
 from redraft.workflow import Workflow, action
 from support.commands import document, redraft

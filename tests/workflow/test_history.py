@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ChangedRunError, ConfigError, MemoryStore, ScriptedModel, WorkflowError
+from redraft import ConfigError, MemoryStore, ScriptedModel
+from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Workflow
 from support.killing import report_of

@@ -2,7 +2,8 @@
 
 import pytest
 
-from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, StoreError, WorkflowError
+from redraft import ConfigError, ModelError, ScriptedModel
+from redraft.errors import ReflectionFailedError, StoreError, WorkflowError
 from support.workflows import SCHEMA, act, loop, making, scoring
 
 ALWAYS, NEVER = scoring("True"), scoring("False")

@@ -6,16 +6,10 @@ import time
 
 import pytest
 
-from redraft import (
-    ChatReply,
-    MemoryStore,
-    ModelError,
-    OutputError,
-    TokenUsage,
-    UnfinishedError,
-    WorkflowError,
-)
+from redraft import MemoryStore, ModelError, TokenUsage
 from redraft._codec import failure_from_json, failure_to_json
+from redraft.errors import OutputError, UnfinishedError, WorkflowError
+from redraft.protocols import ChatReply
 from redraft.types import ConvergenceReason
 from redraft.workflow import Workflow
 from redraft.workflow.run import ItemFinished, NodeFinished

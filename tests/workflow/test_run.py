@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redraft import (
-    ConfigError,
-    ModelError,
-    ScriptedModel,
-    TokenEvent,
-    TokenUsage,
-    VersionEvaluated,
-    WorkflowError,
-)
+from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage
+from redraft.errors import WorkflowError
+from redraft.events import TokenEvent, VersionEvaluated
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
 from redraft.workflow.history import NodeOutcome

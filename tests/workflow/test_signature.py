@@ -5,7 +5,9 @@ import textwrap
 
 import pytest
 
-from redraft import ChatReply, MemoryStore, OutputError, TokenUsage, UnfinishedError, WorkflowError
+from redraft import MemoryStore, TokenUsage
+from redraft.errors import OutputError, UnfinishedError, WorkflowError
+from redraft.protocols import ChatReply
 from redraft.workflow import Workflow, Workflows
 from support.workflows import making
 

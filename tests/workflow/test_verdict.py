@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from redraft import ChatReply, ModelError, ScriptedModel, TokenUsage, WorkflowError
+from redraft import ModelError, ScriptedModel, TokenUsage
+from redraft.errors import WorkflowError
+from redraft.protocols import ChatReply
 from redraft.workflow import Workflow
 from support.workflows import SCHEMA, act, workflow
 

@@ -1,1 +1,34 @@
 """This run: the loop, when it stops, how it revises, which version it returns."""
+
+from __future__ import annotations
+
+from redraft._lazy import lazily
+
+TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
+if TYPE_CHECKING:
+    from redraft._steps import Retry as Retry
+    from redraft._steps import direct as direct
+    from redraft._steps import observed as observed
+    from redraft._steps import retried as retried
+    from redraft.loop.agent import Agent as Agent
+    from redraft.loop.display import watch as watch
+    from redraft.loop.event_log import EventLog as EventLog
+    from redraft.loop.functions import reflected as reflected
+    from redraft.loop.journal import Journalled as Journalled
+    from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
+    from redraft.loop.runs import Runs as Runs
+    from redraft.loop.stream import RunStream as RunStream
+
+_PLACES = {
+    "._steps": ("Retry", "direct", "observed", "retried"),
+    "agent": ("Agent",),
+    "display": ("watch",),
+    "event_log": ("EventLog",),
+    "functions": ("reflected",),
+    "journal": ("Journalled",),
+    "pattern": ("ReflectionPattern",),
+    "runs": ("Runs",),
+    "stream": ("RunStream",),
+}
+
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
