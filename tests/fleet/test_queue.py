@@ -74,6 +74,22 @@ def test_a_job_goes_from_submission_to_its_end(open_queue):
     asyncio.run(main())
 
 
+def test_a_job_may_be_for_one_version_from_the_start_and_belong_to_an_evaluation(open_queue):
+    async def main():
+        async with open_queue() as old, open_queue(version="v2") as new:
+            await old.submit(job("a", version="v2", evaluation="e"))
+            assert (await old.depth()).waiting_for == {"v2": 1}
+            assert await old.claim() is None
+            claimed = await new.claim()
+            assert (claimed.version, claimed.evaluation) == ("v2", "e")
+            await new.hand_back(claimed)
+            assert await old.claim() is None
+            assert (await new.get("a")).evaluation == "e"
+            assert (await new.claim()).evaluation == "e"
+
+    asyncio.run(main())
+
+
 def test_an_id_is_one_job_whoever_submits_it(open_queue):
     async def main():
         async with open_queue() as queue, open_queue() as other:

@@ -9,10 +9,12 @@ from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Run
 from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, StoreError, WorkflowError
 from redraft.events import RunFinished, StepFinished
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Retry
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.loop.journal import STEP
+from redraft.stores.location import project_store
 
 LONG = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
 PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[LONG])
@@ -66,6 +68,15 @@ def test_a_job_is_submitted_run_and_answered():
         assert len(clerk.model.requests) == 1
 
     asyncio.run(main())
+
+
+def test_the_queue_of_a_project_does_not_depend_on_what_is_asked_first(postgres, monkeypatch, tmp_path):
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url)
+    monkeypatch.setenv("REDRAFT_PROJECT", "orders")
+    fleet = Fleet([writer(True, three_words)])
+    assert fleet.store is project_store()
+    assert isinstance(fleet.queue, ProcrastinateQueue)
 
 
 GREET = """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.evals.cases import EvalCase
-    from redraft.evals.evaluation import Target
+    from redraft.evals.evaluation import EvaluationFleet, Target
     from redraft.evals.report import EvaluationReport, Try
     from redraft.loop.record import RunRecord
 
@@ -82,6 +82,12 @@ async def run(
     at_once: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
     ] = 8,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME", help="Have the workers of this fleet answer; see redraft worker -h."
+        ),
+    ] = None,
     model: options.Model = None,
     judge: Annotated[
         str | None,
@@ -120,6 +126,7 @@ async def run(
         elif against is not None:
             other = _name(against)
             targets[other if other not in targets else against] = _imported(against)
+        workers = None if fleet is None else _fleet(fleet)
     console = CalmConsole(stderr=True)
     run_id = None
     if resume is not None:
@@ -139,9 +146,14 @@ async def run(
             budget_usd=budget_usd,
             budget_seconds=budget_seconds,
             run_id=run_id,
+            fleet=workers,
             on_try=advance,
         )
-        report = await evaluation.run()
+        try:
+            report = await evaluation.run()
+        finally:
+            if workers is not None:
+                await workers.aclose()
     if baseline is not None:
         report = report.against(baseline)
     for path, text in ((junit, report.junit), (markdown, report.markdown)):
@@ -445,12 +457,25 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
 
 
 def _imported(name: str) -> Target:
+    return cast("Target", _object(name, "agent"))
+
+
+def _fleet(name: str) -> EvaluationFleet:
+    from redraft.evals.evaluation import EvaluationFleet
+
+    found = _object(name, "fleet")
+    if not isinstance(found, EvaluationFleet):
+        raise ConfigError(f"--fleet takes a redraft.fleet.Fleet; {name!r} is of type {type(found).__name__}.")
+    return found
+
+
+def _object(name: str, what: str) -> object:
     if ":" not in name:
-        raise ConfigError(f"An agent is named MODULE:NAME, such as app.agents:writer; got {name!r}.")
+        raise ConfigError(f"{what.capitalize()}s are named MODULE:NAME, such as app:writer; got {name!r}.")
     try:
-        return cast("Target", pkgutil.resolve_name(name))
+        return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"The agent {name!r} can't be imported: {error}.") from error
+        raise ConfigError(f"The {what} {name!r} can't be imported: {error}.") from error
 
 
 def _name(name: str) -> str:

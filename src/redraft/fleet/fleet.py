@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._sync import run_sync
 from redraft._validation import is_number, nearest
-from redraft.errors import ConfigError, JobError
+from redraft.errors import ChangedRunError, ConfigError, JobError, ModelError, StoreError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.limits import Limit
+from redraft.fleet.overview import SILENT
 from redraft.fleet.programs import Program, fingerprint, program_of
 from redraft.fleet.queue import (
     LEAST_PRIORITY,
@@ -29,7 +31,7 @@ from redraft.fleet.queue import (
 from redraft.fleet.schedule import Schedule
 from redraft.fleet.spending import DailyBudget
 from redraft.loop.journal import STEP, check_run_id
-from redraft.loop.keeper import new_run_id
+from redraft.loop.keeper import new_run_id, store_images
 from redraft.settings import load_settings
 from redraft.stores.base import FencedStore, Record, Store, intact, json_text
 from redraft.stores.location import project_place, required_project_store
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from redraft.events import Event
     from redraft.fleet.programs import Runnable
     from redraft.loop.agent import Agent
+    from redraft.loop.evaluation_run import EvaluationRun
+    from redraft.types import ReflectionResult
     from redraft.workflow.workflow import Workflow
 
 FIRST_POLL, LONGEST_POLL = 0.05, 1.0
@@ -110,7 +114,7 @@ class Fleet:
         self.tries = tries
         self.pick_up_after = float(pick_up_after)
         self._store = store
-        self._queue = queue
+        self._queue = StoreQueue(store) if queue is None and store is not None else queue
         for program in self.programs.values():
             if program.keep is not True and program.keep is not store:
                 raise ConfigError(
@@ -131,7 +135,7 @@ class Fleet:
     def queue(self) -> Queue:
         """The queue of the jobs."""
         if self._queue is None:
-            self._queue = StoreQueue(self._store) if self._store is not None else project_queue()
+            self._queue = project_queue()
         return self._queue
 
     async def submit(
@@ -161,9 +165,12 @@ class Fleet:
         if run_id is not None:
             check_run_id(run_id)
         due = datetime.now(UTC) + timedelta(seconds=delay) if delay else None
-        job = FleetJob(run_id or new_run_id(), name, task, priority, due)
+        return await self._submit(FleetJob(run_id or new_run_id(), name, task, priority, due), text)
+
+    async def _submit(self, job: FleetJob, text: str) -> JobHandle:
+        """Queue a job, whose task is this `text`; raises `ConfigError` if its id is that of another one."""
         there, is_new = await self.queue.submit(job)
-        if not is_new and (there.program != name or json_text(there.task) != text):
+        if not is_new and (there.program != job.program or json_text(there.task) != text):
             raise ConfigError(
                 f"The id {job.run_id!r} belongs to a job for {there.program!r} with another task. Give a new "
                 "task a new run_id."
@@ -193,6 +200,64 @@ class Fleet:
     async def aclose(self) -> None:
         """Close the queue's connections; the next use reopens them."""
         await self.queue.leave()
+
+    def check_evaluation(self, agent: Agent[Any], run: EvaluationRun, /) -> None:
+        """Raise `ConfigError` unless an agent of this fleet is defined like this one, and the run is JSON."""
+        name = self.name_of(agent)
+        if fingerprint({name: self.programs[name]}) != fingerprint({name: program_of(agent)}):
+            raise ConfigError(
+                f"The agent {name!r} is not defined like the one of the fleet, which its workers would run; "
+                "evaluate that one, or put this one into the fleet."
+            )
+        _checked_task(name, run.document())
+
+    async def evaluate(self, agent: Agent[Any], run: EvaluationRun, run_id: str, /) -> ReflectionResult[Any]:
+        """Have a worker of this version carry out a run of an evaluation; return its result.
+
+        The same `run_id` again goes on with the run, also after a failure, and returns the result of one that
+        has finished. A caller that is cancelled cancels the job. Raises `ModelError`, `ConfigError` and
+        `ChangedRunError` if the run failed with such an error, and `JobError` for any other failure.
+        """
+        self.check_evaluation(agent, run)
+        await store_images(run.task, self.store)
+        task = run.document()
+        job = FleetJob(run_id, agent.name, task, version=self.version, evaluation=run.evaluation)
+        handle = await self._submit(job, json_text(task))
+        if (there := await handle.job()).has_ended and there.state != "finished":
+            await handle.retry()
+        try:
+            return await self._evaluated(handle)
+        except asyncio.CancelledError:
+            with suppress(StoreError):
+                await handle.cancel()
+            raise
+
+    async def _evaluated(self, handle: JobHandle) -> ReflectionResult[Any]:
+        """Wait for a run of an evaluation, and return its result: also of one that ended in an error."""
+        try:
+            result = await handle.result()
+        except JobError as failure:
+            job = await handle.job()
+            with suppress(ValueError):  # it has no versions
+                result = await self.programs[job.program].result(job.run_id, self.store)
+                if job.state == "failed" and result is not None:
+                    return result
+            kind, _, message = job.error.partition(": ")
+            for one in (ModelError, ConfigError, ChangedRunError):
+                if kind == one.__name__:
+                    raise one(message) from failure
+            raise
+        if result is None:
+            raise StoreError(f"The run {handle.run_id!r} was deleted from the store.")
+        return result
+
+    async def obstacle(self) -> str:
+        """Return why no worker would carry out a run of an evaluation now; empty if one would."""
+        workers = [one.card for one in await self.queue.workers() if one.seconds_silent < SILENT]
+        if any(card.version == self.version for card in workers):
+            return ""
+        others = ", ".join(sorted({card.version for card in workers}))
+        return f"no worker has the version {self.version} of this fleet" + (others and f", only {others}")
 
     def name_of(self, program: Runnable | str) -> str:
         """Return the name of a program of this fleet; raises `ConfigError` for any other."""

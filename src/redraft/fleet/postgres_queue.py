@@ -45,6 +45,8 @@ TASK = "redraft"
 """The name of our task in Procrastinate, whose tables may also serve others."""
 _REAPER = 0x52444654
 """The advisory lock of the process that reaps ("RDFT")."""
+_OPTIONAL = ("version", "evaluation")
+"""The fields of a job that its arguments hold from its submission on, if they have a value."""
 _CONNECTIONS = 2
 _CONNECT_TIMEOUT = 5.0
 _VERSION = 1
@@ -207,9 +209,10 @@ class ProcrastinateQueue:
     async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
         """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
         args = {"space": self._space, "run_id": job.run_id, "program": job.program}
+        args |= {name: value for name in _OPTIONAL if (value := getattr(job, name))}
         new = Job(
             id=None,
-            queue=self._queue_of(job.program),
+            queue=f"{self._queue_of(job.program)}{_suffix(job.version) if job.version else ''}",
             lock=None,
             queueing_lock=None,
             task_name=TASK,
@@ -258,19 +261,13 @@ class ProcrastinateQueue:
             found = await app.job_manager.fetch_job(queues, self._worker or 0)
         if found is None:
             return None
-        args: dict[str, Any] = found.task_kwargs
         return FleetJob(
-            run_id=args["run_id"],
-            program=args["program"],
-            task=json.loads(args["task"]),
+            **_fields_in(found.task_kwargs),
             priority=found.priority,
             due=found.scheduled_at,
             state="running",
             claim=found.attempts + 1,
-            version=args.get("version", ""),
             worker=card.name,
-            tries=args.get("tries", 0),
-            error=args.get("error", ""),
         )
 
     async def heartbeat(self) -> Heartbeat:
@@ -540,22 +537,23 @@ def _has_table(connection: psycopg.Connection[Any], name: str) -> bool:
 def _job_of(row: Mapping[str, Any]) -> FleetJob:
     args, state = row["args"], _STATES[row["status"]]
     return FleetJob(
-        run_id=args["run_id"],
-        program=args["program"],
-        task=json.loads(args["task"]),
+        **_fields_in(args),
         priority=row["priority"],
         due=_utc(row["scheduled_at"]),
         state=args.get("state", state) if state == "failed" else state,
         claim=row["attempts"] + (state == "running"),
-        version=args.get("version", ""),
         worker=row["worker"],
-        tries=args.get("tries", 0),
-        error=args.get("error", ""),
         is_cancelling=row["abort_requested"] and state == "running",
         submitted_at=_utc(row["submitted_at"]),
         started_at=_utc(row["started_at"]),
         ended_at=_utc(row["ended_at"]) if state not in ("queued", "running") else None,
     )
+
+
+def _fields_in(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job that its arguments hold."""
+    found = {name: args[name] for name in (*_OPTIONAL, "tries", "error") if name in args}
+    return {"run_id": args["run_id"], "program": args["program"], "task": json.loads(args["task"]), **found}
 
 
 def _utc(time: datetime | None) -> datetime | None:

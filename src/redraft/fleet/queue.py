@@ -35,7 +35,9 @@ class FleetJob:
 
     `claim` counts how often workers have claimed the job. `version` is that of the code that began it, and
     the only one that continues it; it is empty for a job that has not been begun, or that has not been
-    handed over yet. `tries` counts failures after which it was tried again. `error` says why it failed.
+    handed over yet. A job submitted with a version is begun by that one only. `tries` counts failures after
+    which it was tried again. `error` says why it failed. `evaluation` is the id of the evaluation that the
+    run belongs to; it is empty for an ordinary run.
     """
 
     run_id: str
@@ -50,6 +52,7 @@ class FleetJob:
     tries: int = 0
     error: str = ""
     is_cancelling: bool = False
+    evaluation: str = ""
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None

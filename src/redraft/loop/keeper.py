@@ -105,14 +105,19 @@ async def with_stored_images(task: PlainTask, journal: Journalled) -> PlainTask:
 
     Raises `StoreError` if one that has to be loaded can't be.
     """
-    for image in {image.digest: image for image in task.all_images if image.data}.values():
-        if not journal.is_closed:
-            data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
-            try:
-                await journal.store.put_if_absent(Record(IMAGE, image.digest, data))
-            except StoreError as error:
-                logger.warning("The image %s is not stored: %s", image.digest, error)
+    if not journal.is_closed:
+        try:
+            await store_images(task, journal.store)
+        except StoreError as error:
+            logger.warning("The images of the run %s are not stored: %s", journal.run_id, error)
     return await with_loaded_images(task, journal.store)
+
+
+async def store_images(task: PlainTask, store: Store) -> None:
+    """Store the images of a task that have their bytes; raises `StoreError`."""
+    for image in {image.digest: image for image in task.all_images if image.data}.values():
+        data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
+        await store.put_if_absent(Record(IMAGE, image.digest, data))
 
 
 async def with_loaded_images(task: PlainTask, store: Store) -> PlainTask:
