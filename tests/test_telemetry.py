@@ -22,11 +22,16 @@ from pydantic_ai.models.instrumented import InstrumentationSettings, Instrumente
 from redraft import (
     Agent,
     ConfigError,
+    Ensemble,
+    InMemoryReflectionStore,
     MemoryStore,
     ModelError,
     QualityCriterion,
+    ReflectionConfig,
     ReflectionPattern,
     ScriptedModel,
+    Task,
+    TokenUsage,
     Workflow,
     reflect,
     reflect_sync,
@@ -40,6 +45,7 @@ from redraft.loop import Journalled, Retry
 from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
 from redraft.models.provider import ProviderModel
+from redraft.notes import Trial
 from redraft.telemetry import instrument, uninstrument
 from redraft.types import PlainTask
 from support.http_server import serving
@@ -497,6 +503,91 @@ def test_a_job_of_a_fleet_is_a_span_around_its_run(collected):
 
 
 # --- metrics -----------------------------------------------------------------------------------------------
+
+
+def test_an_ensemble_is_a_span_with_its_tasks_and_notes(collected):
+    order = Task("Order {item}.", name="order", criteria=[SHORT], reflect=True)
+    answers = iter(["One two three four.", "One two three."])
+    ensemble = Ensemble(
+        ScriptedModel(lambda request: next(answers)),
+        [order],
+        InMemoryReflectionStore(),
+        keep=False,
+        name="shop",
+    )
+    results = [ensemble.run_sync({"item": item}) for item in ("tea", "milk")]
+    assert collected.tree() == 2 * [
+        "ensemble shop",
+        "  choose_note order",
+        "  invoke_agent order",
+        "    generate",
+        "    evaluate",
+        "  learn_note order",
+        "    settle_trial order",
+    ]
+    first, second = collected.named("ensemble shop")
+    assert [span.attributes["gen_ai.conversation.id"] for span in (first, second)] == [
+        one.run_id for one in results
+    ]
+    assert first.attributes["gen_ai.operation.name"] == "invoke_workflow"
+    assert first.attributes["redraft.total.output_tokens"] == results[0].usage.output_tokens > 0
+    chosen = [dict(span.attributes) for span in collected.named("choose_note order")]
+    assert [(one["redraft.note.arm"], one.get("redraft.note.version")) for one in chosen] == [
+        ("none", None),
+        ("note", 1),
+    ]
+    learned = collected.named("learn_note order")
+    assert [span.attributes["redraft.note.version"] for span in learned] == [1, 2]
+    assert {span.attributes["gen_ai.conversation.id"] for span in learned} == {
+        one[order].run_id for one in results
+    }
+    assert "tea" not in collected.everything()
+
+
+def test_the_span_of_a_reflection_says_what_it_used_and_that_it_failed(collected, caplog):
+    def answer(request):
+        if request.role == "reflection":
+            raise ModelError("no, not with tea", usage=TokenUsage(3, 4, requests=1))
+        return "Yes."
+
+    order = Task("Order {item}.", name="order", reflect=True)
+    ensemble = Ensemble(ScriptedModel(answer), [order], InMemoryReflectionStore(), keep=False)
+    ensemble.run_sync({"item": "tea"})
+    failed = collected.span("learn_note order")
+    assert failed.status.status_code is StatusCode.ERROR
+    assert failed.attributes["gen_ai.usage.output_tokens"] == 4
+    assert "redraft.note.version" not in failed.attributes
+    assert "tea" not in collected.everything()
+
+
+def test_the_span_of_a_trial_says_which_note_was_rolled_back(collected):
+    calls = 0
+
+    def answer(request):
+        nonlocal calls
+        calls += 1
+        return (
+            "One two three four."
+            if calls == 1 or "Task Improvement Notes" in request.messages[-1].content
+            else "One."
+        )
+
+    order = Task(
+        "Order {item}.",
+        name="order",
+        criteria=[SHORT],
+        reflect=ReflectionConfig(trial=Trial(share=0.5, min_runs=1)),
+    )
+    ensemble = Ensemble(ScriptedModel(answer), [order], InMemoryReflectionStore(), keep=False)
+    for _ in range(40):
+        ensemble.run_sync({"item": "tea"})
+        if rolled := [
+            s for s in collected.named("settle_trial order") if "redraft.note.effect" in s.attributes
+        ]:
+            break
+    assert rolled[0].attributes["redraft.note.effect"] < 0
+    assert rolled[0].attributes["redraft.note.version"] >= 1
+    assert "control" in {span.attributes["redraft.note.arm"] for span in collected.named("choose_note order")}
 
 
 def test_metrics_count_runs_by_reason(collected):

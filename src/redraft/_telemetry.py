@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-Operation: TypeAlias = Literal["run", "workflow", "cycle", "job"]
+Operation: TypeAlias = Literal[
+    "run", "workflow", "cycle", "job", "ensemble", "choose_note", "learn_note", "settle_trial"
+]
 
 
 class Telemetry(Protocol):
@@ -20,7 +22,7 @@ class Telemetry(Protocol):
     async def operation(
         self, kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], /
     ) -> R:
-        """Carry out `work`, report it, and return its result; `name` is that of the agent or the file."""
+        """Carry out `work`, report it, and return its result; `name` is that of the agent, task or file."""
         ...
 
     def step(self, step: Step, /) -> Step:

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans, events and metrics of runs, workflows, cycles and fleet jobs."""
+"""OpenTelemetry: spans, events and metrics of runs, ensembles, workflows, cycles and fleet jobs."""
 
 from __future__ import annotations
 
@@ -73,6 +73,9 @@ STRATEGY = "redraft.strategy"
 REASON = "redraft.reason"
 STATUS = "redraft.status"
 CYCLE = "redraft.cycle"
+NOTE = "redraft.note.version"
+ARM = "redraft.note.arm"
+EFFECT = "redraft.note.effect"
 REPLAYED = "redraft.replayed"
 INTERRUPTION = "redraft.interrupted_by"
 COST = "redraft.cost_usd"
@@ -85,8 +88,14 @@ NAMES: dict[Operation, tuple[str, str]] = {
     "workflow": ("invoke_workflow", "invoke_workflow"),
     "cycle": ("invoke_agent", "cycle"),
     "job": ("job", "job"),
+    "ensemble": ("invoke_workflow", "ensemble"),
+    "choose_note": ("choose_note", "choose_note"),
+    "learn_note": ("learn_note", "learn_note"),
+    "settle_trial": ("settle_trial", "settle_trial"),
 }
 """Of each operation, its `gen_ai.operation.name` and how the name of its span begins."""
+
+ABOUT_NOTES: frozenset[Operation] = frozenset({"choose_note", "learn_note", "settle_trial"})
 
 PROPAGATOR, PARENT = TraceContextTextMapPropagator(), "traceparent"
 
@@ -101,7 +110,7 @@ def instrument(
     logger_provider: LoggerProvider | None = None,
     content: bool = False,
 ) -> None:
-    """Report all runs, workflows, cycles and fleet jobs of this process to OpenTelemetry, from now on.
+    """Report what this process runs to OpenTelemetry, from now on: runs, ensembles, workflows, cycles, jobs.
 
     Spans go to `tracer_provider`, metrics to `meter_provider`, and the `gen_ai.evaluation.result` events to
     `logger_provider`: by default to the global ones. With `content`, spans also hold prompts, outputs,
@@ -173,7 +182,10 @@ class _OpenTelemetry:
                 raise
             finally:
                 _scope.reset(outside)
-            self._describe(span, name, result)
+            if kind in ABOUT_NOTES:
+                _describe_note(span, result)
+            else:
+                self._describe(span, name, result)
             return result
 
     def step(self, step: Step, /) -> Step:
@@ -353,6 +365,18 @@ class _OpenTelemetry:
             span.set_attribute(TOOL_ARGUMENTS, _shown(as_text(args[0] if args else {})))
             if (value := getattr(result, "value", None)) is not None:
                 span.set_attribute(TOOL_RESULT, _shown(as_text(value)))
+
+
+def _describe_note(span: Span, result: object) -> None:
+    """Add which note was chosen, written or rolled back, and what writing it used."""
+    if isinstance(usage := getattr(result, "usage", None), TokenUsage):
+        _add_usage(span, usage)
+    if getattr(result, "problem", ""):
+        span.set_status(StatusCode.ERROR)
+        return
+    found = {NOTE: "version", ARM: "arm", EFFECT: "effect"}
+    values = {name: getattr(result, attribute, None) for name, attribute in found.items()}
+    span.set_attributes({name: value for name, value in values.items() if value is not None})
 
 
 def _described(name: str) -> tuple[str, dict[str, AttributeValue]]:

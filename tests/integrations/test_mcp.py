@@ -10,9 +10,10 @@ import httpx2
 import pytest
 from typer.main import get_command
 
-from redraft import Runs, ScriptedModel
+from redraft import Ensemble, QualityCriterion, Runs, ScriptedModel, Task
 from redraft.lessons import LessonLibrary
 from redraft.main import app
+from redraft.notes import Notes
 from redraft.stores.location import close_project_store
 from support.commands import THREE_A, redraft
 from support.mcp_clients import FAILURE, TOKEN, http_server, in_process, over_http, over_stdio
@@ -127,6 +128,70 @@ def test_tools_say_what_they_take_give_and_change(criteria):
         assert [kind["title"] for kind in kinds] == ["failure", "partial", "procedure", "decision"]
 
     asyncio.run(main())
+
+
+def test_an_attempt_is_given_the_note_of_its_task(criteria):
+    order = Task(
+        "Order {item}.",
+        name="order",
+        criteria=[
+            QualityCriterion("form", evaluator="schema", evaluator_config={"schema": {"required": ["n"]}})
+        ],
+        reflect=True,
+    )
+    Ensemble(ScriptedModel(lambda request: "{}"), [order]).run_sync({"item": "tea"})
+
+    async def main():
+        async with in_process() as session:
+            started = [
+                await session.call("start_task", task=task) for task in ("Order {item}.", "order", "Order")
+            ]
+            await session.call("finish_attempt", attempt_id=started[0]["attempt_id"], output="aaa")
+            shown = await Runs().get(started[0]["attempt_id"])
+            return [one["note"] for one in started], [one["lessons"] for one in started], shown.advice
+
+    (same, named, other), lessons, advice = asyncio.run(main())
+    assert 'The key "n" is required' in same
+    assert (named, other, lessons) == (same, "", [[], [], []])
+    assert [(one.source, one.text) for one in advice] == [("note v1", same)]
+    # What judges the attempt is not what the note was learned from.
+    assert len(revisions_of("order")) == 1
+
+
+def revisions_of(task):
+    async def read():
+        async with Notes() as notes:
+            return (await notes.get(task)).revisions
+
+    return asyncio.run(read())
+
+
+def test_failed_attempts_teach_the_note_of_their_task(criteria):
+    async def main():
+        async with in_process() as session:
+            passed = await session.call("start_task", task="Write another three letters a.")
+            await session.call("finish_attempt", attempt_id=passed["attempt_id"], output="aaa")
+            notes = []
+            for output in ("ab", "aaa"):
+                started = await session.call("start_task", task=TASK)
+                notes.append(started["note"])
+                for _ in range(2):  # repeating the call teaches nothing twice
+                    ended = await session.call(
+                        "finish_attempt", attempt_id=started["attempt_id"], output=output
+                    )
+                if ended["reflection_due"]:
+                    await session.call(
+                        "record_reflection", reflection=FAILURE, attempt_id=started["attempt_id"]
+                    )
+            own = [{"name": "long", "evaluator": "words", "config": {"at_least": 9}}]
+            started = await session.call("start_task", task=TASK, criteria=own)
+            await session.call("finish_attempt", attempt_id=started["attempt_id"], output="aaa")
+            return notes
+
+    without, noted = asyncio.run(main())
+    assert without == ""
+    assert '- The text contains "a" at least 3 times.' in noted
+    assert len(revisions_of(TASK)) == 2  # of the failure and of the success; not by the client's criteria
 
 
 def test_criteria_of_a_client_judge_without_a_file(project):

@@ -54,6 +54,7 @@ from redraft.loop.keeper import RunKey, new_run_id, run_and_store
 from redraft.loop.pattern import ReflectionPattern, judging_verbs, starting_draft
 from redraft.loop.record import Origin
 from redraft.loop.runs import LAST, STATES, Runs
+from redraft.notes.notes import Notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record
@@ -180,16 +181,21 @@ class ProjectTools:
         task_type: Name = "",
         tools: Annotated[list[Name] | None, Field(description="The tools that you may use.")] = None,
     ) -> StartedAttempt:
-        """Begin a task: get what earlier tasks taught, the criteria that will judge it, and an attempt id."""
+        """Begin a task: get what earlier ones taught, the criteria that will judge it, and an attempt id.
+
+        A task that was done before has a note, if its runs taught one: repeat its description word for word,
+        or give its name.
+        """
         store = required_project_store("attempts")
         wanted = self._wanted(criteria, criteria_file)
         asked = PlainTask(task, task_type=task_type, tools=tuple(tools or ANY_TOOL))
         advice = await self._recall(asked, RECALLED, wanted)
+        notes = await Notes(store).advice(asked)
         attempt_id = new_run_id()
         sent = [one if isinstance(one, str) else one.model_dump() for one in criteria or ()]
         record = {
             "task": to_json(asked),
-            "advice": to_json(advice),
+            "advice": to_json([*notes, *advice]),
             "criteria": sent,
             "criteria_file": criteria_file,
         }
@@ -199,6 +205,7 @@ class ProjectTools:
         return StartedAttempt(
             advice=found.advice,
             lessons=found.lessons,
+            note="\n".join(one.text for one in notes),
             attempt_id=attempt_id,
             rubric=rubric_of(wanted.criteria) if wanted else "",
             next_step=f"Do the task; then call finish_attempt with the attempt id and {end}.",
@@ -519,7 +526,8 @@ class ProjectTools:
 class _GivenAdvice:
     """The advisor of an attempt: the advice was given when it began, possibly by another process.
 
-    Unless the attempt `counts`, nothing is learned from how it ended.
+    Unless the attempt `counts`, nothing is learned from how it ended. A note is taught only where attempts
+    have written it: an ensemble judges the same task by other criteria.
     """
 
     lessons: Lessons
@@ -530,8 +538,14 @@ class _GivenAdvice:
         return self.advice
 
     async def observe(self, result: ReflectionResult, /) -> None:
-        if self.counts and result.error is None:  # a judge that failed says nothing about the task
-            await self.lessons.observe(result)
+        if not self.counts or result.error is not None:  # a judge that failed says nothing about the task
+            return
+        await self.lessons.observe(result)
+        store = required_project_store("notes")
+        notes = Notes(store)
+        writer = None if result.task is None else await notes.last_writer(result.task)
+        if writer is None or await store.get(ATTEMPT, writer) is not None:
+            await notes.learn_from_checks(result)
 
 
 def _own_word(*, succeeded: bool, error: str) -> Callable[[Any], ReflectionEvaluation]:

@@ -220,6 +220,9 @@ class TaskAdvice(BaseModel):
 class StartedAttempt(TaskAdvice):
     """A task that was begun: what earlier ones taught, and what its result will be judged by."""
 
+    note: str = Field(
+        default="", description="What earlier runs of this very task taught; empty if there is no note."
+    )
     attempt_id: str
     rubric: str = Field(description="The criteria of finish_attempt; empty if your own word has to do.")
     next_step: str

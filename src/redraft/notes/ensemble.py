@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._steps import direct, inner_step
 from redraft._sync import run_sync
+from redraft._telemetry import traced
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
 from redraft.loop.keeper import RunKey, check_keep
@@ -157,6 +158,7 @@ class Ensemble:
             RunKey.of(self._keep, run_id, f"the ensemble {self._name}"),
             listener,
             None if wait else self._learn_in_background,
+            self._name,
         )
 
     def _learn_in_background(self, learning: Coroutine[Any, Any, None]) -> None:
@@ -301,6 +303,7 @@ class EnsembleRun:
     key: RunKey
     listener: Callable[[EnsembleEvent], None] | None = None
     in_background: Callable[[Coroutine[Any, Any, None]], None] | None = None
+    name: str = ""
     results: dict[Task, TaskResult] = field(default_factory=dict["Task", "TaskResult"])
     errors: dict[Task, Exception] = field(default_factory=dict["Task", Exception])
     lost: TokenUsage = NOTHING_USED
@@ -308,6 +311,9 @@ class EnsembleRun:
 
     async def run(self) -> EnsembleResult:
         """Return the result; raises `EnsembleError`, with the result in it, if a task failed in the end."""
+        return await traced("ensemble", self.name, self.key.run_id, self._run)
+
+    async def _run(self) -> EnsembleResult:
         started = perf_counter()
         self._ended = {task: asyncio.Event() for task in self.graph.tasks}
         async with asyncio.TaskGroup() as group:

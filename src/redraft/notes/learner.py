@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
+from redraft._telemetry import traced
 from redraft.errors import ConfigError, RedraftError
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.keeper import RunKey
@@ -50,6 +52,7 @@ NO_MODEL = (
     "there is no model for it: give ReflectionConfig.model, Task.model, or the ensemble's model (or set "
     "REDRAFT_MODEL)"
 )
+IN_FORCE = "the note in force on this task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,10 @@ class Learner:
 
         If the notes can't be read, the run goes without, with one warning.
         """
+        choice = partial(self._choose_note, run_id, inputs)
+        return await traced("choose_note", self.task.title, run_id, choice)
+
+    async def _choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
         identity, trial = TaskIdentity.of(self.task), self.config.trial
         try:
             current = await self.notebook.current(identity)
@@ -138,7 +145,7 @@ class Learner:
                 return NO_NOTE
             if size_of(current.reflection, self.task.plain()) == 0:
                 return InjectedNote(in_force=current.version, why="the note says nothing so far")
-            note, arm, why = current, "note", "the note in force on this task"
+            note, arm, why = current, "note", IN_FORCE
             if trial and await self._is_control(trial, run_id):
                 arm, why = "control", "a control run of the trial: the note before the one in force"
                 previous = current.based_on if trial.against == "previous" else None
@@ -169,17 +176,24 @@ class Learner:
         they were and logs a warning, unless the run has already warned that its note can't be read. After
         each stored note, the trial of the notes is evaluated.
         """
-        metered = None if self.model is None else MeteredModel(self.model)
+        run_id = run.key.run_id
         try:
             if (learned := await checkpoint.load(run.key, "reflection", Learned)) is not None:
                 return learned, None
-            learned, event = await self._reflect(run, metered)
-            await checkpoint.save(run.key, "reflection", learned, learned.usage)
         except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
-            problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
-            level = logging.INFO if run.injected.unread else logging.WARNING
-            logger.log(level, "No note was made on the task %r: %s", self.task.title, problem)
-            return Learned(problem=problem, usage=NOTHING_USED if metered is None else metered.used), None
+            return Learned(problem=self._report(error, run)), None
+        learned = await traced("learn_note", self.task.title, run_id, partial(self._learn, run))
+        if learned.reflection is None:
+            return learned, None
+        event = TaskReflectedEvent(
+            self.task.description,
+            learned.reflection,
+            learned.is_first,
+            TaskIdentity.of(self.task),
+            learned.version,
+            run_id,
+            learned.rollback,
+        )
         for listener in self.listeners:
             try:
                 await awaited(listener)(event)
@@ -187,9 +201,25 @@ class Learner:
                 logger.exception("A listener of reflections failed on the task %r.", self.task.title)
         return learned, event
 
-    async def _reflect(
-        self, run: AcceptedRun, metered: MeteredModel | None
-    ) -> tuple[Learned, TaskReflectedEvent]:
+    async def _learn(self, run: AcceptedRun) -> Learned:
+        """Reflect on a run, and store the note."""
+        metered = None if self.model is None else MeteredModel(self.model)
+        try:
+            learned = await self._reflect(run, metered)
+            await checkpoint.save(run.key, "reflection", learned, learned.usage)
+        except Exception as error:  # noqa: BLE001 (as in `learn`)
+            used = NOTHING_USED if metered is None else metered.used
+            return Learned(problem=self._report(error, run), usage=used)
+        return learned
+
+    def _report(self, error: Exception, run: AcceptedRun) -> str:
+        """Log why there is no note; return it."""
+        problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
+        level = logging.INFO if run.injected.unread else logging.WARNING
+        logger.log(level, "No note was made on the task %r: %s", self.task.title, problem)
+        return problem
+
+    async def _reflect(self, run: AcceptedRun, metered: MeteredModel | None) -> Learned:
         identity, run_id, given, config = (
             TaskIdentity.of(self.task),
             run.key.run_id,
@@ -209,13 +239,12 @@ class Learner:
             name=self.task.name,
             trial=config.trial or None,
         )
-        rollback = await self._settle_trial(identity)
+        rollback = None
+        if config.trial:
+            settle = partial(self._settle_trial, identity, config.trial)
+            rollback = await traced("settle_trial", self.task.title, run_id, settle)
         used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
-        learned = Learned(note.reflection, note.version, is_first, rollback, used)
-        event = TaskReflectedEvent(
-            task.description, note.reflection, is_first, identity, note.version, run_id, rollback
-        )
-        return learned, event
+        return Learned(note.reflection, note.version, is_first, rollback, used)
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
         """Return what a strategy reflects on, without what the next writer may not know."""
@@ -242,12 +271,10 @@ class Learner:
             return LlmReflectionStrategy(model)
         return CheckReflectionStrategy(model)
 
-    async def _settle_trial(self, identity: str) -> Rollback | None:
+    async def _settle_trial(self, identity: str, trial: Trial) -> Rollback | None:
         """Roll the note back if its trial says so. A failure here does not undo the note just stored."""
-        if not self.config.trial:
-            return None
         try:
-            return await self.notebook.settle(identity, self.config.trial)
+            return await self.notebook.settle(identity, trial)
         except Exception as error:  # noqa: BLE001 (see above)
             logger.warning("The trial of the notes on %r was not evaluated: %s", self.task.title, error)
             return None

@@ -9,11 +9,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._codec import to_json
-from redraft._texts import counted, shortened
+from redraft._texts import as_text, counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
-from redraft.notes.note import Note, NotedTask, NoteUse, note_block
+from redraft.loop.keeper import RunKey
+from redraft.notes.checklist import CheckReflectionStrategy, has_checks
+from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
+from redraft.notes.note import Note, NotedTask, NoteUse, note_block, tokens_of
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
+from redraft.notes.strategy import size_of
+from redraft.notes.task import ReflectionConfig, Task, TaskIdentity
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
 from redraft.stats import payoff_of
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
     from redraft.stats import Payoff
     from redraft.stores.base import Store
+    from redraft.types import Advice, ReflectionResult
 
 T = TypeVar("T")
 
@@ -85,6 +91,59 @@ class Notes:
         """Return every revision and every run of a task, or of all tasks."""
         tasks = await self._store.tasks() if task is None else [await self._find(task)]
         return self._shown([await read_notes(self._store, noted) for noted in tasks])
+
+    async def advice(self, task: PlainTask) -> tuple[Advice, ...]:
+        """Return the note in force on a task as its runs are given it, as advice; empty if there is none.
+
+        The task is the one with this description, else the one whose name the description is. Placeholders
+        stay as they are.
+        """
+        noted = await self._store.noted(TaskIdentity.of(task))
+        if noted is None:
+            named = [one for one in await self._store.tasks() if one.name and one.name == task.description]
+            noted = named[0] if len(named) == 1 else None
+        note = None if noted is None else await self._store.current(noted.identity)
+        if noted is None or note is None:
+            return ()
+        plain = PlainTask(noted.description, noted.expected_output)
+        if size_of(note.reflection, plain) == 0:
+            return ()
+        text = note_block(note.reflection, plain, {})
+        given = InjectedNote("note", note.version, note.version, text, tokens_of(text), IN_FORCE)
+        return self._shown(given.advice())
+
+    async def last_writer(self, task: PlainTask) -> str | None:
+        """Return the id of the run that wrote the newest note on a task; None if there are no notes on it."""
+        noted = await self._store.noted(TaskIdentity.of(task))
+        note = None if noted is None else await self._store.revision(noted.identity, noted.run_count)
+        return None if note is None else note.run_id
+
+    async def learn_from_checks(self, result: ReflectionResult) -> None:
+        """State in the note on a run's task what its failed checks ask for; no model is asked.
+
+        The first version counts. A run that missed nothing begins no note, and a second call for the same run
+        changes nothing. A failure is logged. Only for tasks that are judged by the same criteria each time: a
+        note drops what its criteria no longer ask for.
+        """
+        if result.task is None or not has_checks(result.criteria):
+            return
+        identity = TaskIdentity.of(result.task)
+        first = result.history.versions[0].evaluation
+        if first.satisfactory and await self._store.noted(identity) is None:
+            return
+        told = next((one for one in result.advice if one.is_note), None)
+        version = None if told is None else int(told.source.rpartition("v")[2])
+        config = ReflectionConfig(strategy=CheckReflectionStrategy(), trial=False)
+        learner = Learner(Task(result.task.description), config, self._store, criteria=result.criteria)
+        await learner.learn(
+            AcceptedRun(
+                RunKey(result.run_id),
+                InjectedNote("none" if told is None else "note", version, version),
+                as_text(result.best_output),
+                result.final_evaluation,
+                first,
+            )
+        )
 
     async def compare(
         self, task: str, older: str = "first", newer: str = "last"
