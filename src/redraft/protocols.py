@@ -333,7 +333,7 @@ class ReflectionDecision(StrEnum):
 
 
 class ReflectionCallbacks:
-    """Watch and steer a run: override the methods that you need. Specification 3.4.
+    """Watch and steer a run: override the methods that you need.
 
     If a callback raises, that is logged, and the run goes on without it.
     """

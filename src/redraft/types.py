@@ -252,7 +252,7 @@ class QualityCriterion:
     is in `evaluator_config` never reaches a writer. The result names every issue in all three cases.
 
     Raises `ConfigError` for an empty name, an unknown evaluator, a number out of range or a value of the
-    wrong type. Specification 2.4.2.
+    wrong type.
     """
 
     name: str
@@ -360,7 +360,6 @@ class Issue(str):
     the criterion that found it, `path` a JSON pointer into a structured output, `line` a 1-based line of a
     text. `number` is the one by which a judge knows the issue again in later versions of a run. An issue
     equals a plain string with its message, and another issue with the same message and place.
-    Specification 2.4.3.
     """
 
     __slots__ = ("_criterion", "_line", "_number", "_path")
@@ -520,7 +519,7 @@ class ReflectionEvaluation:
     be judged, which does not count as passed. `opinions` names the criteria that a model judged, `generated`
     those of generated origin, and `meets_given` says whether the output would be satisfactory without these.
     `shown` holds the criteria that the writer is not told everything about, with their
-    `QualityCriterion.shown`. `memo` is JSON data that the evaluator wants to find again. Specification 2.4.3.
+    `QualityCriterion.shown`. `memo` is JSON data that the evaluator wants to find again.
     """
 
     overall_score: float | None
@@ -682,7 +681,7 @@ class Reflection:
 
     `iteration` is the 1-based version being made, `step` the number of steps that the model had taken in the
     conversation (0: between two versions). `text` went into the conversation; if the reflecting model
-    failed, it is empty and `problem` says why. Specification 2.3.
+    failed, it is empty and `problem` says why.
     """
 
     trigger: str
@@ -774,7 +773,7 @@ class ReflectionVersion(Generic[OutputT]):
     version, and for a repeat. `margin` is the margin of error of the gain: a gain within it may be the
     judge's noise. `accepted` is True if a callback accepted it. `conversation`, `memo`, `choice` and `model`
     are those of its `Draft`. A rejected candidate has a 1-based number of its own, `candidate`, and the
-    iteration of the one that was chosen. Specification 2.7.1.
+    iteration of the one that was chosen.
     """
 
     iteration: int
@@ -836,7 +835,18 @@ def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
 
 
 class ConvergenceReason(StrEnum):
-    """Why a run stopped. Specification 3.3, and reasons that its tables do not list."""
+    """Why a run stopped.
+
+    - `quality_met`: a version is satisfactory.
+    - `max_iterations`: the maximum number of revisions was made.
+    - `plateau`, `diminishing`, `oscillation`: scores stopped rising, hardly rise, or go up and down.
+    - `semantic_stability`, `repeated_issues`: revisions change nothing, or the same issues come back.
+    - `token_budget`, `cost_budget`, `time_budget`: a budget is spent, or too little of it is left for the
+      next call.
+    - `user_accepted`, `user_stopped`: a callback, or a rule given as `until`, decided.
+    - `unjudged`, `error`, `cancelled`: nothing could be judged, a step failed for good, or the run was
+      cancelled.
+    """
 
     QUALITY_MET = "quality_met"
     MAX_ITERATIONS = "max_iterations"
@@ -847,7 +857,7 @@ class ConvergenceReason(StrEnum):
     REPEATED_ISSUES = "repeated_issues"
     USER_ACCEPTED = "user_accepted"
     USER_STOPPED = "user_stopped"
-    TOKEN_BUDGET = "token_budget"  # noqa: S105 (the specification's value, no secret)
+    TOKEN_BUDGET = "token_budget"  # noqa: S105 (a reason, no secret)
     COST_BUDGET = "cost_budget"
     TIME_BUDGET = "time_budget"
     UNJUDGED = "unjudged"
@@ -869,7 +879,11 @@ class Stop:
 
 @dataclass(slots=True)
 class ReflectionHistory(Generic[OutputT]):
-    """The versions of a finished run; `total_iterations` counts revisions. Specification 2.7.1."""
+    """The versions of a finished run, and why it ended.
+
+    `best_version` is the one to use, `final_version` the last one made. `total_iterations` counts revisions,
+    so it is one less than the versions made.
+    """
 
     versions: tuple[ReflectionVersion[OutputT], ...]
     best_version: ReflectionVersion[OutputT]
@@ -880,7 +894,7 @@ class ReflectionHistory(Generic[OutputT]):
 
 @dataclass(slots=True)
 class ReflectionResult(Generic[OutputT]):
-    """A finished run: the output to use, why it stopped, what it cost. Specification 3.2.
+    """A finished run: the output to use, why it stopped, what it cost.
 
     `best_output` is the one to use; `final_output` and `final_evaluation` belong to the last version.
     `success` says whether the best version is satisfactory. `iterations_used` counts revisions.

@@ -102,7 +102,7 @@ def test_without_a_title_the_summary_comes_from_the_file_name():
 
 TEXT = render(lesson())
 BROKEN = [
-    ("", "none of the protocol's headings"),
+    ("", "none of a lesson's headings"),
     ("Just text.", "line 1: 'Just text.' comes before"),
     ("---\nkind: failure\n", "not closed"),
     (TEXT.replace("kind: failure", "kind: failed"), "line 2: Unknown kind 'failed'"),

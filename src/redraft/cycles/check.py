@@ -397,7 +397,7 @@ class _Checker:
         for number, (_, substage, way) in enumerate(self.parts):
             if not isinstance(substage, Learn) or self.is_read(number):
                 continue
-            if not writes:  # as in an example of specification 004, which has to run
+            if not writes:  # only a warning: an agent may just report what it learns
                 logger.warning(
                     "The agent %r forgets what its substage %r learns; add a substage of the type "
                     "'update-state' after it, which writes that into the memory.",

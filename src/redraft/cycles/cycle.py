@@ -41,7 +41,7 @@ class CycleState:
     `environmental_data` has `payload` (all sources merged) and `errors` (`source`, `error`).
     `derived_data` has what stages write, and an empty object for each stage that wrote nothing. `memory` has
     every key that the file names, pending feedback included; it is read-only: `update-state` makes the next
-    one. All of it is plain JSON data. Specification 004.
+    one. All of it is plain JSON data.
     """
 
     environmental_data: dict[str, Any] = field(default_factory=lambda: {"payload": {}, "errors": []})

@@ -21,7 +21,7 @@ RECENT_ACTIONS, PATTERNS, CONSTRAINTS, FEEDBACK = (
     "feedbackHistory",
 )
 STANDARD_KEYS = (RECENT_ACTIONS, PATTERNS, CONSTRAINTS, FEEDBACK)
-"""The keys that every agent has; its file may name more. Specification 004, Memory Keys."""
+"""The keys that every agent has; its file may name more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def retained(items: Sequence[Item], max_items: int | None, oldest: datetime | No
     """Return the items that are kept, in their order; `items` itself if all are.
 
     `max_items` keeps the most recent by their timestamps; of two with the same timestamp the later one in the
-    sequence counts as newer. Items older than `oldest` are dropped. Specification 004, Retention Policies.
+    sequence counts as newer. Items older than `oldest` are dropped.
     """
     limit = MAX_ITEMS if max_items is None else max_items
     first = "" if oldest is None else stamp_of(oldest)

@@ -818,7 +818,7 @@ def texts(part: BaseModel, way: KeyPath) -> Iterator[Text]:
 def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
     """Return the keys of an agent's memory: the standard ones, and those that its file names.
 
-    A prompt, a condition, a target or a retention policy may name one. Specification 004, Memory Keys.
+    A prompt, a condition, a target or a retention policy may name one.
     """
     found: dict[str, None] = dict.fromkeys(STANDARD_KEYS)
     for _, substage, way in substages(spec):

@@ -50,7 +50,7 @@ class LongTermStorage:
     what can't be written while the database is away, so that it survives the end of the process.
 
     Raises `ConfigError` if the network has one already, and for an invalid database URL. Needs
-    `redraft[postgres]`. Specification 004, Persistent Memory Across Restarts.
+    `redraft[postgres]`.
     """
 
     def __init__(self, dsn: str, *, network: str = "default", spool: str | Path | None = None) -> None:

@@ -302,7 +302,7 @@ def agreement(
     return sum(meets(criteria, threshold, {**scores, **one}) is verdict for one in samples) / len(samples)
 
 
-# What a judge looks at, by task type and name. Specification 2.4.
+# What a judge looks at, by task type and name.
 
 CODE_GENERATION = {
     "correctness": (

@@ -68,7 +68,7 @@ def panel(
     weighted mean of what could be judged; a weight of 0 does not count. An output is satisfactory when the
     overall score reaches `threshold`, each criterion reaches its own, and none is None. `may_decide` is asked
     before a judge is called whether it may decide what is satisfactory, or only advise. Raises `ConfigError`
-    for anything that can't work. Specification 2.4.
+    for anything that can't work.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"The quality threshold must be in 0..1, got {threshold!r}.")

@@ -200,7 +200,7 @@ class CycleProgram:
 
     @property
     def definition(self) -> object:
-        """The specification of the agent."""
+        """The agent's file, as plain data."""
         return self.agent.spec.model_dump(mode="json")
 
     @property

@@ -51,7 +51,7 @@ class DueReflection:
 class DueReflections:
     """The due reflections of one agent, in a store that other processes share.
 
-    Secrets in outcomes are withheld. `now` returns the time. Reflexion Protocol, section 2.
+    Secrets in outcomes are withheld. `now` returns the time.
     """
 
     def __init__(self, store: Store, agent: str, now: Callable[[], datetime]) -> None:

@@ -67,7 +67,7 @@ class LessonFolder:
     `path` is the folder of all agents (`memory`). The id of a lesson is `<agent>/<file name without .md>`; it
     stays the same when the file moves to `archive/<year>/`. Writes are atomic, and many processes may write
     at once. Raises `StoreError` if a file can't be read or written, and `LessonFileError` if it is not a
-    lesson. Reflexion Protocol, section 4.
+    lesson.
     """
 
     def __init__(self, path: Path, agent: str) -> None:
@@ -263,8 +263,7 @@ def folder_name(agent: str) -> str:
 def short_title(title: str) -> str:
     """Return at most five words of a title in any script, lowercase, with hyphens, as a file name.
 
-    Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay. Reflexion
-    Protocol, section 4.
+    Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay.
     """
     words = _letters(without_invisible(title)).split()[:_TITLE_WORDS]
     name = unicodedata.normalize("NFC", "-".join(words)[:_LONGEST_NAME])

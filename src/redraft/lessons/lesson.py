@@ -37,7 +37,7 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Written):
-    """A reflection on a failed task. Reflexion Protocol, section 3a."""
+    """What an agent learned from a task that failed."""
 
     kind: ClassVar[LessonKind] = "failure"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
@@ -54,7 +54,7 @@ class Failure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Partial(_Written):
-    """A reflection on a task that succeeded in part (3b)."""
+    """What an agent learned from a task that succeeded in part."""
 
     kind: ClassVar[LessonKind] = "partial"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
@@ -66,7 +66,7 @@ class Partial(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Procedure(_Written):
-    """A reflection on how a task succeeded (3c)."""
+    """What an agent learned from a success: how it was done, and why that worked."""
 
     kind: ClassVar[LessonKind] = "procedure"
     strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
@@ -75,7 +75,7 @@ class Procedure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Decision(_Written):
-    """A reflection on why one of several options was chosen (3d)."""
+    """What an agent decided, between what, and why."""
 
     kind: ClassVar[LessonKind] = "decision"
     decision: str = _under("What was the decision?", "The choice, as a fact.")
@@ -110,7 +110,7 @@ CONFIDENCE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson, as in its file.
+    """One lesson, with what its file says about it.
 
     `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
     few words, `title` the lesson itself, after which its file is named; it may be empty. A lesson is found by
@@ -122,8 +122,7 @@ class Lesson:
 
     `trust` says where it comes from: `vouched` if a person or the program wrote or approved it, `checked` if
     checks or the program showed the outcome of a run without texts from tools, `untrusted` otherwise, and
-    empty if unknown. `overrules` names what a person approved it in spite of, such as "a command". Reflexion
-    Protocol, sections 3 and 4.
+    empty if unknown. `overrules` names what a person approved it in spite of, such as "a command".
     """
 
     content: Content

@@ -107,7 +107,6 @@ class Lessons:
 
     Safe to share between tasks and threads, and processes may share the files and the store. Raises
     `ConfigError` for invalid arguments, and `StoreError` if a file or the store can't be read or written.
-    Reflexion Protocol.
     """
 
     path: str | Path | None = None

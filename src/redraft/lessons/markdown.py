@@ -110,7 +110,7 @@ def sections_of(
             title = line.strip()
         elif line.strip():
             raise LessonFileError(
-                f"{line.strip()!r} comes before the first heading of the protocol.", file=file, line=number
+                f"{line.strip()!r} comes before the first heading of a lesson.", file=file, line=number
             )
     return title, {heading: "\n".join(text).strip() for heading, text in found.items()}
 
@@ -259,9 +259,7 @@ def _problem(key: Any, value: Any) -> str:
 def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Content:
     form = KINDS[kind] if kind else _form_of(sections)
     if form is None:
-        raise LessonFileError(
-            "This is not a lesson: it has none of the protocol's headings.", file=file, line=1
-        )
+        raise LessonFileError("This is not a lesson: it has none of a lesson's headings.", file=file, line=1)
     texts: dict[str, Any] = {}
     for name, heading in headings_of(form).items():
         texts[name] = sections.pop(heading.casefold(), "")

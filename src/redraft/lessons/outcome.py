@@ -43,7 +43,7 @@ class Outcome:
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
-    `ConfigError` if the task is not a `Task`, or the status is unknown. Reflexion Protocol, section 2.
+    `ConfigError` if the task is not a `Task`, or the status is unknown.
     """
 
     task: PlainTask
@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def is_mandatory(self) -> bool:
-        """Whether it must be reflected on. Reflexion Protocol, section 2."""
+        """Whether it must be reflected on: a task that failed, or succeeded only in part."""
         return self.status in ("failed", "partial")
 
     @property
@@ -155,10 +155,7 @@ _WAYS = re.compile(r"\b(?:tool|plan|approach|strategy|method|option|route|algori
 
 
 def decision_of(outcome: Outcome, result: ReflectionResult) -> Outcome | None:
-    """Return the outcome of a run as a decision; None unless the model says that it chose a tool or plan.
-
-    Reflexion Protocol, section 2.
-    """
+    """Return the outcome of a run as a decision; None unless the model says that it chose a tool or plan."""
     choice = next(_choices_in(result), "")
     return as_decision(outcome, choice) if choice else None
 

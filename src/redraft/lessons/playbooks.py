@@ -47,7 +47,7 @@ class Playbook:
 
     `title` names the lesson or its task, `strategy` the idea behind the steps. `lesson` is the id of its
     lesson, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until the
-    playbook has a file. Raises `ConfigError` without steps or strategy. Reflexion Protocol, section 6.
+    playbook has a file. Raises `ConfigError` without steps or strategy.
     """
 
     title: str

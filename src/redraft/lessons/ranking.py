@@ -39,7 +39,7 @@ class LessonQuery:
     of the run ask for (`requirements_of`). Of an `agent`'s lessons, those about the same type of task come
     first, then those about its tools, then those that name one of the requirements, then the nearest in
     meaning. Without an agent, the lessons of all agents are searched by meaning. `kinds` limits the search to
-    some kinds of lessons, `status` to active or to quarantined ones. Reflexion Protocol, sections 5 and 7.
+    some kinds of lessons, `status` to active or to quarantined ones.
     """
 
     task: str

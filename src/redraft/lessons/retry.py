@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_RETRIES = 3
-"""Reflexion Protocol, section 7."""
+"""Attempts after the first one, by default."""
 CALLS_WITH_FEEDBACK = 2
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ async def retry_with_lessons(
     An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
     better is approved. If a reflection fails, this is logged, and the next attempt gets the error alone.
     After `max_retries` retries, an `EscalationError` is raised, or passed to `on_escalate`, whose value is
-    returned. A `ConfigError` is raised at once, since no lesson can help. Reflexion Protocol, section 7.
+    returned. A `ConfigError` is raised at once, since no lesson can help.
 
     Feedback does not help every model: small ones solve more by answering the same prompt once more. With
     `resample`, a task that checks judge is first retried twice without feedback, then with, which takes two

@@ -47,7 +47,7 @@ class Rules:
     There are at most ten tactical rules, of which the oldest makes room for the newest; each expires after
     four weeks. Permanent rules are those that a person moved under that heading. Writes are atomic, and many
     processes may write at once. `today` returns the day. Raises `StoreError` if the file can't be read or
-    written. Reflexion Protocol, section 6.
+    written.
     """
 
     def __init__(self, path: Path, agent: str, *, today: Callable[[], date] = date.today) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONGEST = 2_000
 """Characters of a field; a longer text has room to hide things in."""
 WITHHELD = "[withheld]"
-"""Replaces a text that can't be stored. Reflexion Protocol, section 8."""
+"""Replaces a text that can't be stored."""
 CUT_NOTICE = 100
 """Characters that `without_middle` adds, at most."""
 

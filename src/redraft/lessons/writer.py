@@ -58,7 +58,7 @@ MOST_READ = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The steps taken, the idea behind them, and the outcome. Reflexion Protocol, section 6."""
+    """The steps taken, the idea behind them, and the outcome."""
 
     steps: tuple[str, ...]
     strategy: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionVersion
 
 UNSTABLE = 0.1
-"""By how much two judgements of one output may differ on average (specification, section 6)."""
+"""By how much two judgements of one output may differ on average."""
 UNSURE = 0.5
 """The confidence below which a judgement is no more than a guess."""
 ENOUGH_DRAFTS = 20
@@ -73,7 +73,7 @@ def diagnose(
     signals: Signals,
     first_drafts: FirstDrafts,
 ) -> dict[str, str]:
-    """Return the failure modes that a run shows, each with a sentence about it. Specification 4.4.
+    """Return the failure modes that a run shows, each with a sentence about it.
 
     `first_drafts` are those of earlier runs with the same pattern; this run's is added.
     """

@@ -95,7 +95,9 @@ if TYPE_CHECKING:
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionPattern(AgentPattern):
-    """The options of a run. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
+    """Choose how a run drafts, judges, revises and stops.
+
+    A pattern has no state, so that many runs, agents and functions may share it.
 
     `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `diversify` follows
     a revision that changed nothing with a fresh start, or a long text with another strategy first.

@@ -178,7 +178,7 @@ class RunRecord:
     `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
     choices of the pattern that explain why the run stopped. `output_type` has the name and the JSON Schema of
     the outputs' type, if the agent has one; they are then stored as JSON data. `parent` is the run inside
-    which this one ran, `draft` what it started from. Specification 2.7.
+    which this one ran, `draft` what it started from.
     """
 
     noun: ClassVar[str] = "run"

@@ -273,7 +273,7 @@ class Runs:
         judge_again: int = 0,
         pattern: ReflectionPattern | None = None,
     ) -> SuccessCriteria:
-        """Measure the five success criteria of the specification on the newest runs that have ended.
+        """Measure whether reflecting works: five figures on the newest runs that have ended.
 
         The runs are filtered as by `rows`. Those that have not ended, are damaged, or could not revise, as
         those of `redraft check`, don't count. Nothing is called unless `judge_again` asks for a second

@@ -110,7 +110,7 @@ class Peaks:
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
-    """Return the best version of a run by a selection. Specification 2.7.2.
+    """Return the best version of a run.
 
     A version that a callback accepted always wins. `first_satisfactory` falls back to `highest_score`.
     """

@@ -1,4 +1,4 @@
-"""The five success criteria of the specification (section 6), measured on any set of runs."""
+"""Five figures that say whether reflecting works, measured on any set of runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class SuccessFigure:
 
 @dataclass(frozen=True, slots=True)
 class SuccessCriteria:
-    """The five success criteria on a number of ended `runs`. Specification, section 6.
+    """Whether reflecting works: five figures, each with a target, on a number of ended `runs`.
 
     `quality_improvement`: of the runs that revised, the share whose returned version is better than the
     first. `convergence`: of the runs, the share with a satisfactory version after at most three revisions.
@@ -93,7 +93,7 @@ class SuccessCriteria:
 
     @property
     def figures(self) -> dict[str, SuccessFigure]:
-        """The figures by their names, in the order of the specification."""
+        """The figures by their names."""
         return {
             "quality_improvement": self.quality_improvement,
             "convergence": self.convergence,
@@ -103,11 +103,11 @@ class SuccessCriteria:
         }
 
     def rows(self) -> list[SuccessRow]:
-        """Return the criteria as they are shown, in the order of the specification."""
+        """Return the figures as they are shown."""
         return [SuccessRow.of(*SHOWN[name], figure) for name, figure in self.figures.items()]
 
     def document(self) -> dict[str, Any]:
-        """Return the criteria as plain data."""
+        """Return the figures as plain data."""
         names = ("value", "target", "reached", "met", "cases", "unknown", "noun")
         figures = {
             name: {key: getattr(figure, key) for key in names} for name, figure in self.figures.items()

@@ -237,7 +237,7 @@ def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str,
 
     `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. Text that
     would end the block or begin a part of its own (a heading, a rule, a fence) is indented by four spaces,
-    also in the values of inputs. Specification: What gets injected next run.
+    also in the values of inputs.
     """
     texts = (
         ("Refined Instructions", reflection.refined_description, task.description),

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 # Compared by identity: so are models.
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmReflectionStrategy:
-    """Asks a model for better instructions; the default for tasks without checks.
+    """Ask a model for better instructions; the default for tasks without checks.
 
     If the reply is too long, the model is asked once to shorten it; what is still too long is cut
     (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one of which
-    `bounded` leaves nothing. Specification: Default Reflection Prompt.
+    `bounded` leaves nothing.
     """
 
     model: ChatModel
@@ -147,8 +147,8 @@ SUGGESTIONS:
 def meta_prompt(subject: ReflectionInput) -> str:
     """Return the prompt that asks for better instructions.
 
-    The text is the specification's (Default Reflection Prompt), with the note in force, the evaluation and
-    the limits in between. Everything that a run produced is fenced as data.
+    It shows the task, what was produced, the note in force, the evaluation and the limits. Everything that a
+    run produced is fenced as data.
     """
     task = subject.task
     parts = [
