@@ -260,3 +260,13 @@ def test_the_table_of_notes_is_made_again_from_its_recording(monkeypatch, capsys
     table = capsys.readouterr().out
     assert "| orders | without notes | 20 | 0.00 (0.00 to 0.00) | 0 (0%) |" in table
     assert "| orders | with notes: given a note | 16 | 1.00 (1.00 to 1.00) | 16 (100%) |" in table
+
+
+def test_the_table_of_transfer_is_made_again_from_its_recording(monkeypatch, capsys):
+    monkeypatch.delenv("REDRAFT_EMBEDDER")
+    chosen = ["--families", "records", "--seeds", "1", "--model", "local:qwen2.5-coder-1.5b"]
+    command(monkeypatch, transfer, *chosen, "--replay")
+    table = capsys.readouterr().out
+    assert "| records | without | 20 x 1 | 2.0 (0.0 to 5.0) |" in table
+    assert "| records | lessons | 20 x 1 | 14.0 (10.0 to 18.0) |" in table
+    assert "| records | lessons - without | 20 | 12 | 0 | 20 | +12.0 (+8.0 to +16.0) |" in table
