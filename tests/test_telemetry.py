@@ -41,6 +41,7 @@ from redraft import telemetry as names
 from redraft._steps import direct
 from redraft.cycles.agent import CycleAgent
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.fleet.queue import WorkerCard
 from redraft.loop import Journalled, Retry
 from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
@@ -588,6 +589,30 @@ def test_the_span_of_a_trial_says_which_note_was_rolled_back(collected):
     assert rolled[0].attributes["redraft.note.effect"] < 0
     assert rolled[0].attributes["redraft.note.version"] >= 1
     assert "control" in {span.attributes["redraft.note.arm"] for span in collected.named("choose_note order")}
+
+
+def test_a_job_is_linked_to_the_span_that_submitted_it_whichever_worker_has_it(collected):
+    async def main():
+        store = MemoryStore()
+        clerk = Agent(ScriptedModel(["Done."]), name="clerk", keep=store, pattern=ReflectionPattern(0))
+        fleet = Fleet([clerk], store=store, queue=StoreQueue(store))
+        with collected.tracer_provider.get_tracer("web").start_as_current_span("POST /orders") as request:
+            await fleet.submit(clerk, "Do it.", run_id="order-1")
+        await fleet.submit(clerk, "Do it.", run_id="order-2")
+        dead = StoreQueue(store)
+        await dead.register(WorkerCard("dead", "here", 1, fleet.version, ("clerk",), 1))
+        assert (await dead.claim()).run_id == "order-1"
+        await dead.leave()
+        await fleet.queue.reap(1)
+        await FleetWorker(fleet).run(until_idle=True)
+        return request.get_span_context()
+
+    there = asyncio.run(main())
+    jobs = {span.attributes["gen_ai.conversation.id"]: span for span in collected.named("job clerk")}
+    (link,) = jobs["order-1"].links
+    assert (link.context.trace_id, link.context.span_id) == (there.trace_id, there.span_id)
+    assert jobs["order-1"].context.trace_id != there.trace_id  # a trace of its own, hours later maybe
+    assert jobs["order-2"].links == ()
 
 
 def test_metrics_count_runs_by_reason(collected):

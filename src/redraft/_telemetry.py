@@ -20,9 +20,18 @@ class Telemetry(Protocol):
     """Report operations, and the steps in them, while they are carried out."""
 
     async def operation(
-        self, kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], /
+        self,
+        kind: Operation,
+        name: str,
+        operation_id: str,
+        work: Callable[[], Awaitable[R]],
+        /,
+        asked: str = "",
     ) -> R:
-        """Carry out `work`, report it, and return its result; `name` is that of the agent, task or file."""
+        """Carry out `work`, report it, and return its result; `name` is that of the agent, task or file.
+
+        `asked` is the recorded position from which it was asked for, if that was in another process.
+        """
         ...
 
     def step(self, step: Step, /) -> Step:
@@ -41,6 +50,13 @@ class Telemetry(Protocol):
 current: Telemetry | None = None
 
 
-async def traced(kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]]) -> R:
+async def traced(
+    kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], asked: str = ""
+) -> R:
     """Carry out an operation, and report it if there is telemetry."""
-    return await (work() if current is None else current.operation(kind, name, operation_id, work))
+    return await (work() if current is None else current.operation(kind, name, operation_id, work, asked))
+
+
+def current_position() -> str:
+    """Return the current place in a trace, as `Telemetry.position` does; "" without telemetry."""
+    return "" if current is None else current.position()

@@ -21,13 +21,13 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, SpanKind, StatusCode
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise MissingExtraError("Telemetry", "otel") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
@@ -165,7 +165,13 @@ class _OpenTelemetry:
     judging: metrics.Histogram
 
     async def operation(
-        self, kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], /
+        self,
+        kind: Operation,
+        name: str,
+        operation_id: str,
+        work: Callable[[], Awaitable[R]],
+        /,
+        asked: str = "",
     ) -> R:
         operation, begin = NAMES[kind]
         attributes: dict[str, AttributeValue] = {OPERATION_NAME: operation}
@@ -173,7 +179,9 @@ class _OpenTelemetry:
             attributes[AGENT_NAME] = name
         if operation_id:
             attributes[CONVERSATION_ID] = operation_id
-        with self._span(f"{begin} {name}".rstrip(), attributes) as span:
+        there = _place_of(asked)
+        links = [Link(there)] if there.is_valid else []
+        with self._span(f"{begin} {name}".rstrip(), attributes, links) as span:
             outside = _scope.set(_Scope(span, name))
             try:
                 result = await work()
@@ -235,7 +243,7 @@ class _OpenTelemetry:
         return carrier.get(PARENT, "")
 
     def replayed(self, position: str, /) -> None:
-        there = trace.get_current_span(PROPAGATOR.extract({PARENT: position}, Context())).get_span_context()
+        there = _place_of(position)
         if not there.is_valid:
             return
         trace.get_current_span().add_link(there)
@@ -252,11 +260,14 @@ class _OpenTelemetry:
             return nullcontext(outer)
         return self._span(name, attributes)
 
-    def _span(self, name: str, attributes: dict[str, AttributeValue]) -> AbstractContextManager[Span]:
+    def _span(
+        self, name: str, attributes: dict[str, AttributeValue], links: Sequence[Link] = ()
+    ) -> AbstractContextManager[Span]:
         return self.tracer.start_as_current_span(
             name,
             kind=SpanKind.INTERNAL,
             attributes=attributes,
+            links=links,
             record_exception=False,  # its message may quote an output
             set_status_on_exception=False,
         )
@@ -377,6 +388,11 @@ def _describe_note(span: Span, result: object) -> None:
     found = {NOTE: "version", ARM: "arm", EFFECT: "effect"}
     values = {name: getattr(result, attribute, None) for name, attribute in found.items()}
     span.set_attributes({name: value for name, value in values.items() if value is not None})
+
+
+def _place_of(position: str) -> SpanContext:
+    """Return the span of a recorded position; an invalid one for a text that is none."""
+    return trace.get_current_span(PROPAGATOR.extract({PARENT: position}, Context())).get_span_context()
 
 
 def _described(name: str) -> tuple[str, dict[str, AttributeValue]]:

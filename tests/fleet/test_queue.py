@@ -74,14 +74,14 @@ def test_a_job_goes_from_submission_to_its_end(open_queue):
     asyncio.run(main())
 
 
-def test_a_job_may_be_for_one_version_from_the_start_and_belong_to_an_evaluation(open_queue):
+def test_a_job_keeps_the_version_the_evaluation_and_the_trace_that_it_was_submitted_with(open_queue):
     async def main():
         async with open_queue() as old, open_queue(version="v2") as new:
-            await old.submit(job("a", version="v2", evaluation="e"))
+            await old.submit(job("a", version="v2", evaluation="e", trace="00-1-2-01"))
             assert (await old.depth()).waiting_for == {"v2": 1}
             assert await old.claim() is None
             claimed = await new.claim()
-            assert (claimed.version, claimed.evaluation) == ("v2", "e")
+            assert (claimed.version, claimed.evaluation, claimed.trace) == ("v2", "e", "00-1-2-01")
             await new.hand_back(claimed)
             assert await old.claim() is None
             assert (await new.get("a")).evaluation == "e"

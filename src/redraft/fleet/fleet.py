@@ -7,12 +7,13 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from redraft._sync import run_sync
+from redraft._telemetry import current_position
 from redraft._validation import is_number, nearest
 from redraft.errors import ChangedRunError, ConfigError, JobError, ModelError, StoreError
 from redraft.events import RunFinished, StepFailed, StepFinished
@@ -169,7 +170,7 @@ class Fleet:
 
     async def _submit(self, job: FleetJob, text: str) -> JobHandle:
         """Queue a job, whose task is this `text`; raises `ConfigError` if its id is that of another one."""
-        there, is_new = await self.queue.submit(job)
+        there, is_new = await self.queue.submit(replace(job, trace=current_position()))
         if not is_new and (there.program != job.program or json_text(there.task) != text):
             raise ConfigError(
                 f"The id {job.run_id!r} belongs to a job for {there.program!r} with another task. Give a new "

@@ -45,7 +45,7 @@ TASK = "redraft"
 """The name of our task in Procrastinate, whose tables may also serve others."""
 _REAPER = 0x52444654
 """The advisory lock of the process that reaps ("RDFT")."""
-_OPTIONAL = ("version", "evaluation")
+_OPTIONAL = ("version", "evaluation", "trace")
 """The fields of a job that its arguments hold from its submission on, if they have a value."""
 _CONNECTIONS = 2
 _CONNECT_TIMEOUT = 5.0

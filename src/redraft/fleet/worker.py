@@ -288,7 +288,9 @@ class FleetWorker:
         outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
         try:
             program, job = self.fleet.programs[running.job.program], running.job
-            return await traced("job", job.program, job.run_id, lambda: program.run(job.task, job.run_id))
+            return await traced(
+                "job", job.program, job.run_id, lambda: program.run(job.task, job.run_id), job.trace
+            )
         except (ClaimLostError, StoreError):
             raise
         except Exception as error:  # noqa: BLE001 (a program may raise anything; the job says what)
