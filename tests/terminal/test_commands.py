@@ -1,6 +1,8 @@
 """What commands are declared with: a default, errors as exit codes, a question before a write."""
 
 import io
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from redraft.errors import ConfigError, ModelError
-from redraft.terminal.commands import command_group, confirm, handles_errors
+from redraft.terminal.commands import command_group, confirm, handles_errors, own_command
 
 group = command_group(default="list", help="Count things.")
 
@@ -75,3 +77,34 @@ def test_without_a_terminal_it_asks_for_a_flag(monkeypatch):
     monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=io.StringIO("y\n")))
     with pytest.raises(ConfigError, match="Pass --yes to write"):
         confirm("Write it?")
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "typed"),
+    [
+        (".venv/bin/redraft", False, ".venv/bin/redraft"),
+        ("my tools/bin/redraft", False, "'my tools/bin/redraft'"),
+        ("../elsewhere/redraft", False, "{outside}"),
+        (".venv/bin/redraft", True, "redraft"),
+        ("pytest", False, "redraft"),
+    ],
+)
+def test_a_hint_names_the_command_as_it_can_be_typed_here(started, on_path, typed, tmp_path, monkeypatch):
+    here = tmp_path / "project"
+    script = here / started
+    here.mkdir()
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("#!/bin/sh\necho ran $1\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("sys.argv", [str(script), "demo"])
+    monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin:/bin" if on_path else "/usr/bin:/bin")
+    assert own_command() == typed.format(outside=tmp_path / "elsewhere/redraft")
+    if "redraft" in started:
+        ran = subprocess.run(f"{own_command()} why", shell=True, check=True, capture_output=True, text=True)  # noqa: S602 (as a person would type it)
+        assert ran.stdout == "ran why\n"
+
+
+def test_a_hint_of_the_module_names_the_interpreter(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/redraft/__main__.py"])
+    assert own_command() == f"{sys.executable} -m redraft"

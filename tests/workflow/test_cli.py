@@ -728,7 +728,8 @@ def test_show_withholds_secrets(workflow):
         assert "words" in shown
 
 
-def test_the_examples_of_the_specification_run_as_printed_with_a_model(monkeypatch):
+def test_the_examples_of_the_specification_run_as_printed_with_a_model(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     reply = {"name": "Ada", "email": "ada@example.com", "age": 36, "content": "hello"}
     script_workflows(monkeypatch, lambda request: reply)
     for text, values, printed in (

@@ -21,7 +21,7 @@ from redraft.loop.criteria_file import modules_in
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
-from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.commands import command_group, handles_errors, own_command
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
@@ -166,7 +166,7 @@ async def run(
         shown = CalmConsole()
         shown.show(report_view(report, shown.width))
     if project_place() is not None:
-        console.say(f"Stored as {report.run_id}; redraft eval show last")
+        console.say(f"Stored as {report.run_id}; {own_command()} eval show last")
     raise typer.Exit(_code(report, is_comparison=compare is not None))
 
 

@@ -43,7 +43,7 @@ from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.terminal import options
-from redraft.terminal.commands import run_async
+from redraft.terminal.commands import own_command, run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
@@ -327,12 +327,16 @@ class Runner:
                     raise
                 return progress.result
 
+    def keeps(self, result: ReflectionResult) -> bool:
+        """Return whether a run was stored."""
+        return self.keep and bool(load_settings().home) and "not_kept" not in result.diagnostics
+
     def hint(self, result: ReflectionResult) -> str:
         """Return the id of the stored run and the next command for it; empty if it is not stored."""
-        if not self.keep or not load_settings().home or "not_kept" in result.diagnostics:
+        if not self.keeps(result):
             return ""
         further = "show" if result.error is None else "resume"
-        return f"Stored as {result.run_id}; redraft {further} last"
+        return f"Stored as {result.run_id}; {own_command()} {further} last"
 
 
 @dataclass(frozen=True, slots=True)

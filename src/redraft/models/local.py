@@ -310,7 +310,8 @@ class PackagedWeights:
     """Weights that come in parts, as data in Python packages.
 
     We can't vouch for the packages, so nothing of them is imported, and their version and the `sha256` of the
-    joined file are pinned. `packages` is their name without the number of the part.
+    joined file are pinned. `packages` is their name without the number of the part. `origin` names the
+    weights, their licence, and where they were published: the packages only carry the bytes.
     """
 
     name: str
@@ -320,9 +321,22 @@ class PackagedWeights:
     bytes: int
     sha256: str
     requirements: str
+    origin: str = ""
+
+    @property
+    def joined(self) -> Path:
+        """The place of the joined file."""
+        return _cache_place() / f"{self.name}-{self.sha256[:12]}.gguf"
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the joined file is there: the packages are then no longer needed."""
+        return _has_size(self.joined, self.bytes)
 
     def missing(self) -> str | None:
         """Return why the weights can't be used, None if they can."""
+        if self.is_joined:
+            return None
         try:
             self._part_files()
         except ConfigError as error:
@@ -334,10 +348,11 @@ class PackagedWeights:
 
         Raises `ConfigError` if a package is missing or the SHA-256 differs from the pinned one.
         """
-        target = cache_folder() / f"{self.name}-{self.sha256[:12]}.gguf"
-        if _has_size(target, self.bytes):
+        target = self.joined
+        if self.is_joined:
             return target
         parts = self._part_files()
+        cache_folder()
         with _locked(target.with_suffix(".lock")):
             if not _has_size(target, self.bytes):
                 self._join(parts, target)
@@ -403,6 +418,7 @@ PACKAGED = {
             491_400_064,
             "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
             "demo/requirements.txt",
+            "Qwen2.5-Coder-0.5B-Instruct by Qwen, GGUF Q4_K_M, Apache-2.0",
         ),
         PackagedWeights(
             "qwen2.5-coder-1.5b",
@@ -412,6 +428,7 @@ PACKAGED = {
             1_117_320_768,
             "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             "benchmarks/requirements.txt",
+            "Qwen2.5-Coder-1.5B-Instruct by Qwen, GGUF Q4_K_M, Apache-2.0",
         ),
     )
 }
@@ -458,10 +475,14 @@ def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
 
 def cache_folder() -> Path:
     """Create and return the folder for joined weights: `$XDG_CACHE_HOME/redraft` or `~/.cache/redraft`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "redraft"
+    folder = _cache_place()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def _cache_place() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "redraft"
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import shutil
 import sys
 from functools import wraps
 from inspect import Parameter, isawaitable, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -75,6 +79,18 @@ def run_async(main: Awaitable[T]) -> T:
             await close_project_store()
 
     return asyncio.run(running())
+
+
+def own_command() -> str:
+    """Return the command `redraft` as a shell in this folder finds it: with its path if it needs one."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m redraft"
+    found = shutil.which("redraft")
+    if started.name != "redraft" or not started.is_file() or (found and Path(found).samefile(started)):
+        return "redraft"
+    path, here = os.path.abspath(started), Path.cwd()  # noqa: PTH100 (a virtual environment is a link that must stay)
+    return shlex.quote(str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path)
 
 
 def confirm(question: str) -> bool:
