@@ -217,20 +217,18 @@ class PairedComparison:
         return "worse" if self.effect.high < 0 else "not distinguishable"
 
 
-def rate_of(rates: Sequence[float], tries: float = 1.0) -> Effect | None:
+def rate_of(rates: Sequence[float]) -> Effect | None:
     """Return the mean of the shares (0..1) of tries that passed, one share a case, with its 95 % interval.
 
-    Every case was tried `tries` times. Wilson's interval on the number of independent tries, which repeated
-    tries of one case are not. Returns None for fewer than `FEWEST_CASES` cases.
+    Agresti and Coull's interval (1998) with cases as its units: two that pass and two that don't are added.
+    The spread is that between cases, so repeated tries narrow the interval only as far as they agree less
+    than cases do. Returns None for fewer than `FEWEST_CASES` cases.
     """
     if len(rates) < FEWEST_CASES:
         return None
-    mean = fmean(rates)
-    count = _independent(mean * (1 - mean), rates, tries)
-    t = _student(len(rates) - 1)
-    centre = (mean + t * t / (2 * count)) / (1 + t * t / count)
-    half = t / (1 + t * t / count) * (mean * (1 - mean) / count + (t / (2 * count)) ** 2) ** 0.5
-    return Effect(mean, max(0.0, centre - half), min(1.0, centre + half))
+    centre, error = _with_added_cases(rates, passed=2, lost=0, of=4)
+    half = _student(len(rates) - 1) * error
+    return Effect(fmean(rates), max(0.0, centre - half), min(1.0, centre + half))
 
 
 def mean_of_cases(means: Sequence[float]) -> Effect | None:
@@ -241,25 +239,29 @@ def mean_of_cases(means: Sequence[float]) -> Effect | None:
     return Effect(mean, mean - half, mean + half)
 
 
-def compared_rates(pairs: Sequence[tuple[float, float]], tries: float = 1.0) -> PairedComparison:
+def compared_rates(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
     """Compare the shares of tries that passed, ours and theirs, case by case.
 
-    The interval is that of Agresti and Min (2005), on the number of independent tries: the pairs get three
-    more tries, half of them passed by one side alone. So it is never of width 0, and few cases are not taken
-    for many.
+    Agresti and Min's interval (2005) with cases as its units: three cases are added, and each side alone
+    passes `ADDED` of them. So it is never of width 0, and a few cases that differ are not taken for many.
     """
     if len(pairs) < FEWEST_CASES:
         return PairedComparison(len(pairs))
-    ours = fmean(one * (1 - other) for one, other in pairs)
-    theirs = fmean(other * (1 - one) for one, other in pairs)
     differences = [one - other for one, other in pairs]
-    count = _independent(ours + theirs - (ours - theirs) ** 2, differences, tries)
-    total = count + 4 * ADDED
-    ours, theirs = ((share * count + ADDED) / total for share in (ours, theirs))
-    error = ((ours + theirs - (ours - theirs) ** 2) / total) ** 0.5
-    centre, half = ours - theirs, _student(len(pairs) - 1) * error
+    centre, error = _with_added_cases(differences, passed=ADDED, lost=ADDED, of=4 * ADDED)
+    half = _student(len(pairs) - 1) * error
     effect = Effect(fmean(differences), max(-1.0, centre - half), min(1.0, centre + half))
     return _comparison(len(pairs), effect, error)
+
+
+def _with_added_cases(
+    of_cases: Sequence[float], *, passed: float, lost: float, of: float
+) -> tuple[float, float]:
+    """Return the mean over cases and its standard error, with `of` cases more: `passed` 1, `lost` -1."""
+    count = len(of_cases) + of
+    mean = (sum(of_cases) + passed - lost) / count
+    squares = (sum(one * one for one in of_cases) + passed + lost) / count
+    return mean, ((squares - mean * mean) / count) ** 0.5
 
 
 def compared_means(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
@@ -275,20 +277,6 @@ def _comparison(cases: int, effect: Effect, error: float) -> PairedComparison:
     detectable = (_student(cases - 1) + NormalDist().inv_cdf(POWER)) * error
     more = _more_needed(cases, effect.mean, detectable)
     return PairedComparison(cases, effect, None if more is None else cases + more, detectable)
-
-
-def _independent(spread: float, of_cases: Sequence[float], tries: float) -> float:
-    """Return how many independent tries the tries of all cases are worth.
-
-    `spread` is the variance of one try. The repeated tries of a case count for half of what the variance
-    between the cases says that they add, since that variance is itself only estimated.
-    """
-    cases = len(of_cases)
-    between = standard_error(of_cases) ** 2
-    if not spread:  # no try differed from another, which says nothing about the cases that were not drawn
-        return cases
-    estimate = spread / between if between else cases * tries
-    return cases + (min(max(estimate, cases), cases * tries) - cases) / 2
 
 
 # Two raters of the same things.
@@ -416,6 +404,6 @@ FEWEST_CASES = 5
 PADDING = 0.5
 """The part of a group that is added to each cell of a table of two raters, for its interval."""
 ADDED = 0.75
-"""The tries that each side is given that it alone passed; with 0.5, intervals of 20 cases miss too often."""
+"""How many cases are added that one side alone passes; with 0.5, intervals of 20 cases miss too often."""
 POWER = 0.8
 """How often a difference that is there should be found."""

@@ -91,6 +91,25 @@ def test_a_worse_agent_is_a_regression_and_the_same_one_is_not():
     assert not same.has_regressed
 
 
+def test_beside_a_baseline_the_first_drafts_raise_no_alarm():
+    spoiling = Agent(
+        model(lambda _, request: "good" if request.role == "generation" else "spoiled"),
+        pattern=ReflectionPattern(
+            1,
+            [QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 9})],
+            best_version_selection="latest",
+        ),
+        keep=False,
+        name="spoiling",
+    )
+    report = Evaluation(cases(20), spoiling, store=MemoryStore()).run_sync()
+    assert report.has_regressed
+    # Worse than its first drafts as before, and not worse than it was before.
+    again = report.against(json.loads(json.dumps(report.document())))
+    assert [one.passed.verdict for one in again.differences] == ["worse", "not distinguishable"]
+    assert not again.has_regressed
+
+
 def test_hidden_criteria_grade_and_no_agent_sees_them():
     calls = []
     found = [replace(case, hidden=(SECRET,)) for case in cases(5)]

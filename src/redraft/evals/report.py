@@ -282,8 +282,17 @@ class EvaluationReport:
 
     @property
     def has_regressed(self) -> bool:
-        """Whether fewer tries of the first side pass than of another, beyond the 95 % interval."""
-        return any(one.passed.verdict == "worse" for one in self.differences)
+        """Whether fewer tries of the first side pass than of those it is compared with, beyond the interval.
+
+        Its own first drafts count only where there is no other agent or baseline: each comparison more would
+        add to the alarms that are raised by chance.
+        """
+        main, *others = self.sides
+        named = [other.arm != main.arm for other in others]
+        return any(
+            one.passed.verdict == "worse" and (is_named or not any(named))
+            for one, is_named in zip(self.differences, named, strict=True)
+        )
 
     @property
     def usage(self) -> TokenUsage:
@@ -333,7 +342,7 @@ class EvaluationReport:
             len({attempt.case for attempt in tries}),
             len(tries),
             passed.count(1.0),
-            rate_of(of_cases["passed"], self._tries_each(side)),
+            rate_of(of_cases["passed"]),
             within_bounds(mean_of_cases(of_cases["score"])),
             mean("passed"),
             mean("score"),
@@ -362,7 +371,7 @@ class EvaluationReport:
             ours.name,
             theirs.name,
             calls,
-            compared_rates(list(passed.values()), min(map(self._tries_each, (ours, theirs)))),
+            compared_rates(list(passed.values())),
             **compared,
             gained=tuple(case for case, (mine, other) in passed.items() if mine > other),
             lost=tuple(case for case, (mine, other) in passed.items() if mine < other),
@@ -387,11 +396,6 @@ class EvaluationReport:
 
     def _tries_of(self, side: Side) -> list[Try]:
         return [attempt for attempt in self.tries if attempt.arm == side.arm]
-
-    def _tries_each(self, side: Side) -> float:
-        """Return how often each case was tried, on average and at least once."""
-        tries = self._tries_of(side)
-        return max(1.0, len(tries) / max(1, len({one.case for one in tries})))
 
     def _of_cases(self, side: Side, name: str, calls: int | None = None) -> dict[str, float]:
         """Return the mean of a metric for each case in which it is known."""
