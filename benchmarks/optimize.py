@@ -4,32 +4,27 @@ With shuffled labels (the default), a scripted writer proposes texts, and whethe
 for each text and case, so no text is better than another. What is accepted then is accepted by chance.
 
 `--model` tunes the system prompt of a model on the orders of `note_families.py`, whose form only the checks
-know. The same model answers and writes.
+know. The same model answers and writes; `--cassette` takes its replies from a recording instead.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from itertools import count
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from _measure import options, publish, table, verdict
+from _model import model_given, model_options
 from note_families import ORDERS
 
 from redraft import Agent, EvalCase, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.evals import Optimization
-from redraft.models.local import LocalModel
-from redraft.models.names import model_named
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
     from redraft.evals import OptimizationReport
-    from redraft.protocols import ChatReply, ChatRequest
+    from redraft.protocols import ChatModel, ChatRequest
 
-MAX_TOKENS = 400
-"""What a reply may have: a small model may never end by itself."""
 MARK = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": "^right$"})
 
 
@@ -65,16 +60,10 @@ def accepted_by_chance(rounds: int, cases: int, rate: float, tries: int) -> tupl
     return sum(one.accepted for one in found), sum(one.test is not None for one in found)
 
 
-def of_orders(name: str, threads: int, minutes: float) -> OptimizationReport:
+def of_orders(model: ChatModel, tries: int) -> OptimizationReport:
     """Optimize the system prompt with which a model turns messages into orders."""
-    kind, _, place = name.partition(":")
-    model = LocalModel(place, threads=threads) if kind == "local" else model_named(name)
-
-    async def bounded(request: ChatRequest) -> ChatReply:
-        return await model(replace(request, max_tokens=MAX_TOKENS))
-
     agent = Agent(
-        bounded, system_prompt="You are a helpful assistant.", pattern=ReflectionPattern(0), keep=False
+        model, system_prompt="You are a helpful assistant.", pattern=ReflectionPattern(0), keep=False
     )
     cases = [
         EvalCase(
@@ -88,8 +77,8 @@ def of_orders(name: str, threads: int, minutes: float) -> OptimizationReport:
         cases,
         agent,
         parts=["system_prompt"],
+        budget_tries=tries,
         at_once=1,
-        budget_seconds=60 * minutes,
         store=MemoryStore(),
     ).run_sync()
 
@@ -97,11 +86,10 @@ def of_orders(name: str, threads: int, minutes: float) -> OptimizationReport:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="optimizations with shuffled labels")
-    parser.add_argument("--model", help="tune this model on the order task, in place of shuffled labels")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=15, help="what the search and the test may take")
+    model_options(parser)
+    parser.add_argument("--tries", type=int, default=60, help="evaluations of the search of --model")
     given = parser.parse_args()
-    if given.model is None:
+    if not (given.model or given.cassette):
         rows: list[tuple[object, ...]] = []
         for cases, rate, tries in ((20, 0.5, 60), (40, 0.5, 120), (60, 0.2, 150)):
             accepted, tested = accepted_by_chance(given.rounds, cases, rate, tries)
@@ -109,25 +97,18 @@ def main() -> None:
         head = ("cases", "pass by chance", "evaluations", "rounds", "tested", "accepted", "at most 5 of 100")
         publish("optimize-shuffled", table(head, rows), write=given.write)
         return
-    began = perf_counter()
-    report = of_orders(given.model, given.threads, given.minutes)
+    report = of_orders(model_given(given), given.tries)
     sizes = " / ".join(
         str(len(part)) for part in (report.split.train, report.split.validation, report.split.test)
     )
-    head = ("train / validation / test", "tries", "proposals", "tokens", "minutes")
-    row = (
-        sizes,
-        report.tries,
-        report.proposals,
-        f"{report.usage.total_tokens:,}",
-        f"{(perf_counter() - began) / 60:.1f}",
-    )
+    head = ("train / validation / test", "tries", "proposals", "tokens")
+    row = (sizes, report.tries, report.proposals, f"{report.usage.total_tokens:,}")
     text = f"{table(head, [row])}\n\n{report.sentence()}"
     if report.test is not None:
         text += f" {report.stopped}"
     if diff := report.diff():
         text += f"\n\n```diff\n{diff}```"
-    publish(f"optimize-orders-{given.model.rpartition(':')[2]}", text, write=given.write)
+    publish("optimize-orders", text, write=given.write)
 
 
 if __name__ == "__main__":
