@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from redraft._codec import to_json
+from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
@@ -138,6 +139,7 @@ def observed(
     return observe
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often to retry a failed step, and how long to wait before each retry.

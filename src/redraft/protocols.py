@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from redraft._hints import keyword_hints
 from redraft.types import (
     NOTHING_USED,
     Advice,
@@ -374,6 +375,7 @@ class ChatRequest:
     role: ModelRole = "generation"
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     """A model's reply.

@@ -14,6 +14,7 @@ from itertools import chain
 from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
+from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_share, is_number, nearest
 from redraft.errors import ConfigError
 
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Image:
     """An image for a model: its bytes, or a `url` that the provider fetches.
@@ -65,6 +67,7 @@ class Image:
     data: bytes = field(default=b"", repr=False, compare=False, metadata={"recorded": False})
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation."""
@@ -73,6 +76,7 @@ class Message:
     content: str
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class ImageMessage(Message):
     """A message with images, which follow its text."""
@@ -80,6 +84,7 @@ class ImageMessage(Message):
     images: tuple[Image, ...] = ()
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class PlainTask:
     """What an agent is asked, as plain data; `redraft.Task` adds who answers, and how.
@@ -108,6 +113,7 @@ class PlainTask:
         return (*images_in(self.messages), *self.images)
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One piece of advice for a run: its text, where it comes from, why it was chosen, its tokens.
@@ -230,6 +236,7 @@ ENOUGH = 0.5
 """The share of a generated criterion from which an output is not replaced by one that passes more."""
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class QualityCriterion:
     """One criterion to judge an output by, and how to judge it.
@@ -302,6 +309,7 @@ class QualityCriterion:
 _NOT_GIVEN = cast("Any", object())
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
     """What model calls used: tokens, requests and cost. Two usages add up with `+`.
@@ -353,6 +361,7 @@ NOT_REPORTED = TokenUsage(cost_usd=None)
 """The usage of a function that does not report any."""
 
 
+@keyword_hints()
 class Issue(str):
     """One problem in an output: its message, and where it was found.
 
@@ -497,6 +506,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", text.casefold()))
 
 
+@keyword_hints()
 @dataclass(slots=True)
 class ReflectionEvaluation:
     """The judgement of one output: how good it is, what is wrong, what to do about it.
@@ -708,6 +718,7 @@ Output: TypeAlias = Any
 """A string, a JSON value (dict, list, number, bool), a pydantic model or a data class."""
 
 
+@keyword_hints()
 @dataclass(slots=True)
 class Draft(Generic[OutputT]):
     """An output as a generator or reviser returns it, with what it knows about it.
@@ -865,6 +876,7 @@ class ConvergenceReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Why a run stops: the reason, a sentence that explains it, and the numbers that decided it.

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft import _telemetry
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import traced
 from redraft.cycles.actuate import evaluate, execute
@@ -81,6 +82,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@keyword_hints()
 class CycleAgent:
     """An agent that runs in cycles, from a file (`from_file`) or from an `AgentSpec`.
 

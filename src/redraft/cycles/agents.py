@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import to_json, without_tags
+from redraft._hints import keyword_hints
 from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
@@ -58,6 +59,7 @@ HIDDEN_FIELDS = ("id", "timestamp", "since", "durationMs")
 """The fields of a memory item that are not shown beside its title."""
 
 
+@keyword_hints()
 class Agents:
     """Find agents from any process: those of this process, of a network's long-term storage, of the project.
 

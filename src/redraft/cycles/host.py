@@ -7,6 +7,7 @@ import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from redraft._hints import keyword_hints
 from redraft.cycles.cycle import error_line
 from redraft.cycles.spec import WebhookTrigger
 from redraft.cycles.webhook import secret_key
@@ -24,6 +25,7 @@ Hook: TypeAlias = tuple[str, str]
 """The name of an agent, and the topic of one of its webhooks."""
 
 
+@keyword_hints()
 class AgentHost:
     """Run agents in one process: each on its own triggers, all until SIGTERM or SIGINT.
 

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from redraft._codec import from_record, to_json, to_record
+from redraft._hints import keyword_hints
 from redraft._validation import nearest
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ANY
@@ -39,6 +40,7 @@ class AgentMessage:
 Verdict: TypeAlias = Literal["approve", "reject", "modify"]
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """A person's verdict on what an agent did or is about to do.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
+from redraft._hints import keyword_hints
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
@@ -42,6 +43,7 @@ _registered: dict[str, LongTermStorage] = {}
 _from_settings: dict[str, LongTermStorage] = {}
 
 
+@keyword_hints()
 class LongTermStorage:
     """The memory of a network's agents in PostgreSQL, where no agent sees that of another.
 

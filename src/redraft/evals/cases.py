@@ -9,6 +9,7 @@ from mimetypes import guess_extension
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from redraft._codec import to_json
+from redraft._hints import keyword_hints
 from redraft._texts import as_text, shortened
 from redraft._validation import check_choice, check_share
 from redraft._verdicts import DEFAULT_THRESHOLD
@@ -32,6 +33,7 @@ _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 LONGEST_ID = 60
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class EvalCase:
     """One task to evaluate agents on, and what a good answer to it is.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from redraft._hints import keyword_hints
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.evals.cases import EvalCase, Match, case_id
@@ -30,6 +31,7 @@ COLUMNS = {
 ROLES = ("system", "user", "assistant")
 
 
+@keyword_hints()
 def cases_of_rows(
     rows: Iterable[Mapping[str, Any]],
     *,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from redraft._calls import sees_run
 from redraft._codec import describe_error, to_record
+from redraft._hints import keyword_hints
 from redraft._steps import direct
 from redraft._sync import run_sync
 from redraft._texts import as_text, json_data, key_of
@@ -95,6 +96,7 @@ class EvaluationFleet(Protocol):
         ...
 
 
+@keyword_hints()
 class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from redraft._codec import from_record, to_json, to_record
+from redraft._hints import keyword_hints
 from redraft._steps import Retry, answer, direct, retried
 from redraft._sync import run_sync
 from redraft._texts import as_text, counted
@@ -281,6 +282,7 @@ class OptimizationReport:
 # --- the search --------------------------------------------------------------------------------------------
 
 
+@keyword_hints()
 class Optimization:
     """Tune the texts that steer an agent on cases: GEPA proposes them, cases kept apart decide.
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import json_data
 from redraft.errors import ConfigError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from redraft.protocols import ModelChoice
 
 
+@keyword_hints()
 def eval_case(
     cases: str | Path | Sequence[EvalCase], *, model: ModelChoice | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
 from redraft._validation import is_number, nearest
@@ -54,6 +55,7 @@ LONGEST_VERSION = 100
 LONGEST_TASK = 1_000_000
 
 
+@keyword_hints()
 class Fleet:
     """What workers on many machines run, and the queue through which they get it.
 

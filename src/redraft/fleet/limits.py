@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redraft._hints import keyword_hints
 from redraft._steps import RATE_LIMIT, BlockedError
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, StoreError
@@ -35,6 +36,7 @@ REFUSED_WAIT = 1.0
 """Seconds that a rate limit without a Retry-After holds."""
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What all workers together may ask of the models whose names match `models`.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 from uuid import uuid4
 
 from redraft._codec import from_record, to_record
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import FencedStore, Record, intact
 
@@ -205,6 +206,7 @@ _POLL = 0.2
 _SCANNED = 50
 
 
+@keyword_hints()
 class StoreQueue:
     """A `Queue` in a store: for the processes of one machine (`SqliteStore`) and for tests (`MemoryStore`).
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from redraft._hints import keyword_hints
 from redraft.cycles.triggers import next_time
 from redraft.errors import ConfigError
 from redraft.fleet.programs import Runnable
@@ -24,6 +25,7 @@ MOST_MISSED = 100
 LONGEST_NAME = 100
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Submit a task at the times of a cron expression.

@@ -14,6 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from redraft._hints import keyword_hints
 from redraft._steps import call_gate
 from redraft._telemetry import traced
 from redraft._validation import check_count, is_number
@@ -62,6 +63,7 @@ class _Running:
     is_ending: bool = False
 
 
+@keyword_hints()
 class FleetWorker:
     """Carry out the jobs of a fleet, `at_once` at a time, until `stop` is called.
 

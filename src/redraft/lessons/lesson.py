@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft._codec import to_json
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError
 
 # "None: what is known does not tell", but not "None of the pages may be left out".
@@ -35,6 +36,7 @@ class _Written:
                 raise ConfigError(f"{type(self).__name__}.{name} must be a text that is not empty.")
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Failure(_Written):
     """What an agent learned from a task that failed."""
@@ -52,6 +54,7 @@ class Failure(_Written):
     rule: str = _under("Tactical rule candidate", "One sentence that would have prevented it.")
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Partial(_Written):
     """What an agent learned from a task that succeeded in part."""
@@ -64,6 +67,7 @@ class Partial(_Written):
     )
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Procedure(_Written):
     """What an agent learned from a success: how it was done, and why that worked."""
@@ -73,6 +77,7 @@ class Procedure(_Written):
     why_it_worked: str = _under("Why it worked", "What made the difference.")
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Decision(_Written):
     """What an agent decided, between what, and why."""

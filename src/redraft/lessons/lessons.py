@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft._hints import keyword_hints
 from redraft._texts import counted, shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
@@ -80,6 +81,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@keyword_hints()
 @dataclass(eq=False)  # compared by identity: it stands for files that others change, too
 class Lessons:
     """The lessons of one agent: an advisor of its runs, and files that people may edit.

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.due import DueReflection, all_due, resolve_due
@@ -88,6 +89,7 @@ class Rebuilt:
     embedder: str
 
 
+@keyword_hints()
 class LessonLibrary:
     """The lessons of all agents, or of one `agent`.
 

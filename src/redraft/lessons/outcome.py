@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
+from redraft._hints import keyword_hints
 from redraft._texts import as_text
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
@@ -31,6 +32,7 @@ CONTENT_TYPES: dict[Ended, type[Content]] = {
 """The type of reflection for each status."""
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a task ended.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 
 from redraft._calls import awaited
 from redraft._critique import render_critique
+from redraft._hints import keyword_hints
 from redraft._texts import as_text
 from redraft._validation import check_count, check_flag
 from redraft._verdicts import evaluation_of
@@ -46,6 +47,7 @@ class Reflects(Protocol):
         ...
 
 
+@keyword_hints()
 async def retry_with_lessons(
     fn: Callable[..., Awaitable[T] | T],
     task: str | PlainTask,
@@ -114,6 +116,7 @@ def is_resampled_next(attempts: Sequence[_Attempt]) -> bool:
     return bool(told) and not best_of(told).is_better_than(best_of(untold))
 
 
+@keyword_hints()
 def retried_with_lessons(
     *,
     lessons: Reflects,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from redraft._calls import importable_name
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 class Agent(Generic[OutputT]):
     """Answer queries with a model, and revise the answers as a pattern says.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO, TypeVar
 
 from redraft._codec import describe_error, to_json
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError
 from redraft.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.redact.log import logger, run_logger
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 
+@keyword_hints()
 class EventLog:
     """An `on_event` listener that writes each event as a line of JSON, for one run or many.
 

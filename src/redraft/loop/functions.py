@@ -10,6 +10,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from redraft._calls import awaited, kind_of, value_of
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._verdicts import draft_of
@@ -34,6 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 def reflected(
     criteria: Sequence[QualityCriterion | str] | None = None,
     *,

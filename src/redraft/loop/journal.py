@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
+from redraft._hints import keyword_hints
 from redraft._steps import find_in_step, inner_step
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
 from redraft.loop.claim import claim_under_way
@@ -37,6 +38,7 @@ end), `result` or `error`, the `budget_state` if the run has a budget, for a ste
 it was `given`, and with telemetry its place in a `trace`."""
 
 
+@keyword_hints()
 class Journalled:
     """Record each finished step of a run in a store; under the same id, replay what is there.
 

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from redraft import _calls as adapt
+from redraft._hints import keyword_hints
 from redraft._steps import Retry
 from redraft._validation import (
     check_choice,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
 
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
+@keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionPattern(AgentPattern):
     """Choose how a run drafts, judges, revises and stops.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redraft._hints import keyword_hints
+
 TYPE_CHECKING = False  # type checkers read this as True; importing typing would cost more than the module
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 async def reflect(
     task: str | PlainTask,
     *,
@@ -46,6 +49,7 @@ async def reflect(
     )
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 def reflect_sync(
     task: str | PlainTask,
     *,

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._codec import from_json, from_record, to_json, without_tags
+from redraft._hints import keyword_hints
 from redraft._texts import compared, counted
 from redraft._validation import check_count, nearest, only
 from redraft.errors import ConfigError, DamagedRecordError
@@ -101,6 +102,7 @@ STATE_HEADLINES = {
 MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revision")
 
 
+@keyword_hints()
 class Runs:
     """The runs that a project has stored: find them, read them, add up what they used.
 

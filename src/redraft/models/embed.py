@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 import regex
 
 from redraft._calls import awaited
+from redraft._hints import keyword_hints
 from redraft._texts import short_repr
 from redraft.errors import ConfigError, MissingExtraError, OutputError
 from redraft.models.names import resolve_name
@@ -444,6 +445,7 @@ def _checked(path: Path, sha256: str) -> bytes:
 _SCRIPTED_WORD = re.compile(r"\w+")
 
 
+@keyword_hints()
 class ScriptedEmbedder:
     """Embeds by words, for tests: the more words texts share, the nearer they are, on every machine alike.
 

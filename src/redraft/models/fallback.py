@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from redraft._hints import keyword_hints
 from redraft._steps import BlockedError, call_model, is_passing, name_of_model
 from redraft.errors import ConfigError, ModelError, RedraftError
 from redraft.models.provider import ProviderModel
@@ -35,6 +36,7 @@ class _Place:
     is_told: bool = False
 
 
+@keyword_hints()
 class FallbackModel:
     """Answers with the first of several models that is neither down nor over its limit.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
@@ -45,6 +46,7 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 
 
+@keyword_hints()
 class ProviderModel:
     """Answers with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import from_json, to_json
+from redraft._hints import keyword_hints
 from redraft._locks import flock
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, ModelError
@@ -36,6 +37,7 @@ Script: TypeAlias = (
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
+@keyword_hints()
 class ScriptedModel:
     """Answers from a script: a list of replies, or a sync or async function of the request.
 
@@ -115,6 +117,7 @@ _PLAIN_REQUEST = to_json(ChatRequest(()))
 _PLAIN_REPLY = to_json(ChatReply(""))
 
 
+@keyword_hints()
 class Cassette:
     """Replays recorded replies, with their usage, to exactly the same requests.
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._hints import keyword_hints
 from redraft._texts import listed, shortened
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 # Compared by identity: so are models.
+@keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckReflectionStrategy:
     """Writes what failed checks ask for into the output guidance; the default for tasks with such criteria.

@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from redraft._hints import keyword_hints
 from redraft._steps import direct, inner_step
 from redraft._sync import run_sync
 from redraft._telemetry import traced
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 
+@keyword_hints()
 class Ensemble:
     """Runs tasks, and learns from each accepted output how to word its task better the next time.
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import check_count, nearest
 from redraft.errors import ConfigError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Arm = Literal["note", "control", "none"]
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TaskReflection:
     """What the runs of a task taught: better instructions, and what was noticed.

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._codec import to_json
+from redraft._hints import keyword_hints
 from redraft._texts import as_text, counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
@@ -48,6 +49,7 @@ NAME_LENGTH = 40
 URL_SCHEMES = ("postgresql://", "postgres://")
 
 
+@keyword_hints()
 class Notes:
     """The notes on tasks: list them, read one task's, and choose what is in force. An async context manager.
 

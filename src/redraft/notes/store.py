@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 
 from redraft._calls import awaited
 from redraft._codec import from_record, to_record
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
@@ -355,6 +356,7 @@ class InMemoryReflectionStore(NoteStore):
         super().__init__(MemoryStore())
 
 
+@keyword_hints()
 class SqliteReflectionStore(NoteStore):
     """Keeps notes in a SQLite database; the first write creates the file at `path` and its folder.
 
@@ -367,6 +369,7 @@ class SqliteReflectionStore(NoteStore):
         super().__init__(SqliteStore(path))
 
 
+@keyword_hints()
 class PostgresReflectionStore(NoteStore):
     """Keeps notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
 

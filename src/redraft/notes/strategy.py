@@ -9,6 +9,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft._critique import render_critique
+from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
 from redraft.notes.note import TaskReflection, placeholders_of, plain
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 # Compared by identity: so are models.
+@keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmReflectionStrategy:
     """Ask a model for better instructions; the default for tasks without checks.

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from redraft._hints import keyword_hints
 from redraft._validation import check_count, check_list
 from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
@@ -23,6 +24,7 @@ MAX_TOKENS = 600
 
 
 # Compared by identity: two tasks may say the same and be two steps of an ensemble.
+@keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class Task(PlainTask):
     """A task, defined once in code; what its runs teach is stored apart and never changes it.
@@ -154,6 +156,7 @@ class TaskIdentity:
 
 
 # Compared by identity, as functions are.
+@keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionConfig:
     """How a task is reflected on after an accepted run.

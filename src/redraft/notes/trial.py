@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_count, check_share
 from redraft.errors import ConfigError
 from redraft.notes.note import Rollback
@@ -26,6 +27,7 @@ FEWEST_CONTROLS = 3
 """How many control runs show that a note hurts if each of them did better than every run with notes."""
 
 
+@keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Withhold the note from some runs, to see whether it helps.

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redraft._hints import keyword_hints
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
 from redraft.redact.data import cached, redact_object, redact_plain
 from redraft.redact.infrastructure import find_infrastructure
@@ -51,6 +52,7 @@ def redactor_of_environment(
     return Redactor([*secrets_of(variables), *known], also=also, machine_names=machine_names_of(variables))
 
 
+@keyword_hints()
 class Redactor:
     """Withholds secrets, and the categories that `also` names.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_sql as sql
 from redraft.stores.base import NewRow, Query, check_name, microseconds
@@ -33,6 +34,7 @@ LONGEST_SPACE = 500
 """Maximum bytes of a space: PostgreSQL indexes 2,700 bytes, of which kind and key may take 2,000."""
 
 
+@keyword_hints()
 class PostgresStore:
     """A `Store` in a PostgreSQL database; writes are durable when they return. Needs `redraft[postgres]`.
 

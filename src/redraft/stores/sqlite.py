@@ -12,6 +12,7 @@ from stat import S_IMODE
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redraft._hints import keyword_hints
 from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@keyword_hints()
 class SqliteStore:
     """A `Store` in a SQLite database; writes are durable when they return.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._calls import awaited
 from redraft._codec import from_record, to_record
+from redraft._hints import keyword_hints
 from redraft._validation import only
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.journal import enclosing_step
@@ -165,6 +166,7 @@ def _result(answer: HumanAnswer) -> ActionResult:
     )
 
 
+@keyword_hints()
 class Approvals:
     """The questions to people in a store, by default the project's, and their answers.
 

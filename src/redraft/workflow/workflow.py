@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from redraft._codec import to_json
+from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._validation import nearest
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
@@ -392,6 +393,7 @@ class WorkflowStream(EventStream["WorkflowEvent | TokenEvent", "WorkflowResult"]
         super()._on_event(event)
 
 
+@keyword_hints()
 async def run_action(
     name: str,
     *,
