@@ -23,6 +23,7 @@ soak: $(VENV)/.dev
 # The recipes of docs/engines.md, each in an environment of its own; needs Debian's redis-server.
 ENGINES := celery taskiq dbos ray
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done)
+	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
 	$(BIN)/pytest -n0 tests/engines
 
 build/engines/%/.done: tests/engines/%.txt pyproject.toml

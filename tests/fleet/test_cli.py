@@ -62,7 +62,9 @@ def test_a_task_is_submitted_carried_out_and_shown(app):
     ]
     assert found["depth"]["jobs"]["finished"] == 1
     assert found["spending"]["budget_usd"] == 5
-    assert re.search(r"Spent +\$0.0000 of \$5.0000 on 20\d\d-\d\d-\d\d \(UTC\)", redraft("fleet").stdout)
+    assert re.search(
+        r"Spent +\$0.0000 of \$5.0000 on 20\d\d-\d\d-\d\d \(UTC\), \$5.0000 left", redraft("fleet").stdout
+    )
     assert "order-1" in redraft("runs").stdout
     assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--wait").stdout == (
         "Dear customer, thank you.\n"

@@ -3,17 +3,29 @@
 import asyncio
 import re
 import socket
+import time
 from contextlib import asynccontextmanager
 
 import httpx2 as httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from redraft import Agent, MemoryStore, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import (
+    Agent,
+    EvalCase,
+    Evaluation,
+    MemoryStore,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    ScriptedModel,
+)
 from redraft.errors import ConfigError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
-from redraft.types import TokenUsage
+from redraft.fleet.spending import KEY, SPENDING, DailyBudget
+from redraft.stores.base import Record
+from redraft.types import PlainTask, TokenUsage
 from support.pages import Page
 
 PATTERN = ReflectionPattern(
@@ -126,6 +138,38 @@ def test_the_queue_is_measured():
     assert found["redraft_workers",] == 1
 
 
+def test_the_budget_is_measured_from_before_the_first_call_on():
+    async def main():
+        store = MemoryStore()
+        worker = FleetWorker(fleet_of(store, [], budget_usd_per_day=5), listen="9464")
+        found = []
+        async with asking(worker) as client:
+            for state in (None, {"spent": 1.5, "reserved": {"w": (1.0, time.time() + 60)}}, {"spent": 6.0}):
+                if state is not None:
+                    day = DailyBudget(5).day(time.time())
+                    await store.put(Record(SPENDING, KEY, {"day": day, "budget": 5.0, **state}))
+                metrics = values((await client.get("/metrics")).text)
+                found.append([metrics[f"redraft_budget_{one}usd",] for one in ("", "spent_", "left_")])
+        return found
+
+    assert asyncio.run(main()) == [[5, 0, 5], [5, 1.5, 2.5], [5, 6, 0]]
+
+
+def test_runs_of_evaluations_are_counted_apart():
+    async def main():
+        fleet = fleet_of(MemoryStore(), ["one two three"])
+        worker = FleetWorker(fleet, listen="9464")
+        case = EvalCase("a", PlainTask("Write."), reference="one two three", match="exact")
+        evaluation = Evaluation([case], fleet.programs["clerk"].agent, fleet=fleet)
+        async with asking(worker) as client:
+            await asyncio.gather(worker._run(1, until_idle=False), evaluation.run())
+            return values((await client.get("/metrics")).text)
+
+    found = asyncio.run(main())
+    assert found["redraft_evaluation_runs_total", "clerk", "finished"] == 1
+    assert not [key for key in found if key[0] == "redraft_runs_total"]
+
+
 class AwayQueue(StoreQueue):
     """A queue whose database is away."""
 
@@ -184,7 +228,7 @@ def test_an_address_in_use_is_refused_before_anything_is_claimed():
 
 def test_the_page_explains_each_metric():
     async def main():
-        worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
+        worker = FleetWorker(fleet_of(MemoryStore(), [], budget_usd_per_day=5), listen="9464")
         async with asking(worker) as client:
             return (await client.get("/metrics")).text
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import struct
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -270,11 +272,66 @@ def test_real_workers_stop_at_the_budget_and_go_on_with_a_larger_one(postgres, t
     assert asyncio.run(spending_state(store)).spent == pytest.approx(0.48)
 
 
+def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_path):
+    """The clock is the database's; the zones are made for this test, so that their midnight is near."""
+    now = datetime.now(UTC)
+    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
+    _make_zone(tmp_path / "Noon", noon - now)
+    load = FleetLoad(
+        postgres.url,
+        tmp_path,
+        FLEET_PICK_UP=2,
+        FLEET_COST=0.01,
+        FLEET_BUDGET=0.2,
+        FLEET_ZONE="Noon",
+        PYTHONTZPATH=tmp_path,
+    )
+    store = PostgresStore(postgres.url, PROJECT)
+    try:
+        load.submit([f"item-{number}" for number in range(5)])
+        for _ in range(2):
+            load.start("--at-once", "3")
+        load.wait_for_calls(18)
+        spent = asyncio.run(_when_idle(store)).spent
+        first_day = len(load.calls())
+        load.stop()
+        midnight = datetime.now(UTC) + timedelta(seconds=8)  # after the workers are there, if they are quick
+        _make_zone(tmp_path / "Midnight", noon + timedelta(hours=12) - midnight)
+        load.set(FLEET_ZONE="Midnight")
+        for _ in range(2):
+            load.start("--at-once", "3")
+        jobs = load.wait(90)
+    finally:
+        load.stop()
+    report = load.report()
+    assert (jobs["finished"], report.finished) == (5, 5), load.errors()
+    assert (report.repeated, report.interrupted, report.calls) == (0, 0, 30)
+    assert 18 <= first_day <= 21
+    later = [call.at for call in load.calls()[first_day:]]
+    assert min(later) > midnight.timestamp() - 2  # of which the workers know by a heartbeat
+    found = asyncio.run(_stored(store))
+    assert found.earlier == {noon.date().isoformat(): pytest.approx(spent)}
+    assert found.day == (noon + timedelta(days=1)).date().isoformat()
+    assert found.spent == pytest.approx(0.3 - spent)
+
+
+def _make_zone(path, offset):
+    """Write the file of a time zone that is so far ahead of UTC, always."""
+    counts = (0, 0, 0, 0, 1, 4)
+    kind = struct.pack(">lBB4s", round(offset.total_seconds()), 0, 0, b"TST\0")
+    path.write_bytes(struct.pack(">4sc15x6l", b"TZif", b"\0", *counts) + kind)
+
+
+async def _stored(store):
+    record = await store.get(SPENDING, KEY)
+    return None if record is None else SpendingState.of(record.data)
+
+
 async def _when_idle(store):
     """Return the spending as soon as nothing is under way and the budget is reached, for two seconds."""
     quiet = 0
     for _ in range(300):
-        found = await spending_state(store)
+        found = await _stored(store)
         quiet = quiet + 1 if found is not None and found.is_reached and not found.under_way else 0
         if quiet == 20:
             return found

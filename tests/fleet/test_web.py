@@ -66,7 +66,7 @@ def test_the_spending_of_today_is_shown():
     asyncio.run(store.put(Record(SPENDING, KEY, asdict(today))))
     web = pages(store)
     words = Seen(web.get("/fleet").text).words
-    assert f"Spent $5.00 of $5.00 on {today.day} (UTC), and 1 call at an unknown price" in words
+    assert f"Spent $5.00 of $5.00 on {today.day} (UTC), $0.00 left, and 1 call at an unknown price" in words
     assert "jobs wait for the next day." in words
     found = web.get("/fleet.json").json()["spending"]
     assert (found["spent_usd"], found["is_reached"], found["earlier"]) == (4.999, True, {"2020-01-01": 4.999})

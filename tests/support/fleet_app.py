@@ -74,6 +74,7 @@ fleet = Fleet(
     [clerk],
     limits=[Limit("ScriptedModel", requests_per_minute=LIMIT)] if LIMIT else [],
     budget_usd_per_day=BUDGET,
+    budget_zone=os.environ.get("FLEET_ZONE", "UTC"),
     version="load",
     pick_up_after=float(os.environ.get("FLEET_PICK_UP", "4")),
 )

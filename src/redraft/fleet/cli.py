@@ -237,6 +237,7 @@ def _overview(found: FleetOverview) -> RenderableType:
     if (spending := found.spending) is not None:
         day = f"{spending.day} ({spending.zone})"
         text = f"{render_usd(spending.spent)} of {render_usd(spending.budget)} on {day}"
+        text += f", {render_usd(spending.left)} left"
         if spending.unpriced:
             text += f", and {counted(spending.unpriced, 'call')} at an unknown price"
         if spending.is_reached:

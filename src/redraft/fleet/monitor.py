@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from redraft._steps import RATE_LIMIT, BlockedError, CallGate
 from redraft.errors import MissingExtraError, ModelError, StoreError
 from redraft.fleet.overview import SILENT, limit_document, stranded_jobs
 from redraft.fleet.queue import LIVE
+from redraft.fleet.spending import SpendingState, spending_state
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -83,6 +85,12 @@ class Monitor:
             ("program", "state", "reason"),
             registry=registry,
         )
+        self._evaluation_runs = Counter(
+            "redraft_evaluation_runs",
+            "Runs of evaluations that ended in this worker, by program and state.",
+            ("program", "state"),
+            registry=registry,
+        )
         self._run_seconds = Histogram(
             "redraft_run_seconds",
             "Seconds from the claim of a job to its end.",
@@ -135,7 +143,10 @@ class Monitor:
 
     def ended(self, job: FleetJob, state: JobState, reason: str, seconds: float) -> None:
         """Count the run of a job that has ended, `seconds` after its claim."""
-        self._runs.labels(job.program, state, reason).inc()
+        if job.evaluation:
+            self._evaluation_runs.labels(job.program, state).inc()
+        else:
+            self._runs.labels(job.program, state, reason).inc()
         self._run_seconds.labels(job.program).observe(seconds)
 
     def retried(self, job: FleetJob) -> None:
@@ -235,6 +246,7 @@ class Monitor:
             following.add_metric((models,), document["wait_seconds"])
             blocked.add_metric((models,), document["blocked_seconds"])
         return [
+            *await self._of_budget(),
             jobs,
             _gauge(
                 "redraft_oldest_job_seconds",
@@ -249,6 +261,18 @@ class Monitor:
             _gauge("redraft_workers", "Workers that were heard of lately.", len(workers)),
             following,
             blocked,
+        ]
+
+    async def _of_budget(self) -> list[Metric]:
+        fleet = self._worker.fleet
+        if fleet.budget is None:
+            return []
+        state = await spending_state(fleet.store) or SpendingState()
+        state = state.on(fleet.budget, time.time())
+        return [
+            _gauge("redraft_budget_usd", "The daily budget in US dollars.", state.budget),
+            _gauge("redraft_budget_spent_usd", "US dollars spent today.", state.spent),
+            _gauge("redraft_budget_left_usd", "US dollars that new calls may still cost today.", state.left),
         ]
 
 

@@ -101,6 +101,11 @@ class SpendingState:
         return sum(usd for usd, _ in self.reserved.values())
 
     @property
+    def left(self) -> float:
+        """What new calls may still cost."""
+        return max(0.0, self.budget - self.spent - self.under_way)
+
+    @property
     def is_reached(self) -> bool:
         """Whether the budget is too small for the calls that wait."""
         return self.spent >= self.budget or 0 < self.budget - self.spent < self.refused
@@ -391,6 +396,7 @@ def spending_document(state: SpendingState) -> dict[str, Any]:
         "budget_usd": state.budget,
         "spent_usd": state.spent,
         "under_way_usd": state.under_way,
+        "left_usd": state.left,
         "is_reached": state.is_reached,
         "unpriced_calls": state.unpriced,
         "next_day": next_day.isoformat(),
