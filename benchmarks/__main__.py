@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "cycle_overhead": (),
     "cycles": (),
     "dashboard": (),
+    "telemetry": (),
     "replay": (),
     "acceptance": (),
     "generated_tests": (),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shlex
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from _measure import median_gap, options, publish, table, verdict
+
+from redraft.lessons import Failure, Lessons
+from redraft.types import PlainTask
 
 FIRST_RUN = """
 from redraft import reflect_sync
@@ -19,6 +25,7 @@ assert result.success
 """
 HELP = Path(sys.executable).with_name("redraft")
 CRITERIA = "criteria: [{name: no debugging, evaluator: regex, config: {pattern: 'print', must_match: false}}]"
+LESSONS = 30
 BARE = "a bare interpreter"
 # Each subject with what is asked of it: the target in CPU milliseconds, and whether bare is taken off first.
 SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
@@ -39,6 +46,33 @@ def commit_check(folder: str) -> list[str]:
     return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {shlex.quote(str(HELP))} hook stop git"]
 
 
+def session_start(folder: str) -> list[str]:
+    """Write lessons into a repository; return the command with which a session of an agent begins there."""
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=Begin"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)  # noqa: S607
+    with chdir(folder):
+        asyncio.run(_teach())
+    event = {"hook_event_name": "SessionStart", "session_id": "s", "source": "startup", "cwd": folder}
+    Path(folder, "event.json").write_text(json.dumps(event), "utf-8")
+    command = f"{shlex.quote(str(HELP))} hook start claude < event.json"
+    return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {command}"]
+
+
+async def _teach() -> None:
+    lessons = Lessons(agent="coding-agent", embedder="none", model=None, auto=False)
+    for number in range(LESSONS):
+        name = f"part_{number}"
+        told = Failure(
+            what_happened=f"The tests of {name} failed.",
+            what_went_wrong="An import was missing.",
+            why="Nobody ran the tests.",
+            do_differently=f"Run the tests of {name} before you finish.",
+            rule=f"Run the tests of {name} when it changes.",
+        )
+        await lessons.record(told, PlainTask(f"Change {name}.", task_type="coding"))
+    await lessons.aclose()
+
+
 def cpu_ms(argv: list[str]) -> float:
     """Run a command with its output thrown away; return its user and system time in milliseconds."""
     silence = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
@@ -53,9 +87,10 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=21, help="processes for each figure")
     given = parser.parse_args()
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as checked, TemporaryDirectory() as taught:
         subjects = SUBJECTS | {
-            "`redraft hook stop`, a free check of a diff": (commit_check(folder), 300.0, False)
+            "`redraft hook stop`, a free check of a diff": (commit_check(checked), 300.0, False),
+            f"`redraft hook start`, {LESSONS} lessons": (session_start(taught), 300.0, False),
         }
         times: dict[str, list[float]] = {name: [] for name in subjects}
         for repeat in range(given.repeats + 1):

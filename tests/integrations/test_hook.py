@@ -1,5 +1,6 @@
 """The hooks on a real repository, played through the protocols of the agents."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -14,6 +15,8 @@ import pytest
 
 from redraft import ModelError, ScriptedModel
 from redraft.integrations.hook import HookOptions
+from redraft.lessons import Failure, Lessons
+from redraft.types import PlainTask
 from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository
 from support.commands import redraft
 from support.pages import Page
@@ -487,6 +490,37 @@ def test_a_check_loads_no_more_than_it_needs(project):
     )
     answer, loaded = done.stdout.splitlines()
     assert (json.loads(answer)["decision"], loaded) == ("block", "set()")
+
+
+def test_the_start_of_a_session_loads_no_more_than_it_needs(project):
+    async def teach():
+        lessons = Lessons(agent="coding-agent", embedder="none", model=None, auto=False)
+        told = (
+            "The tests failed.",
+            "An import was missing.",
+            "Nobody ran them.",
+            "Run them.",
+            "Run the tests.",
+        )
+        await lessons.record(Failure(*told), PlainTask("Change the offer.", task_type="coding"))
+        await lessons.aclose()
+
+    asyncio.run(teach())
+    code = (
+        "import sys; sys.argv = ['redraft', 'hook', 'start', 'claude']\n"
+        "from redraft.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'typer', 'rich', 'pydantic', 'pydantic_ai', 'numpy', 'onnxruntime', 'redraft.loop.run'}\n"
+        "print(heavy & set(sys.modules))"
+    )
+    begun = event("SessionStart", source="startup")
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=begun, capture_output=True, text=True, check=True
+    )
+    answer, loaded = done.stdout.splitlines()
+    assert "Run the tests." in answer
+    assert loaded == "set()"
 
 
 def test_the_defaults_are_what_the_page_says():

@@ -184,7 +184,7 @@ def packed(vector: Sequence[float]) -> bytes:
 
 def matrix_of(vectors: Sequence[bytes]) -> Any:
     """Return packed vectors as the rows of a matrix."""
-    if numpy() is None or not vectors:
+    if not vectors or numpy() is None:  # without vectors, numpy is not loaded
         return [array("f", vector) for vector in vectors]
     return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
 
