@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import pytest
+from genai_prices import Usage, calc_price
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, messages_from_dict
@@ -88,6 +89,16 @@ def test_a_revision_goes_on_and_calls_no_tool_again(saver):
     assert [one.type for one in shop.seen[-1]] == ["human", "ai", "tool", "ai", "human"]
     used = result.token_usage
     assert (used.requests, used.input_tokens, used.output_tokens, used.cost_usd) == (3, 30, 9, None)
+
+
+def test_a_reply_that_names_its_model_costs_what_the_price_list_says():
+    named = {"response_metadata": {"model_provider": "openai", "model_name": "gpt-5-mini"}}
+    shop = Shop(says("Some.", **named), says("There are 7.", **named))
+    result = reflecting(shop.graph, pattern=pattern(), keep=False).run_sync("How much tea is left?")
+    price = calc_price(
+        Usage(input_tokens=10, output_tokens=3), "gpt-5-mini", provider_id="openai"
+    ).total_price
+    assert result.token_usage.cost_usd == pytest.approx(2 * float(price))
 
 
 def test_an_earlier_best_is_revised_from_its_own_checkpoint(saver):

@@ -4,10 +4,13 @@ import asyncio
 import itertools
 
 import agents
+import httpx
 import pytest
 from agents import Runner, Usage, function_tool, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from openai import APIConnectionError
+from genai_prices import Usage as PricedUsage
+from genai_prices import calc_price
+from openai import APIConnectionError, AsyncOpenAI
 from pydantic import BaseModel
 
 import redraft
@@ -75,6 +78,33 @@ def test_a_revision_goes_on_and_calls_no_tool_again():
     roles = [item.get("role") or item["type"] for item in model.calls[-1].input]
     assert roles == ["system", "user", "function_call", "function_call_output", "assistant", "user"]
     assert result.history.versions[0].model == "ScriptedModel"
+
+
+def response(text):
+    """A reply of OpenAI's Responses API."""
+    return {
+        "id": "r1", "object": "response", "created_at": 1, "model": "gpt-5-mini", "status": "completed",
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "output": [{"id": "m1", "type": "message", "role": "assistant", "status": "completed",
+                    "content": [{"type": "output_text", "text": text, "annotations": []}]}],
+        "usage": {"input_tokens": 1000, "input_tokens_details": {"cached_tokens": 200}, "output_tokens": 100,
+                  "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 1100},
+    }  # fmt: skip
+
+
+def test_a_model_of_openai_costs_what_the_price_list_says():
+    texts = iter(["Some.", "There are 7."])
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=response(next(texts))))
+    client = AsyncOpenAI(api_key="none", http_client=httpx.AsyncClient(transport=transport))
+    config = agents.RunConfig(model_provider=agents.MultiProvider(openai_client=client))
+    agent = reflecting(agents.Agent(name="shop", model="gpt-5-mini"), pattern=pattern(), keep=False)
+    result = agent.with_options(run_config=config).run_sync("How much tea is left?")
+    assert result.best_output == "There are 7."
+    price = calc_price(
+        PricedUsage(input_tokens=1000, cache_read_tokens=200, output_tokens=100), "gpt-5-mini"
+    ).total_price
+    assert result.token_usage.cost_usd == pytest.approx(2 * float(price))
+    assert result.token_usage.cached_tokens == 400
 
 
 def test_a_plain_function_knows_less_and_calls_more():

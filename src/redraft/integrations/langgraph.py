@@ -12,6 +12,7 @@ from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftEr
 from redraft.loop.agent import AdaptedAgent
 from redraft.loop.conversation import ConversationGenerator, ConversationReviser
 from redraft.loop.run import Verbs
+from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 try:
@@ -257,13 +258,16 @@ class GraphCalls(BaseCallbackHandler):
             raise self._over
 
     def on_llm_end(self, response: LLMResult, **_options: Any) -> None:
-        """Count what a call has used; its cost is not known."""
+        """Count what a call has used."""
         replies = [getattr(one, "message", None) for several in response.generations for one in several]
         used = TokenUsage(requests=1)
         for reply in replies:
             if isinstance(reply, AIMessage) and (known := reply.usage_metadata):
                 cached = known.get("input_token_details", {}).get("cache_read", 0)
                 used += TokenUsage(known["input_tokens"], known["output_tokens"], cached)
+                told = reply.response_metadata
+                if (provider := told.get("model_provider")) and (model := told.get("model_name")):
+                    used = with_list_price(used, provider, model)
         self.used += used
         if (within := allowance.get()) is not None:
             with within.call(self.role, 0) as call:

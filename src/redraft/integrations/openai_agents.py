@@ -13,10 +13,11 @@ from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftEr
 from redraft.loop.agent import AdaptedAgent
 from redraft.loop.conversation import ConversationGenerator, ConversationReviser
 from redraft.loop.run import Verbs
+from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 try:
-    from agents import Agent, RunContextWrapper, RunHooks, Runner
+    from agents import Agent, MultiProvider, RunConfig, RunContextWrapper, RunHooks, Runner
     from agents.exceptions import UserError
     from openai import APIError
     from pydantic_core import to_jsonable_python
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from agents import (
         ModelResponse,
-        RunConfig,
         RunResult,
         RunResultStreaming,
         StreamEvent,
@@ -149,7 +149,8 @@ class OpenAIAdapter:
         if messages is not None:
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})
-        calls = ModelCalls(live, "generation" if run.attempt.number == 1 else "revision", self.context, items)
+        role = "generation" if run.attempt.number == 1 else "revision"
+        calls = ModelCalls(live, role, self.context, items, self.options.get("run_config"))
         try:
             within = allowance.get()
             running = self._run(agent, items, calls)
@@ -213,23 +214,34 @@ class OpenAIAdapter:
 class ModelCalls(RunHooks[Any]):
     """The model calls of one run of an agent: what they used, and whether the budget allows the next one."""
 
-    def __init__(self, live: LiveRun, role: ModelRole, context: Any, items: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        live: LiveRun,
+        role: ModelRole,
+        context: Any,
+        items: Sequence[Any],
+        config: RunConfig | None,
+    ) -> None:
         self.context = RunContextWrapper(context)
         self.role: ModelRole = role
         self._live = live
+        self._config = config or RunConfig()
         self._items = [*items]
         self._requests = 0
+        self._cost: float | None = 0.0
         self._call: ModelCall | None = None
 
     @property
     def used(self) -> TokenUsage:
-        """What was used so far, also by agents that are tools of this one; the cost is not known."""
+        """What was used so far, also by agents that are tools of this one, whose cost is not known."""
         usage = self.context.usage
+        requests = max(usage.requests, self._requests)
         return TokenUsage(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cached_tokens=usage.input_tokens_details.cached_tokens,
-            requests=max(usage.requests, self._requests),
+            requests=requests,
+            cost_usd=self._cost if requests == self._requests else None,
         )
 
     async def on_llm_start(
@@ -257,17 +269,22 @@ class ModelCalls(RunHooks[Any]):
     async def on_llm_end(
         self,
         context: RunContextWrapper[Any],  # noqa: ARG002 (likewise)
-        agent: Agent[Any],  # noqa: ARG002 (likewise)
+        agent: Agent[Any],
         response: ModelResponse,
     ) -> None:
         """Count what the call has used."""
+        usage = response.usage
+        cached = usage.input_tokens_details.cached_tokens
+        used = TokenUsage(usage.input_tokens, usage.output_tokens, cached, requests=1)
+        model = self._config.model or agent.model
+        # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
+        if isinstance(model, str) and isinstance(self._config.model_provider, MultiProvider):
+            used = with_list_price(used, "openai", model)
+        self._cost = None if self._cost is None or used.cost_usd is None else self._cost + used.cost_usd
         self._requests += 1
         self._items += response.to_input_items()
         if self._call is not None:
-            used = response.usage
-            self._call.used(
-                TokenUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, requests=1)
-            )
+            self._call.used(used)
         self.end()
 
     def end(self) -> None:

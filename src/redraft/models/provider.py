@@ -289,6 +289,22 @@ def usage_of(response: ModelResponse) -> TokenUsage:
     )
 
 
+def with_list_price(used: TokenUsage, provider: str, model: str) -> TokenUsage:
+    """Return the usage of one call with its cost by a provider's price list; None if the list lacks it."""
+    from genai_prices import Usage, calc_price  # noqa: PLC0415 (reads its data)
+
+    tokens = Usage(
+        input_tokens=used.input_tokens,
+        cache_read_tokens=used.cached_tokens,
+        output_tokens=used.output_tokens,
+    )
+    try:
+        price = calc_price(tokens, model, provider_id=provider)
+    except (LookupError, ValueError):
+        return used
+    return replace(used, cost_usd=float(price.total_price))
+
+
 def model_error(name: str, error: AgentRunError) -> ModelError:
     """Return the `ModelError` for a failed request; it says whether a retry can help."""
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
