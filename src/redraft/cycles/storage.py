@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -13,18 +14,22 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from redraft._hints import keyword_hints
-from redraft.cycles.lease import Lease
+from redraft.cycles.egress import EGRESS
+from redraft.cycles.journal import JOURNAL
+from redraft.cycles.lease import LEASE, Lease, live_holder
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
-from redraft.cycles.records import listed_cycle
+from redraft.cycles.records import CARD, MEMORY, listed_cycle, memory_from, memory_record
+from redraft.cycles.trace import TRACE
 from redraft.cycles.write_behind import Spool, WriteBehind
 from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
-from redraft.stores.base import Record, Store, intact
+from redraft.stores.base import ManagedStore, Record, Store, intact
 from redraft.stores.location import project_place, project_store
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.run_index import CYCLE
+from redraft.text.search import has_text, without_texts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from redraft.stores.location import Place
+    from redraft.text.search import IsWanted
 
 DIRECTORY = "agents"
 """The space whose sessions see the cards of all agents, and nothing else."""
@@ -280,3 +286,60 @@ async def _last_stored(store: Store, cycles: int) -> Record | None:
             return None
         left, last = left - len(page), page[-1]
     return last
+
+
+ERASED = "[erased]"
+"""What stands in place of an erased text."""
+WITH_MARKS = (CYCLE, JOURNAL, EGRESS, CARD, LEASE)
+"""The kinds whose records stay, since the next cycle builds on them, with marks in place of erased texts."""
+
+
+async def erase(location: AgentLocation, is_wanted: IsWanted, *, check: bool = False) -> dict[str, int]:
+    """Erase a text from all that is kept of an agent; return how much there was, by kind.
+
+    Items of the memory that contain it are deleted, and so are mail and model calls. Cycles stay, with marks
+    in place of the texts. With `check`, nothing is changed. Raises `ConfigError` while a process runs the
+    agent, since it would write its memory again.
+    """
+    store, counts = location.store, Counter[str]()
+    is_managed = isinstance(store, ManagedStore)
+    for kind in await store.kinds() if is_managed else (MEMORY[0], *WITH_MARKS, TRACE, FEEDBACK, MESSAGE):
+        last: Record | None = None
+        while page := await store.find(kind, after=last, limit=BATCH):
+            last = page[-1]
+            for record in intact(page):
+                if not has_text(record.data, is_wanted):
+                    continue
+                counts["memory item" if kind == MEMORY[0] else kind] += _wanted_parts(record, is_wanted)
+                if not check:
+                    await _check_unused(location)
+                    await _erase_in(store, record, is_wanted)
+    return dict(counts)
+
+
+def _wanted_parts(record: Record, is_wanted: IsWanted) -> int:
+    """Return how many parts of a record go: items of the memory, else the record itself."""
+    if record.kind != MEMORY[0]:
+        return 1
+    items = [item for items in memory_from(record).items.values() for item in items]
+    return max(1, sum(has_text(item, is_wanted) for item in items))
+
+
+async def _erase_in(store: Store, record: Record, is_wanted: IsWanted) -> None:
+    if record.kind == MEMORY[0]:
+        memory = memory_from(record)
+        left = {
+            ERASED if is_wanted(key) else key: [item for item in items if not has_text(item, is_wanted)]
+            for key, items in memory.items.items()
+        }
+        await store.put(memory_record(replace(memory, items=left)))
+    elif record.kind in WITH_MARKS:
+        await store.put(replace(record, data=without_texts(record.data, is_wanted, ERASED)))
+    else:
+        await store.delete(record.kind, record.key)
+
+
+async def _check_unused(location: AgentLocation) -> None:
+    lease = await location.store.get(LEASE, LEASE)
+    if lease is not None and (holder := live_holder(lease.data)):
+        raise ConfigError(f"The agent {location.agent!r} is run by {holder}: stop it, then erase again.")

@@ -152,6 +152,10 @@ SET status = 'todo', attempts = attempts + 1, abort_requested = false, scheduled
     args = args - 'error' - 'tries' - 'state'
 WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s AND status IN ('failed', 'cancelled', 'aborted')
 """  # noqa: S608 (of constants)
+_ERASE = f"""
+DELETE FROM procrastinate_jobs j
+WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s AND j.status NOT IN ('todo', 'doing') RETURNING j.id
+"""  # noqa: S608 (of constants)
 _WAKE = """SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserted", "job_id": 0}')"""
 _DEPTH = f"""
 SELECT j.status::text, coalesce(j.args->>'state', '') = 'poisoned' AS is_poisoned,
@@ -315,6 +319,20 @@ class ProcrastinateQueue:
         await self._run(_RETRY, run_id=run_id)
         await self._run(_WAKE)
         return await self.get(run_id)
+
+    async def erase(self, run_id: str, /) -> bool:
+        """Delete a job that has ended; return whether there was one."""
+        return bool(await self._run(_ERASE, run_id=run_id))
+
+    async def is_created(self) -> bool:
+        """Return whether a fleet has ever used this database, without creating its tables."""
+
+        def has_jobs() -> bool:
+            with self._database.connect() as connection:
+                return _has_table(connection, "procrastinate_jobs")
+
+        async with self._explaining():
+            return await asyncio.to_thread(has_jobs)
 
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids."""

@@ -168,6 +168,10 @@ class Queue(Protocol):
         """Queue a job again that failed, was poisoned or cancelled; None if there is no such job."""
         ...
 
+    async def erase(self, run_id: str, /) -> bool:
+        """Delete a job that has ended; return whether there was one."""
+        ...
+
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids.
 
@@ -322,6 +326,11 @@ class StoreQueue:
             )
 
         return (await self._change(run_id, queued))[0]
+
+    async def erase(self, run_id: str, /) -> bool:
+        """Delete a job that has ended; return whether there was one."""
+        job = await self.get(run_id)
+        return job is not None and job.has_ended and await self._store.delete(JOB, run_id)
 
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids."""

@@ -22,6 +22,7 @@ from redraft.integrations.git import Baseline, WorkTree
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.protocols import ChatModel, RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
+from redraft.text.search import has_text
 from redraft.types import (
     Advice,
     ConvergenceReason,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
     from redraft.protocols import ChatReply, ChatRequest
+    from redraft.text.search import IsWanted
 
 MOST_BLOCKS = 7
 """Claude Code ends a turn itself after eight blocks in a row."""
@@ -203,6 +205,21 @@ class Sessions:
     def delete(self, session: CodingSession) -> None:
         """Delete a session."""
         self._path(session.key).unlink(missing_ok=True)
+
+    def erase(self, is_wanted: IsWanted, *, check: bool = False) -> list[str]:
+        """Delete the sessions that contain a wanted text (with `check`, find them); return their files."""
+        found: list[str] = []
+        for path in sorted(self._folder.glob("*")):
+            text = path.read_text("utf-8", "surrogateescape")
+            try:
+                is_found = has_text(json.loads(text), is_wanted)
+            except ValueError:  # cut off while it was written
+                is_found = is_wanted(text)
+            if is_found:
+                found.append(path.name)
+                if not check:
+                    path.unlink(missing_ok=True)
+        return found
 
     def unlearned(self) -> list[str]:
         """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""

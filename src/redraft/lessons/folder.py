@@ -112,6 +112,11 @@ class LessonFolder:
             replace_file(path, render(lesson).encode())
         return lesson
 
+    def delete(self, entry: Entry) -> None:
+        """Delete the file of a lesson, if it is still there."""
+        with locked(self.path), reporting(entry.file):
+            entry.path.unlink(missing_ok=True)
+
     def read(self, lesson_id: str) -> Lesson:
         """Return the lesson with an id."""
         return self.read_entry(self.entry_of(lesson_id))

@@ -147,6 +147,14 @@ class LessonIndex:
             logger.info("Deleted %d old shared vectors of texts that no lesson has any more.", deleted)
         return refreshed
 
+    async def purge(self) -> None:
+        """Index every file anew, and leave no byte of lessons that were deleted.
+
+        Vectors of texts that no lesson has any more are deleted, shared ones excepted. Raises `StoreError`
+        while another process reads the index all the time.
+        """
+        await self._do(self._indexer.purge)
+
     async def aclose(self) -> None:
         """Close the database; the next use reopens it."""
         await self._worker.stop()

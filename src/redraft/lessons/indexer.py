@@ -147,6 +147,15 @@ class Indexer:
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
         return refreshed
 
+    def purge(self, connection: Connection) -> None:
+        """Rebuild the database and overwrite what was deleted; raises `TimeoutError` if it is in use."""
+        self.rebuild(connection)
+        with exclusive(self.folder):
+            connection.execute("VACUUM")
+            (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_busy:
+            raise TimeoutError
+
     def _index_all(self, connection: Connection) -> Refreshed:
         known = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
         counts: Counter[str] = Counter()

@@ -20,13 +20,16 @@ from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.importer import KNOWN_FILES, VOUCHED, ImportItem, compared, file_imported, read_items
 from redraft.lessons.index import FoundLessons, LessonIndex
-from redraft.lessons.indexer import Refreshed
+from redraft.lessons.indexer import FOLDER as INDEX
+from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
+from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
-from redraft.lessons.vectors import shared_store
+from redraft.lessons.safety import lesson_redactor
+from redraft.lessons.vectors import delete_vectors, shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stats import payoff_of
@@ -34,7 +37,7 @@ from redraft.stores.location import project_store
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from redraft.lessons.folder import Entry
     from redraft.lessons.index import FoundLesson
@@ -87,6 +90,15 @@ class Rebuilt:
     found: Refreshed
     embedded: int
     embedder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedLessons:
+    """What was erased, or would be: the ids of lessons and playbooks, and how many rules."""
+
+    lessons: tuple[str, ...] = ()
+    playbooks: tuple[str, ...] = ()
+    rules: int = 0
 
 
 @keyword_hints()
@@ -317,6 +329,61 @@ class LessonLibrary:
         due = resolve_due(run, await self.due())
         await self.lessons_of(due.agent).waive(due.run_id, why)
         return due
+
+    async def erase(self, is_wanted: Callable[[str, str], bool], *, check: bool = False) -> ErasedLessons:
+        """Delete the files for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
+
+        The archive and broken files are included; `run` is the one that taught a lesson, empty if unknown.
+        Afterwards no byte of them is left in the search index, nor their vectors in a shared store. With
+        `check`, nothing is changed. Raises `StoreError` where a file can't be read or deleted.
+        """
+        erased, rules, digests = ErasedLessons(), 0, set[str]()
+        for folder in self.folders():
+            gone: dict[str, Entry] = {}
+            for entry in folder.entries():
+                try:
+                    text = folder.text_of(entry)
+                except LessonFileError:  # a link, say, which leads elsewhere
+                    continue
+                lesson = None
+                with suppress(LessonFileError):
+                    lesson = folder.read_entry(entry)
+                if is_wanted(text, "" if lesson is None else lesson.source):
+                    gone[entry.id] = entry
+                    if lesson is not None:
+                        digests.add(row_of(lesson, lesson_redactor()).digest.hex())
+
+            def is_taught(text: str, run: str, lesson: str, gone: Collection[str] = gone) -> bool:
+                return lesson in gone or is_wanted(text, run)
+
+            def is_rule(text: str, lesson: str, gone: Collection[str] = gone) -> bool:
+                return lesson in gone or is_wanted(text, "")
+
+            playbooks = Playbooks(self.path, folder.name).erase(is_taught, check=check)
+            rules += Rules(self.path, folder.name).erase(is_rule, check=check)
+            if not check:
+                for entry in gone.values():
+                    folder.delete(entry)
+            erased = replace(
+                erased,
+                lessons=(*erased.lessons, *gone),
+                playbooks=(*erased.playbooks, *playbooks),
+                rules=rules,
+            )
+        if not check:
+            await self._purge(digests)
+        return erased
+
+    async def _purge(self, digests: Collection[str]) -> None:
+        """Leave nothing of deleted lessons in the index, and no shared vectors of these digests."""
+        if (self.path / INDEX).exists():  # also if an earlier erasure was interrupted here
+            index = LessonIndex(self.path)
+            try:
+                await index.purge()
+            finally:
+                await index.aclose()
+        if (store := shared_store(self._store)) is not None and digests:
+            await delete_vectors(store, digests)
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Index every file anew and embed all lessons; `on_progress` gets the number embedded so far."""

@@ -143,6 +143,30 @@ class Playbooks:
         with locked(self._folder):
             return self._move([one for one in self._playbooks() if lesson and one.lesson == lesson])
 
+    def erase(self, is_wanted: Callable[[str, str, str], bool], *, check: bool = False) -> list[str]:
+        """Delete each file for which `is_wanted(text, run, lesson)`, archived or broken ones included.
+
+        Returns the ids; with `check`, nothing is deleted.
+        """
+        if self._problem() or not self._folder.exists():
+            return []
+        found: list[str] = []
+        with locked(self._folder):
+            for path in sorted(self._folder.rglob(f"*{ENDING}")):
+                file = self._id(path.stem)
+                try:
+                    text = read_text(path, file, of="a playbook")
+                except LessonFileError:  # a link, say, which leads elsewhere
+                    continue
+                known = self._read(path)
+                taught = ("", "") if isinstance(known, LessonFileError) else (known.source, known.lesson)
+                if is_wanted(text, *taught):
+                    found.append(file)
+                    if not check:
+                        with reporting(path):
+                            path.unlink(missing_ok=True)
+        return found
+
     def _archive(self) -> list[str]:
         playbooks = self._playbooks()
         expired = [one for one in playbooks if self._has_expired(one)]

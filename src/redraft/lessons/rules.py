@@ -136,6 +136,19 @@ class Rules:
                 file.remove(rule)
         return taught
 
+    def erase(self, is_wanted: Callable[[str, str], bool], *, check: bool = False) -> int:
+        """Remove each rule for which `is_wanted(text, source)`, and other lines with wanted texts.
+
+        Permanent rules are no exception. Returns how many rules and lines there were; with `check`, nothing
+        is changed.
+        """
+        if not os.path.lexists(self._path):
+            return 0
+        if check:
+            return self._read().erase(is_wanted)
+        with self._editing() as file:
+            return file.erase(is_wanted)
+
     def _has_expired(self, rule: Rule) -> bool:
         return rule.day is not None and self._today() >= rule.day + RULE_LIFE
 
@@ -243,6 +256,16 @@ class RulesFile:
         """Remove a rule."""
         item = next(item for item in self._items() if item.rule == rule and not item.problem)
         del self._lines[item.start : item.end]
+
+    def erase(self, is_wanted: Callable[[str, str], bool]) -> int:
+        """Remove each rule for which `is_wanted(text, source)`, and other lines with wanted texts."""
+        wanted = [item for item in self._items() if is_wanted(item.rule.text, item.rule.source)]
+        for item in reversed(wanted):
+            del self._lines[item.start : item.end]
+        others = [line for line in self._lines if not is_wanted(line, "")]
+        count = len(wanted) + len(self._lines) - len(others)
+        self._lines = others
+        return count
 
     def move(self, rule: Rule, status: RuleStatus) -> Rule:
         """Move a rule under another heading."""

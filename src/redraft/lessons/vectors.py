@@ -45,6 +45,16 @@ def shared_store(store: Store | None) -> Store | None:
     return store if isinstance(store, PostgresStore) else None
 
 
+async def delete_vectors(store: Store, digests: Collection[str]) -> int:
+    """Delete the shared vectors of texts, whatever embedder made them; return how many there were."""
+    last, found = None, 0
+    while page := await store.find(KIND, after=last, limit=PAGE):
+        last = page[-1]
+        gone = [record.key for record in page if record.key.rpartition("/")[2] in digests]
+        found += sum(await asyncio.gather(*(store.delete(KIND, key) for key in gone)))
+    return found
+
+
 class LessonVectors:
     """Embed questions and lessons.
 

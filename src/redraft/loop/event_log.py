@@ -6,8 +6,9 @@ import json
 import re
 from datetime import UTC, datetime
 from logging import INFO
+from os import fsync
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 from redraft._codec import describe_error, to_json
 from redraft._hints import keyword_hints
@@ -18,7 +19,7 @@ from redraft.redact.redactor import redactor_of_environment
 from redraft.types import REASONS, render_score, render_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from redraft.events import Event
@@ -84,6 +85,62 @@ def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
     return json.dumps(document, ensure_ascii=False)
+
+
+ERASED = "erased"
+"""The event in place of one that was erased."""
+
+
+def is_event_log(path: Path) -> bool:
+    """Return whether a file begins with an event, as those of `EventLog` do."""
+    with path.open("rb") as file:
+        return _event_in(file.readline(LONGEST_FIRST_LINE)) is not None
+
+
+def erase_events(path: Path, is_wanted: Callable[[Mapping[str, Any]], bool], *, check: bool = False) -> int:
+    """Overwrite the wanted events in the file of an `EventLog`; return how many there were.
+
+    Each is overwritten where it is, by an event `erased` of the same length: a program that appends to the
+    file meanwhile loses nothing, and an interruption leaves a file that can be read. With `check`, events are
+    only counted.
+    """
+    count = 0
+    with path.open("rb" if check else "r+b") as file:
+        while line := file.readline():
+            event = _event_in(line)
+            if event is None or event["event"] == ERASED or not is_wanted(event):
+                continue
+            count += 1
+            if not check:
+                end = file.tell()
+                file.seek(end - len(line))
+                blank = json.dumps({"schema_version": 1, "event": ERASED})[:-1]
+                content = line.rstrip(b"\r\n")
+                file.write(blank.ljust(len(content) - 1).encode() + b"}" + line[len(content) :])
+                file.seek(end)
+        if count and not check:
+            file.flush()
+            fsync(file.fileno())
+    return count
+
+
+LONGEST_FIRST_LINE = 1_000_000
+_FEWEST_BYTES = 60
+"""A line with the fields of every event is longer than the one in its place."""
+
+
+def _event_in(line: bytes) -> dict[str, Any] | None:
+    """Return the event in a line; None if it holds anything else."""
+    if not line.startswith(b'{"schema_version"'):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    is_event = isinstance(found.get("event"), str) and (
+        len(line) >= _FEWEST_BYTES or found["event"] == ERASED
+    )
+    return found if is_event else None
 
 
 def is_logging() -> bool:

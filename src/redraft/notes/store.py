@@ -22,7 +22,7 @@ from redraft.stores.run_index import NOTE_USE, RunUse, run_index
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -239,6 +239,29 @@ class NoteStore:
 
         await self._change(identity, changed)
         return found if done else None
+
+    async def erase(self, identity: str, versions: Collection[int] | None = None, /) -> int:
+        """Delete revisions of the notes on a task, or all that is stored about them; return how many.
+
+        If the note in force is among them, none is until an accepted run writes the next one.
+        """
+        key = _key(identity)
+        if versions is not None:
+
+            def changed(noted: NotedTask) -> NotedTask:
+                is_in_force = noted.in_force in versions
+                return replace(noted, in_force=None, why_off="it was erased") if is_in_force else noted
+
+            if await self._stored(identity) is not None:
+                await self._change(identity, changed)
+            return sum([await self._store.delete(NOTE, _note_key(identity, one)) for one in versions])
+        notes = [record.key for record in await self._store.find(NOTE, prefix=f"{key}/")]
+        for use in await self._store.find(NOTE_USE, prefix=f"{key}/"):
+            await self._store.delete(NOTE_USE, use.key)
+        for note in notes:
+            await self._store.delete(NOTE, note)
+        await self._store.delete(NOTED_TASK, key)  # last, so that what an interruption leaves is found again
+        return len(notes)
 
     async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], int | None] | None:
         """Read what a trial is judged by: the notes, the runs, and the version before the one in force.

@@ -1,0 +1,98 @@
+"""Find a text wherever it is stored: in other letters, escaped, or somewhere in JSON data."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
+
+from redraft.errors import ConfigError
+from redraft.text.characters import without_invisible
+
+IsWanted: TypeAlias = Callable[[str], bool]
+"""Whether a text is one that is looked for."""
+
+SHORTEST = 3
+"""Characters of a text that can be looked for; a shorter one is in nearly everything."""
+DEPTH = 3
+"""How often a text may be escaped: JSON that holds JSON, say."""
+_ESCAPE = re.compile(r'(?:\\u[0-9a-fA-F]{4})+|\\["\\/bfnrt]')
+
+
+class TextPattern:
+    """A text to be found whatever its case, white space and Unicode form, also where it is escaped.
+
+    It is found across line breaks, in JSON that is itself a text, and in percent-encoded keys. Raises
+    `ConfigError` for a text of fewer than three characters.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._wanted = _normalized(text)
+        if len(self._wanted) < SHORTEST:
+            raise ConfigError(f"Expected a text of at least {SHORTEST} characters, got {text!r}.")
+        # Most texts lack even this, which is quickly seen.
+        self._part = max(self._wanted.split(), key=len)
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text contains this one."""
+        is_plain = text.isascii() and "\\" not in text and "%" not in text
+        if is_plain and self._part not in text.lower():
+            return False
+        return any(self._wanted in _normalized(form) for form in _forms(text))
+
+    @property
+    def spellings(self) -> list[bytes]:
+        """The bytes by which it is found in any file, if its case and white space are the same there."""
+        forms = {unicodedata.normalize(form, self.text) for form in ("NFC", "NFD")} | {self.text}
+        escaped = {json.dumps(form)[1:-1] for form in forms}
+        return sorted(form.encode("utf-8", "surrogatepass") for form in forms | escaped)
+
+
+def _forms(text: str) -> list[str]:
+    """Return a text as it is, and with the escapes in it resolved."""
+    forms = [text]
+    for _ in range(DEPTH):
+        plain = _ESCAPE.sub(_resolved, forms[-1])
+        if plain == forms[-1]:
+            break
+        forms.append(plain)
+    if "%" in text:
+        forms.append(unquote(text, errors="replace"))
+    return forms
+
+
+def _resolved(escape: re.Match[str]) -> str:
+    return cast("str", json.loads(f'"{escape[0]}"'))
+
+
+def _normalized(text: str) -> str:
+    seen = text if text.isascii() else without_invisible(unicodedata.normalize("NFKC", text))
+    return unicodedata.normalize("NFC", " ".join(seen.casefold().split()))
+
+
+def has_text(value: Any, is_wanted: IsWanted) -> bool:
+    """Return whether any text or number in JSON data is wanted, keys included."""
+    if isinstance(value, str):
+        return is_wanted(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return any(is_wanted(key) or has_text(inner, is_wanted) for key, inner in items)
+    if isinstance(value, list | tuple):
+        return any(has_text(inner, is_wanted) for inner in cast("list[Any]", value))
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_wanted(str(value))
+
+
+def without_texts(value: Any, is_wanted: IsWanted, mark: str) -> Any:
+    """Return JSON data with `mark` in place of each text or number that is wanted, keys included."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {
+            mark if is_wanted(key) else key: without_texts(inner, is_wanted, mark) for key, inner in items
+        }
+    if isinstance(value, list | tuple):
+        return [without_texts(inner, is_wanted, mark) for inner in cast("list[Any]", value)]
+    return mark if has_text(value, is_wanted) else value
