@@ -59,6 +59,9 @@ SECTIONS = {
         "fleet": ("redraft.fleet.cli", "Show workers and jobs, and retry jobs that failed."),
         "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
     },
+    "Your data": {
+        "forget": ("redraft.retention.cli", "Erase what is stored of a run, a task or a person."),
+    },
     "Project": {
         "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
         "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),

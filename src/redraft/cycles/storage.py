@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 from redraft._hints import keyword_hints
@@ -44,6 +44,8 @@ DIRECTORY = "agents"
 MAX_NAME = 100
 """Characters of an agent's name in the name of a space or file; longer names are hashed."""
 _CARDS = "SELECT data FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, %s)"
+
+_SPACES = "SELECT space FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, 'agent:')"
 
 _registered: dict[str, LongTermStorage] = {}
 _from_settings: dict[str, LongTermStorage] = {}
@@ -108,6 +110,13 @@ class LongTermStorage:
         async with await self._directory.session() as session:
             found = await session.execute(_CARDS, (f"agent:{_safe_name(self.network)}:",))
             return sorted(json.loads(data)["name"] for (data,) in await found.fetchall())
+
+    async def networks(self) -> list[str]:
+        """Return the networks with agents in this database, except those whose names are too long to tell."""
+        async with await self._directory.session() as session:
+            found = await session.execute(_SPACES)
+            names = {space.split(":")[1] for (space,) in await found.fetchall()}
+            return sorted(unquote(name) for name in names if not name.startswith("#"))
 
     @asynccontextmanager
     async def connection(self, agent: str) -> AsyncGenerator[AsyncConnection[tuple[Any, ...]]]:
@@ -244,6 +253,12 @@ async def known_locations(network: str = "default") -> list[AgentLocation]:
     return [found[name] for name in sorted(found)]
 
 
+async def known_networks() -> list[str]:
+    """Return the networks that agents may be in: `default`, and those in the long-term storage."""
+    storage = storage_of("default")
+    return sorted({"default", *([] if storage is None else await storage.networks())})
+
+
 def _project_location(place: Place, agent: str) -> AgentLocation:
     if (place, agent) not in _project_stores:
         _project_stores[place, agent] = replace(place, space=f"{place.space}/agent:{agent}").open()
@@ -298,8 +313,8 @@ async def erase(location: AgentLocation, is_wanted: IsWanted, *, check: bool = F
     """Erase a text from all that is kept of an agent; return how much there was, by kind.
 
     Items of the memory that contain it are deleted, and so are mail and model calls. Cycles stay, with marks
-    in place of the texts. With `check`, nothing is changed. Raises `ConfigError` while a process runs the
-    agent, since it would write its memory again.
+    in place of the texts. With `check`, nothing is changed. Raises `ConfigError` if there is something to
+    erase while a process runs the agent, which would write its memory again.
     """
     store, counts = location.store, Counter[str]()
     is_managed = isinstance(store, ManagedStore)
@@ -311,8 +326,8 @@ async def erase(location: AgentLocation, is_wanted: IsWanted, *, check: bool = F
                 if not has_text(record.data, is_wanted):
                     continue
                 counts["memory item" if kind == MEMORY[0] else kind] += _wanted_parts(record, is_wanted)
+                await _check_unused(location)
                 if not check:
-                    await _check_unused(location)
                     await _erase_in(store, record, is_wanted)
     return dict(counts)
 

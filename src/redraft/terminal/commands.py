@@ -93,9 +93,12 @@ def own_command() -> str:
     return shlex.quote(str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path)
 
 
-def confirm(question: str) -> bool:
-    """Ask a yes-or-no question on stderr; raises `ConfigError` if stdin is not a terminal."""
+def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
+    """Ask a yes-or-no question on stderr.
+
+    Raises `ConfigError` if stdin is not a terminal: nothing was `done`, and --yes is how `to` do it.
+    """
     if not sys.stdin.isatty():
-        raise ConfigError("Nothing was written: there is no terminal to ask in. Pass --yes to write.")
+        raise ConfigError(f"Nothing was {done}: there is no terminal to ask in. Pass --yes to {to}.")
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

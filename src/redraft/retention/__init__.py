@@ -1,0 +1,14 @@
+"""What a project has stored, in its users' hands: forget, prune, back up, restore and check it."""
+
+from __future__ import annotations
+
+from redraft._lazy import lazily
+
+TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
+if TYPE_CHECKING:
+    from redraft.retention.project_data import Forgotten as Forgotten
+    from redraft.retention.project_data import ProjectData as ProjectData
+
+_PLACES = {"project_data": ("Forgotten", "ProjectData")}
+
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

@@ -1,0 +1,315 @@
+"""ProjectData: what a project has stored; forget a run, a task or a text, and prune old runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redraft._validation import only
+from redraft.cycles import storage as cycle_storage
+from redraft.errors import ConfigError
+from redraft.fleet.queue import STATES, StoreQueue
+from redraft.integrations.hook import Sessions
+from redraft.lessons.library import LessonLibrary
+from redraft.loop.event_log import erase_events, is_event_log
+from redraft.loop.runs import LAST, Runs
+from redraft.notes.store import NoteStore
+from redraft.retention.survey import NAMES, Survey, survey_of
+from redraft.settings import load_settings, project_folder
+from redraft.stores.base import FencedStore, ManagedStore
+from redraft.stores.location import project_place, required_project_store
+from redraft.stores.run_index import RunQuery, run_index
+from redraft.text.search import TextPattern, has_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection, Iterable
+
+    from redraft.cycles.storage import AgentLocation
+    from redraft.fleet.queue import FleetJob, Queue
+    from redraft.retention.survey import Key
+    from redraft.stores.base import Store
+    from redraft.text.search import IsWanted
+
+BATCH = 200
+"""Records that are deleted at once."""
+MOST_JOBS = 1_000_000
+SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox"})
+"""Folders in which no event logs and no copies of a text are looked for."""
+LARGEST_FILE = 100_000_000
+"""Bytes of the largest file that is searched for copies of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What `ProjectData.forget` erased, or, if only `checked`, what it would erase.
+
+    `counts` has the number of things by what they are called (`run`, `journal step`, `lesson`); `runs`,
+    `lessons` and `playbooks` are their ids. `other_files` contain the text, too, and are left to their owner.
+    `unreadable` records are damaged, so nobody knows what they contain. `remarks` say what is left to do.
+    """
+
+    checked: bool
+    counts: Mapping[str, int]
+    runs: tuple[str, ...] = ()
+    lessons: tuple[str, ...] = ()
+    playbooks: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()
+    unreadable: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+class ProjectData:
+    """The data of a project: its store, the memory of its agents, its lessons, its event logs.
+
+    `store`, `memory` (the folder of all agents' lessons) and `folder` (where event logs and copies of a text
+    are looked for) default to those of the project in the working folder. Raises `ConfigError` if the
+    settings store nothing.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        memory: str | Path | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        self._is_project = store is None
+        self._store = required_project_store("runs") if store is None else store
+        self._memory = Path(memory or project_folder() / load_settings().memory)
+        self._folder = Path(folder or project_folder())
+
+    # --- forgetting ----------------------------------------------------------------------------------------
+
+    async def forget(
+        self,
+        *,
+        run: str | None = None,
+        task: str | None = None,
+        text: str | None = None,
+        check: bool = False,
+        force: bool = False,
+    ) -> Forgotten:
+        """Erase a run, all runs of a task, or all that contains a text; return what was found.
+
+        `run` is an id, the beginning of one, or `last`; `task` a description, its digest, or the name or
+        identity of a task with notes. The notes and lessons that these runs taught are erased with them.
+        `text` is found whatever its case, white space and escaping. A run that contains it is erased whole,
+        with its journal and all runs inside it, and so are lessons, playbooks, rules, notes and any other
+        record. What agents in cycles remember is cut down to what does not contain it.
+
+        No byte of all this is left in the files of the store and of the search index. With `check`, nothing
+        is changed. A call that was interrupted is completed by the same call. Raises `ConfigError` before
+        anything is changed if a run, job or agent is at work; `force` allows runs whose process this machine
+        can't check. Raises `StoreError` where something can't be read or erased.
+        """
+        if sum(one is not None for one in (run, task, text)) != 1:
+            raise ConfigError("Say what to forget: one of run, task and text.")
+        if text is not None:
+            pattern = TextPattern(text)
+            survey = await self._survey(pattern.is_in)
+            return await self._erase(survey, pattern, check=check, force=force)
+        survey = await (self._of_task(task) if task is not None else self._of_run(run or ""))
+        return await self._erase(survey, None, check=check, force=force)
+
+    async def _survey(self, is_wanted: IsWanted | None) -> Survey:
+        survey = await survey_of(self._store, is_wanted)
+        async for queue, job in self._queued_jobs():
+            survey.ids.add(job.run_id)
+            survey.jobs[job.run_id] = job
+            if not isinstance(queue, StoreQueue) and is_wanted is not None and has_text(job.task, is_wanted):
+                survey.wanted.add(job.run_id)
+        return survey
+
+    async def _of_run(self, reference: str) -> Survey:
+        survey = await self._survey(None)
+        run = (await Runs(self._store).get()).run_id if reference == LAST else reference
+        if run not in survey.ids:
+            matching = sorted(one for one in survey.ids if run and one.startswith(run))
+            outermost = [one for one in matching if survey.outermost(one) == one]
+            run = only(outermost or matching, reference, "runs", str) or reference
+        if (outer := survey.outermost(run)) != run:
+            raise ConfigError(f"The run {run!r} ran inside {outer!r}: forget that one.")
+        survey.wanted.add(run)
+        return survey
+
+    async def _of_task(self, reference: str) -> Survey:
+        noted = await NoteStore(self._store).tasks()
+        descriptions = {one.description for one in noted if reference in (one.identity, one.name)}
+        for row in await run_index(self._store).find(RunQuery({"task": reference}), limit=1):
+            descriptions.add((await Runs(self._store).get(row.run_id)).task.description)
+        wanted = descriptions or {reference}
+        survey = await self._survey(wanted.__contains__)
+        for identity in survey.noted:
+            survey.wanted |= survey.given_notes[identity]
+        return survey
+
+    async def _erase(
+        self, survey: Survey, pattern: TextPattern | None, *, check: bool, force: bool
+    ) -> Forgotten:
+        family = survey.family()
+        survey.check_at_rest(family, force=force)
+
+        def is_lesson(text: str, run: str) -> bool:
+            return run in family or (pattern is not None and pattern.is_in(text))
+
+        library = LessonLibrary(self._memory, store=self._store)
+        try:
+            lessons = await library.erase(is_lesson, check=True)
+            beside = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
+            parts = survey.parts_of(family)
+            parts += sorted(survey.hits.difference(parts, beside))
+            counts = Counter(NAMES.get(kind, kind) for kind, _ in [*beside, *parts])
+            notes = survey.revisions_of(family)
+            counts += Counter(note=sum(map(len, notes.values())), lesson=len(lessons.lessons))
+            counts += Counter(playbook=len(lessons.playbooks), rule=lessons.rules)
+            counts += Counter(await self._erase_elsewhere(family, pattern, check=True))
+            counts["job"] += await self._erase_jobs(family, check=True)
+            remarks: list[str] = []
+            if not check:
+                # The parts of the runs come last: by them, an interrupted call finds all the rest again.
+                await self._erase_elsewhere(family, pattern, check=False)
+                await self._delete(beside)
+                store = NoteStore(self._store)
+                for identity, versions in notes.items():
+                    await store.erase(identity, None if identity in survey.noted else versions)
+                await library.erase(is_lesson)
+                await self._erase_jobs(family, check=False)
+                await self._delete(parts)
+                remarks = await self._scrub()
+        finally:
+            await library.aclose()
+        others = () if pattern is None else await asyncio.to_thread(self._copies, pattern, check=check)
+        remarks += _remarks(survey)
+        return Forgotten(
+            check,
+            +counts,
+            tuple(sorted(family & survey.ids)),
+            lessons.lessons,
+            lessons.playbooks,
+            others,
+            survey.unreadable,
+            tuple(remarks),
+        )
+
+    async def _erase_elsewhere(
+        self, family: Collection[str], pattern: TextPattern | None, *, check: bool
+    ) -> dict[str, int]:
+        """Erase from what is beside the project's own records; return how much there was, by name."""
+        counts = Counter[str]()
+
+        def is_wanted(text: str) -> bool:
+            return text in family or (pattern is not None and pattern.is_in(text))
+
+        def is_event(event: Mapping[str, Any]) -> bool:
+            return event.get("run_id") in family or (pattern is not None and has_text(event, pattern.is_in))
+
+        if pattern is not None and self._is_project:
+            for location in await self._agents():
+                found = await cycle_storage.erase(location, pattern.is_in, check=check)
+                counts.update({NAMES.get(kind, kind): count for kind, count in found.items()})
+        if self._is_project:
+            counts["coding session"] += len(Sessions().erase(is_wanted, check=check))
+        for path in _files_in(self._folder):
+            if is_event_log(path):
+                counts["event"] += erase_events(path, is_event, check=check)
+        return counts
+
+    async def _delete(self, keys: Iterable[Key]) -> None:
+        """Delete records in their order, a batch at a time."""
+        left = list(keys)
+        while left:
+            batch, left = left[:BATCH], left[BATCH:]
+            await asyncio.gather(*(self._store.delete(*key) for key in batch))
+
+    async def _scrub(self) -> list[str]:
+        """Overwrite what was deleted, also by an earlier call; return what is left to do."""
+        stores = [self._store]
+        if self._is_project:
+            stores += [one.store for one in await self._agents() if one.kind != "project"]
+        remarks = [await store.scrub() for store in stores if isinstance(store, ManagedStore)]
+        return list(dict.fromkeys(filter(None, remarks)))
+
+    async def _agents(self) -> list[AgentLocation]:
+        """Return where the agents of the project and of its long-term storage are kept."""
+        networks = await cycle_storage.known_networks()
+        found = [await cycle_storage.known_locations(network) for network in networks]
+        unique = {id(one.store): one for locations in found for one in locations if one.is_durable}
+        return list(unique.values())
+
+    async def _queued_jobs(self) -> AsyncGenerator[tuple[Queue, FleetJob]]:
+        """Yield the jobs of the project's fleet, with their queue."""
+        if (queue := await self._queue()) is None:
+            return
+        try:
+            for job in await queue.find(STATES, limit=MOST_JOBS):
+                yield queue, job
+        finally:
+            await queue.leave()
+
+    async def _erase_jobs(self, runs: Collection[str], *, check: bool) -> int:
+        """Delete the ended jobs of these runs in a queue beside the store; return how many there were."""
+        queue = await self._queue()
+        if queue is None or isinstance(queue, StoreQueue):  # those in the store are records
+            return 0
+        try:
+            jobs = [one for one in await queue.find(STATES, limit=MOST_JOBS) if one.run_id in runs]
+            return len(jobs) if check else sum([await queue.erase(job.run_id) for job in jobs])
+        finally:
+            await queue.leave()
+
+    async def _queue(self) -> Queue | None:
+        """Return the queue of the project's fleet; None if it never had one."""
+        place = project_place() if self._is_project else None
+        if place is None or isinstance(place.database, Path):
+            return StoreQueue(self._store) if isinstance(self._store, FencedStore) else None
+        if not load_settings().project:  # without a name, a project on a server can't have a fleet
+            return None
+        try:
+            from redraft.fleet.postgres_queue import ProcrastinateQueue  # noqa: PLC0415 (needs an extra)
+        except ImportError:
+            return None
+        queue = ProcrastinateQueue(place.database, place.space)
+        return queue if await queue.is_created() else None
+
+    def _copies(self, pattern: TextPattern, *, check: bool) -> tuple[str, ...]:
+        """Return the files of the project that contain a text and are not erased from."""
+        own = {self._folder / load_settings().home, self._memory} if check else set[Path]()
+        return tuple(
+            str(path.relative_to(self._folder))
+            for path in _files_in(self._folder)
+            if not own.intersection(path.parents) and not is_event_log(path) and _contains(path, pattern)
+        )
+
+
+def _remarks(survey: Survey) -> list[str]:
+    if not survey.state:
+        return []
+    return [f"It is also part of a name, which stays, in: {', '.join(sorted(survey.state))}."]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the regular files in a folder that are not too large, except in `SKIPPED` folders."""
+    found: list[Path] = []
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one not in SKIPPED)
+        for name in sorted(names):
+            path = Path(at, name)
+            try:
+                status = path.lstat()
+            except OSError:  # it was deleted just now
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE and os.access(path, os.R_OK):
+                found.append(path)
+    return found
+
+
+def _contains(path: Path, pattern: TextPattern) -> bool:
+    data = path.read_bytes()
+    if any(spelling in data for spelling in pattern.spellings):
+        return True
+    return b"\0" not in data and pattern.is_in(data.decode("utf-8", "replace"))

@@ -1,0 +1,353 @@
+"""Survey: one pass over a project's records, which tells to which runs each of them belongs."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import unquote
+
+from redraft.cycles.journal import JOURNAL
+from redraft.cycles.mail import FEEDBACK
+from redraft.cycles.records import CARD
+from redraft.cycles.storage import AGENT
+from redraft.cycles.trace import TRACE
+from redraft.errors import ConfigError
+from redraft.evals.optimize import OPTIMIZATION, PROPOSAL
+from redraft.evals.report import EVALUATION, TRY
+from redraft.fleet.limits import LIMIT
+from redraft.fleet.queue import JOB, WAITING, WORKER
+from redraft.fleet.schedule import SCHEDULE
+from redraft.fleet.spending import SPENDING
+from redraft.lessons.due import DUE, SETTLED
+from redraft.lessons.guidance import QUARANTINED
+from redraft.lessons.impact import SCORED_RUN, TRIAL, VERDICT
+from redraft.loop.claim import CLAIM
+from redraft.loop.journal import STEP, VOID
+from redraft.loop.keeper import IMAGE
+from redraft.loop.labels import LABEL
+from redraft.loop.record import Process
+from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
+from redraft.stores.base import ManagedStore, json_text
+from redraft.stores.run_index import CHECKPOINT, LESSON_USE, NOTE_USE, RUN
+from redraft.text.search import has_text
+from redraft.web.people import PERSON
+from redraft.workflow.approval import ANSWER, APPROVAL
+from redraft.workflow.history import INNER_WORKFLOW, LAUNCH, WORKFLOW
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection, Iterable
+
+    from redraft.fleet.queue import FleetJob
+    from redraft.stores.base import Record, Store
+    from redraft.text.search import IsWanted
+
+Key: TypeAlias = tuple[str, str]
+"""The kind and the key of a record."""
+
+ATTEMPT = "attempt"
+"""As `integrations.mcp.ATTEMPT`, whose module needs an extra."""
+
+NAMED = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, OPTIMIZATION, JOB, ATTEMPT)
+"""The kinds of records whose key is the id of their run."""
+INSIDE = (STEP, VOID, CHECKPOINT, PROPOSAL, TRY)
+"""The kinds of records whose key begins with the id of their run and a slash."""
+BESIDE = (APPROVAL, ANSWER, WAITING)
+"""Other kinds that are of no use without their run."""
+ABOUT = {
+    LABEL: "run",
+    NOTE_USE: "run_id",
+    LESSON_USE: "run_id",
+    SCORED_RUN: "run_id",
+    DUE: "run_id",
+    SETTLED: "run_id",
+}
+"""The kinds that say something about a run that ended, and the field with its id: they outlive it."""
+WITH_PARENT = (RUN, INNER_WORKFLOW)
+"""The kinds that name the run inside which a run took place."""
+ABOUT_LESSONS = (LESSON_USE, VERDICT, QUARANTINED, SETTLED)
+"""The kinds of records that name a lesson, which may quote what the lesson is about."""
+
+STATE = (AGENT, WORKER, LIMIT, SPENDING, SCHEDULE)
+"""The kinds that hold no content of runs, and that the project needs to work: they are never deleted."""
+
+NAMES = {
+    STEP: "journal step",
+    VOID: "journal step",
+    LAUNCH: "command",
+    CHECKPOINT: "checkpoint",
+    INNER_WORKFLOW: "workflow",
+    TRY: "evaluation attempt",
+    SCORED_RUN: "score",
+    NOTE_USE: "note use",
+    LESSON_USE: "lesson use",
+    VERDICT: "lesson verdict",
+    QUARANTINED: "quarantined lesson",
+    TRIAL: "lesson trial",
+    DUE: "due reflection",
+    SETTLED: "settled reflection",
+    NOTED_TASK: "task with notes",
+    WAITING: "waiting job",
+    ATTEMPT: "coding attempt",
+    PERSON: "token",
+    FEEDBACK: "feedback message",
+    TRACE: "model call trace",
+    JOURNAL: "cycle journal",
+    CARD: "agent card",
+}
+"""What people call the records of a kind, where it is not the kind itself."""
+
+KNOWN = (*NAMED, *INSIDE, *BESIDE, *ABOUT, *ABOUT_LESSONS, IMAGE, NOTE, NOTED_TASK, TRIAL, PERSON)
+"""What is looked through in a store of a user's own, which does not list its kinds."""
+PAGE = 500
+
+
+def runs_of(record: Record) -> tuple[str, ...]:
+    """Return the ids of the runs without which a record would be of no use."""
+    kind, key = record.kind, record.key
+    if kind in NAMED:
+        return (key,)
+    if kind in INSIDE:
+        return (key.partition("/")[0], *_field(record, "run_id" if kind == TRY else ""))
+    if kind == ANSWER:
+        return (key.rpartition(".")[0],)
+    return _field(record, "run_id") if kind in BESIDE else ()
+
+
+def run_told_of(record: Record) -> str:
+    """Return the id of the run that a record says something about; empty if it is about none."""
+    return next(iter(_field(record, ABOUT.get(record.kind, ""))), "")
+
+
+def lesson_of(record: Record) -> str:
+    """Return the id of the lesson that a record is about; empty if it is about none."""
+    if record.kind == VERDICT:
+        return record.key
+    return next(iter(_field(record, "lesson")), "") if record.kind in ABOUT_LESSONS else ""
+
+
+def _field(record: Record, name: str) -> tuple[str, ...]:
+    value: Any = record.data.get(name) if name and not record.damage else None
+    return (value,) if isinstance(value, str) and value else ()
+
+
+async def kinds_in(store: Store) -> list[str]:
+    """Return the kinds of records in a store, those of a user's own store as far as Redraft writes them."""
+    return list(await store.kinds() if isinstance(store, ManagedStore) else dict.fromkeys(KNOWN))
+
+
+async def _records(store: Store, kinds: Iterable[str]) -> AsyncGenerator[Record]:
+    """Yield the records of some kinds, damaged ones, too."""
+    for kind in kinds:
+        last: Record | None = None
+        while page := await store.find(kind, after=last, limit=1 if kind == IMAGE else PAGE):
+            last = page[-1]
+            for record in page:
+                yield record
+
+
+_MADE_BY_TASK = re.compile(r"(\d{8}-\d{6}-[0-9a-f]{8}|.+?)(\.\d+)?(-\d+)?")
+"""The id of a run of a task: that of its ensemble, the number of the task, the number of the attempt."""
+
+
+class Survey:
+    """What one pass over the records of a store finds out.
+
+    `hits` are the records that contain a wanted text, and `wanted` the runs that they are part of; a caller
+    may add to it. `noted` are the identities of tasks whose definition contains one. `ids` are all runs,
+    `parents` the run inside which each took place, and `sizes` the bytes of their records.
+    """
+
+    def __init__(self, is_wanted: IsWanted | None, images: Collection[str] = ()) -> None:
+        self.hits: set[Key] = set()
+        self.wanted: set[str] = set()
+        self.noted: set[str] = set()
+        self.state: set[str] = set()
+        """The kinds of records that contain a wanted text, and stay."""
+        self.ids: set[str] = set()
+        self.parents: dict[str, str] = {}
+        self.statuses: dict[str, str] = {}
+        self.sizes: defaultdict[str, int] = defaultdict(int)
+        self.told_of: defaultdict[str, set[str]] = defaultdict(set)
+        """The kinds of the records that say something about each run."""
+        self.given_notes: defaultdict[str, set[str]] = defaultdict(set)
+        """The runs of each task with notes, by its identity."""
+        self.jobs: dict[str, FleetJob] = {}
+        self.unreadable = 0
+        self._is_wanted = is_wanted
+        self._known_images = frozenset(images)
+        self._parts: defaultdict[str, list[Key]] = defaultdict(list)
+        self._about: defaultdict[str, list[Key]] = defaultdict(list)
+        self._of_lessons: defaultdict[str, list[Key]] = defaultdict(list)
+        self._notes: list[tuple[str, int, str, bool]] = []
+        self._images: defaultdict[str, set[str]] = defaultdict(set)
+        self._processes: dict[str, Process] = {}
+
+    def add(self, record: Record) -> None:
+        """Take in a record."""
+        key, runs = (record.kind, record.key), runs_of(record)
+        for run in runs:
+            self.ids.add(run)
+            self._parts[run].append(key)
+        if record.damage:
+            self.unreadable += 1
+            return
+        if runs:
+            self.sizes[runs[0]] += len(json_text(record.data))
+            self._add_run(record, runs)
+        if run := run_told_of(record):
+            self._about[run].append(key)
+            self.told_of[run].add(record.kind)
+        if lesson := lesson_of(record):
+            self._of_lessons[lesson].append(key)
+        if record.kind == NOTE_USE:
+            self.given_notes[_identity(record)].add(run)
+        if self._known_images and record.kind != IMAGE:
+            self._images[next(iter(runs), "")] |= self._known_images & set(_texts(record.data))
+        is_hit = self._is_wanted is not None and _is_hit(record, self._is_wanted)
+        if record.kind == NOTE:
+            version = int(record.key.rpartition("/")[2])
+            self._notes.append((_identity(record), version, record.data.get("run_id", ""), is_hit))
+        elif is_hit and record.kind == NOTED_TASK:
+            self.noted.add(_identity(record))
+        elif is_hit and record.kind in STATE:
+            self.state.add(record.kind)
+        elif is_hit:
+            self.hits.add(key)
+            self.wanted.update(runs)
+
+    def _add_run(self, record: Record, runs: tuple[str, ...]) -> None:
+        run, data = runs[0], record.data
+        if record.kind in WITH_PARENT and (parent := _field(record, "parent")):
+            self.parents[run] = parent[0]
+        elif (
+            record.kind == RUN
+            and cast("Mapping[str, Any]", data.get("origin") or {}).get("surface") == "task"
+        ):
+            made_by = _MADE_BY_TASK.fullmatch(run)
+            if made_by is not None and made_by[1] != run:
+                self.parents[run] = made_by[1]
+        if isinstance(process := data.get("process"), dict):
+            self._processes[run] = Process(**cast("dict[str, Any]", process))
+        if record.kind in (RUN, WORKFLOW):
+            self.statuses[run] = data.get("status", "running")
+
+    def family(self, runs: Iterable[str] | None = None) -> set[str]:
+        """Return runs, by default the wanted ones, and all runs inside them."""
+        children: defaultdict[str, list[str]] = defaultdict(list)
+        for run, parent in self.parents.items():
+            children[parent].append(run)
+        found, left = set[str](), list(self.wanted if runs is None else runs)
+        while left:
+            run = left.pop()
+            if run not in found:
+                found.add(run)
+                left += children[run]
+        return found
+
+    def outermost(self, run: str) -> str:
+        """Return the run inside which a run took place, or itself."""
+        seen = {run}
+        while (parent := self.parents.get(run, "")) and parent not in seen:
+            seen.add(run := parent)
+        return run
+
+    def check_at_rest(self, runs: Iterable[str], *, force: bool) -> None:
+        """Raise `ConfigError` if a run is or may be at work; `force` allows those that can't be checked."""
+        for run in sorted(runs):
+            job = self.jobs.get(run)
+            if job is not None and not job.has_ended:
+                raise ConfigError(f"The job {run!r} is {job.state}: cancel it (redraft cancel {run}).")
+            match self.at_work(run):
+                case "running":
+                    raise ConfigError(f"The run {run!r} is still going on: wait for its end, or stop it.")
+                case "unknown" if not force:
+                    raise ConfigError(
+                        f"This machine can't tell whether the run {run!r} is still going on. If it is not: "
+                        "--force"
+                    )
+                case _:
+                    pass
+
+    def at_work(self, run: str) -> str:
+        """Return `running` or `unknown` for a run that is or may be going on; empty for any other."""
+        if self.statuses.get(run) != "running":
+            return ""
+        process = self._processes.get(run)
+        if process is None or process.host != socket.gethostname():
+            return "unknown"
+        return {True: "", False: "running", None: "unknown"}[process.is_gone()]
+
+    def parts_of(self, runs: Iterable[str]) -> list[Key]:
+        """Return the records that are of no use without these runs, in an order in which to delete them.
+
+        The records by which the same survey finds these runs again come last, and inner runs before outer
+        ones: so if deleting is interrupted, it can be done again.
+        """
+        keys = {key: self._depth(run) for run in runs for key in self._parts[run]}
+        kept_for_last = {
+            key for key in keys if key in self.hits or (key[0] in NAMED and key[1] in self.wanted)
+        }
+        links = {key for key in keys if key[0] in WITH_PARENT}
+        return sorted(keys, key=lambda key: (key in kept_for_last, key in links, -keys[key], key))
+
+    def about(self, runs: Iterable[str], lessons: Iterable[str]) -> list[Key]:
+        """Return the records that say something about these runs or lessons."""
+        found = [key for run in runs for key in self._about[run]]
+        return sorted({*found, *(key for lesson in lessons for key in self._of_lessons[lesson])})
+
+    def revisions_of(self, runs: Collection[str]) -> dict[str, list[int]]:
+        """Return the revisions of notes that contain a wanted text or come from these runs, by their task."""
+        found: dict[str, list[int]] = {identity: [] for identity in self.noted}
+        for identity, version, run, is_hit in self._notes:
+            if is_hit or run in runs or identity in self.noted:
+                found.setdefault(identity, []).append(version)
+        return found
+
+    def images_of(self, runs: Collection[str]) -> list[Key]:
+        """Return the images of these runs that no other record has."""
+        others = {image for run, images in self._images.items() if run not in runs for image in images}
+        return sorted((IMAGE, image) for run in runs for image in self._images[run] - others)
+
+    def _depth(self, run: str) -> int:
+        depth, seen = 0, {run}
+        while (run := self.parents.get(run, "")) and run not in seen:
+            seen.add(run)
+            depth += 1
+        return depth
+
+
+def _identity(record: Record) -> str:
+    """Return the identity of the task that a note, its use or its state belongs to."""
+    key = record.key if record.kind == NOTED_TASK else record.key.rpartition("/")[0]
+    return unquote(key, errors="surrogatepass")
+
+
+def _is_hit(record: Record, is_wanted: IsWanted) -> bool:
+    data = record.data
+    if record.kind == NOTED_TASK:  # the note in force is a revision, too
+        data = {name: value for name, value in data.items() if name != CURRENT}
+    return record.kind != IMAGE and (is_wanted(record.key) or has_text(data, is_wanted))
+
+
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in cast("Mapping[str, Any]", value).values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[Any]", value):
+            yield from _texts(inner)
+
+
+async def survey_of(store: Store, is_wanted: IsWanted | None = None) -> Survey:
+    """Look through every record of a store; `is_wanted` says whether a text is looked for."""
+    images = [record.key async for record in _records(store, (IMAGE,))]
+    found = Survey(is_wanted, images)
+    async for record in _records(store, await kinds_in(store)):
+        if record.kind != IMAGE:
+            found.add(record)
+    return found

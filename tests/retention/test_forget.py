@@ -1,0 +1,273 @@
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import pytest
+
+from redraft import Agent, ConfigError, MemoryStore, Runs, ScriptedModel
+from redraft.cycles import Agents
+from redraft.fleet.queue import FleetJob, StoreQueue
+from redraft.loop.record import Origin, Process, RunRecord, task_digest
+from redraft.notes.store import NoteStore
+from redraft.notes.task import TaskIdentity
+from redraft.retention import ProjectData, survey
+from redraft.stores.base import Record
+from redraft.stores.location import project_store
+from redraft.types import Image, PlainTask
+from support.commands import document, redraft
+from support.filled_project import OTHER, PERSON, fill, stored_with
+from support.monitor import World, monitor
+
+
+def forget(**what):
+    return asyncio.run(ProjectData().forget(**what))
+
+
+def holders(folder, word):
+    return stored_with(folder, word, os.environ.get("REDRAFT_DATABASE_URL"))
+
+
+def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project):
+    asyncio.run(fill(project, PERSON, OTHER))
+    assert len(holders(project, "quokk")) > 5
+    of_others = holders(project, "wombat")
+    checked = forget(text=PERSON, check=True)
+    assert holders(project, "wombat") == of_others
+    erased = forget(text=PERSON.upper())
+    assert {**erased.counts} == {**checked.counts}
+    assert erased.runs == checked.runs == ("attempt-quokka", "letter-quokka", "thanks-quokka.1")
+    assert erased.other_files == ("quokka.txt",)
+    (project / "quokka.txt").unlink()
+    assert holders(project, "quokk") == []
+    assert [one.replace("quokka", "") for one in holders(project, "wombat")] == of_others
+    again = forget(text=PERSON)
+    assert (again.counts, again.runs) == ({}, ())
+
+
+def test_what_is_found_is_counted_by_kind(project):
+    asyncio.run(fill(project, PERSON))
+    counts = forget(text=PERSON, check=True).counts
+    assert counts["run"] == 2
+    assert (counts["note"], counts["lesson"], counts["rule"], counts["lesson use"]) == (1, 1, 1, 1)
+    assert (counts["coding attempt"], counts["coding session"]) == (1, 1)
+    assert counts["event"] >= 4
+    assert counts["memory item"] >= 1
+
+
+def test_a_note_that_quotes_it_is_no_longer_in_force(project):
+    async def main():
+        await fill(project, PERSON)
+        await ProjectData().forget(text=PERSON)
+        notes = NoteStore(project_store())
+        [noted] = await notes.tasks()
+        assert (noted.in_force, noted.run_count) == (None, 2)
+        assert [note.version for note in await notes.revisions(noted.identity)] == [1]
+        assert await notes.current(noted.identity) is None
+
+    asyncio.run(main())
+
+
+def test_a_run_is_forgotten_with_what_it_taught(project):
+    asyncio.run(fill(project, PERSON, OTHER))
+    erased = forget(run="letter-quokka")
+    assert erased.runs == ("letter-quokka",)
+    assert len(erased.lessons) == 1
+    assert erased.counts["event"] >= 4
+    left = asyncio.run(Runs().find(inner=True))
+    assert "letter-quokka" not in [run.run_id for run in left]
+    assert "letter-wombat" in [run.run_id for run in left]
+
+
+# --- interrupted, refused, forced --------------------------------------------------------------------------
+
+KILLED = """\
+import asyncio, os, signal
+from redraft.retention import ProjectData
+from redraft.stores.sqlite import SqliteStore
+
+delete, left = SqliteStore.delete, [{after}]
+
+async def killed(self, kind, key):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await delete(self, kind, key)
+
+async def scrub(self):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+SqliteStore.delete, SqliteStore.scrub = killed, scrub
+asyncio.run(ProjectData().forget(text={text!r}))
+"""
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("after", [1, 7, 16, 1000], ids=["at once", "early", "late", "before the scrub"])
+def test_a_killed_call_is_completed_by_the_same_call(project, after):
+    asyncio.run(fill(project, PERSON))
+    (project / "quokka.txt").unlink()
+    script = KILLED.format(after=after, text=PERSON)
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert holders(project, "quokk") != []
+    forget(text=PERSON)
+    assert holders(project, "quokk") == []
+
+
+def run_record(run_id, *, host=None, pid=None, started="x", status="running", parent="", task=PERSON):
+    process = Process(host or socket.gethostname(), os.getpid() if pid is None else pid, started)
+    now = datetime.now(UTC)
+    return RunRecord(run_id, PlainTask(task), Origin(), {}, now, process, status, parent=parent)
+
+
+async def put(*records):
+    store = project_store()
+    for record in records:
+        await store.put(record if isinstance(record, Record) else record.stored())
+
+
+def test_nothing_is_erased_while_one_of_the_runs_is_going_on(project):
+    running = run_record("live", started=Process.this().started)
+    asyncio.run(put(running, run_record("done", status="finished")))
+    with pytest.raises(ConfigError, match="'live' is still going on: wait for its end"):
+        forget(text=PERSON, force=True)
+    assert len(asyncio.run(Runs().find())) == 2
+    assert forget(run="done").runs == ("done",)
+
+
+def test_a_run_that_this_machine_cannot_check_needs_force(project):
+    asyncio.run(put(run_record("far", host="another machine")))
+    with pytest.raises(ConfigError, match=r"can't tell whether the run 'far'.*--force"):
+        forget(run="far")
+    assert forget(run="far", force=True).counts == {"run": 1}
+
+
+def test_a_run_whose_process_was_killed_is_erased(project):
+    asyncio.run(put(run_record("dead", pid=2**22 + 1)))
+    assert forget(run="last").runs == ("dead",)
+
+
+def test_an_agent_that_runs_is_not_erased_from(project):
+    async def main():
+        async with monitor(World(), storage="project") as agent:
+            await agent.run_cycle()
+            await (await Agents().get("monitor")).send_feedback("approve", PERSON)
+            with pytest.raises(ConfigError, match=r"The agent 'monitor' is run by .* stop it"):
+                await ProjectData().forget(text=PERSON)
+        assert (await ProjectData().forget(text=PERSON)).counts == {"feedback message": 1}
+
+    asyncio.run(main())
+
+
+def test_a_job_that_waits_has_to_be_cancelled_first():
+    async def main():
+        store = MemoryStore()
+        queue = StoreQueue(store)
+        await queue.submit(FleetJob("letter", "clerk", {"description": PERSON}))
+        data = ProjectData(store, "nowhere", "nowhere")
+        with pytest.raises(ConfigError, match=r"'letter' is queued: cancel it \(redraft cancel letter\)"):
+            await data.forget(text=PERSON)
+        await queue.cancel("letter")
+        assert (await data.forget(text=PERSON)).runs == ("letter",)
+        assert await store.kinds() == {}
+
+    asyncio.run(main())
+
+
+# --- what belongs together ---------------------------------------------------------------------------------
+
+
+def test_a_run_inside_another_one_is_forgotten_with_that(project):
+    inner = run_record("outer.0a0b0c0d", status="finished", parent="outer", task="part")
+    asyncio.run(put(run_record("outer", status="finished"), inner, run_record("outer-2", status="finished")))
+    with pytest.raises(ConfigError, match=r"'outer\.0a0b0c0d' ran inside 'outer': forget that one"):
+        forget(run="outer.0a0b")
+    with pytest.raises(ConfigError, match=r"Several runs match 'out': outer, outer-2"):
+        forget(run="out")
+    assert forget(run="outer").runs == ("outer", "outer.0a0b0c0d")
+    assert [run.run_id for run in asyncio.run(Runs().find(inner=True))] == ["outer-2"]
+
+
+def test_all_runs_of_a_task_are_forgotten(project):
+    asyncio.run(fill(project, PERSON, OTHER))
+    task = f"Write to {PERSON}."
+    assert forget(task=task, check=True).runs == ("letter-quokka",)
+    assert forget(task=task_digest(task)).runs == ("letter-quokka",)
+    assert forget(task=task).runs == ()
+    erased = forget(task=TaskIdentity.of("Greet customer 0."))
+    assert (erased.counts["note"], erased.counts.get("task with notes")) == (2, None)
+    assert len(asyncio.run(NoteStore(project_store()).tasks())) == 1
+
+
+def test_images_go_with_the_last_run_that_has_them():
+    async def main():
+        store = MemoryStore()
+        image = Image("image/png", sha256(b"a").hexdigest(), data=b"a")
+        for name in ("one", "two"):
+            agent = Agent(ScriptedModel(["fine"]), keep=store)
+            await agent.run(PlainTask(name, images=(image,)), run_id=name)
+        data = ProjectData(store, "nowhere", "nowhere")
+        assert (await store.kinds())["image"].records == 1
+        assert "image" not in (await data.forget(run="one")).counts
+        assert (await data.forget(run="two")).counts["image"] == 1
+        assert await store.kinds() == {}
+
+    asyncio.run(main())
+
+
+def test_what_the_project_needs_stays_and_is_named():
+    async def main():
+        store = MemoryStore()
+        await store.put(Record("schedule", PERSON, {"until": ""}))
+        await store.put(Record("person", "token", {"name": PERSON}))
+        found = await ProjectData(store, "nowhere", "nowhere").forget(text=PERSON)
+        assert found.counts == {"token": 1}
+        assert found.remarks == ("It is also part of a name, which stays, in: schedule.",)
+
+    asyncio.run(main())
+
+
+def test_events_are_overwritten_where_they_are(project):
+    asyncio.run(fill(project, PERSON))
+    path = project / "events.jsonl"
+    size, lines = path.stat().st_size, len(path.read_text().splitlines())
+    with path.open("a") as appending:
+        forget(run="letter-quokka")
+        appending.write('{"schema_version": 1, "event": "later"}\n')
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert path.stat().st_size == size + 40
+    assert [event["event"] for event in events] == ["erased"] * lines + ["later"]
+
+
+@pytest.mark.parametrize("what", [{}, {"run": "a", "text": "abc"}, {"text": "ab"}])
+def test_what_to_forget_must_be_clear(project, what):
+    with pytest.raises(ConfigError, match=r"one of run, task and text|at least 3 characters"):
+        forget(**what)
+
+
+def test_every_kind_of_an_attempt_is_known():
+    mcp = pytest.importorskip("redraft.integrations.mcp")
+    assert survey.ATTEMPT == mcp.ATTEMPT
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def test_the_command_asks_before_it_erases(project, monkeypatch):
+    asyncio.run(put(run_record("done", status="finished")))
+    refused = redraft("forget", "--text", PERSON)
+    assert (refused.exit_code, "Pass --yes to erase" in refused.stderr) == (2, True)
+    checked = document(redraft("forget", "--text", PERSON, "--check", "--json"))["forgotten"]
+    assert (checked["checked"], checked["counts"], checked["runs"]) == (True, {"run": 1}, ["done"])
+    done = redraft("forget", "--text", PERSON, "--yes")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Erased: 1 run.\n  run  done\n")
+    assert "Out of reach: backups" in done.stdout
+    assert "Nothing is stored of it." in redraft("forget", "--run", "done", "--yes").stdout
+    assert redraft("forget", "--run", "a", "--task", "b").exit_code == 2
