@@ -5,11 +5,12 @@ from datetime import date
 
 import psycopg
 
-from redraft import Agent, Ensemble, EventLog, QualityCriterion, ReflectionPattern, ScriptedModel, Task
+from redraft import Agent, Ensemble, QualityCriterion, ReflectionPattern, ScriptedModel, Task
 from redraft.cycles import Agents
 from redraft.lessons.lesson import Failure, Lesson
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.rules import Rules
+from redraft.loop import EventLog
 from redraft.notes.note import TaskReflection
 from redraft.notes.store import NoteStore
 from redraft.stores.base import Record
