@@ -61,6 +61,7 @@ SECTIONS = {
     },
     "Your data": {
         "forget": ("redraft.retention.cli", "Erase what is stored of a run, a task or a person."),
+        "prune": ("redraft.retention.cli", "Delete old runs."),
     },
     "Project": {
         "ui": ("redraft.dashboard", "Open the dashboard in a browser."),

@@ -8,7 +8,8 @@ TYPE_CHECKING = False  # what type checkers read as True, without the cost of im
 if TYPE_CHECKING:
     from redraft.retention.project_data import Forgotten as Forgotten
     from redraft.retention.project_data import ProjectData as ProjectData
+    from redraft.retention.project_data import Pruned as Pruned
 
-_PLACES = {"project_data": ("Forgotten", "ProjectData")}
+_PLACES = {"project_data": ("Forgotten", "ProjectData", "Pruned")}
 
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

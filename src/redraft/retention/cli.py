@@ -1,7 +1,9 @@
-"""`redraft forget`: erase what is stored of a run, a task or a person."""
+"""`redraft forget` and `redraft prune`: erase what is stored of somebody or something, and old runs."""
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,9 +20,11 @@ from redraft.terminal.exits import surface
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
 
-    from redraft.retention.project_data import Forgotten
+    from redraft.retention.project_data import Forgotten, Pruned
 
 Check = Annotated[bool, typer.Option("--check", help="Show what would be deleted, and delete nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
@@ -102,6 +106,93 @@ def _forgotten_text(found: Forgotten) -> RenderableType:
     if not found.checked:
         lines.append(Text(OUT_OF_REACH, QUIET))
     return Group(*lines)
+
+
+def prune(
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Delete runs older than this: 12h, 90d or 8w."),
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", metavar="SIZE", help="Delete the oldest runs down to this: 500MB or 2GB."),
+    ] = None,
+    labelled: Annotated[
+        bool, typer.Option("--labelled", help="Delete runs that a person has labelled, too.")
+    ] = False,
+    check: Check = False,
+    yes: Yes = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Delete old runs and workflows with their journals. Notes, lessons, labels and evaluations stay."""
+    with surface(debug=debug):
+        if older_than is None and max_size is None:
+            raise ConfigError("Say what to prune: --older-than AGE, --max-size SIZE, or both.")
+        age = None if older_than is None else timedelta(seconds=_number("--older-than", older_than, AGES))
+        size = None if max_size is None else _number("--max-size", max_size, SIZES)
+        run_async(_prune(age, size, labelled=labelled, check=check, yes=yes, as_json=as_json))
+
+
+AGES = {"h": 3_600, "d": 86_400, "w": 604_800}
+SIZES = {"kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+def _number(option: str, text: str, units: Mapping[str, int]) -> int:
+    found = _NUMBER.fullmatch(text.strip().lower())
+    if found is None or found[2] not in units:
+        raise ConfigError(f"{option} must be a number with a unit ({', '.join(units)}), got {text!r}.")
+    return round(float(found[1]) * units[found[2]])
+
+
+async def _prune(
+    older_than: timedelta | None,
+    max_bytes: int | None,
+    *,
+    labelled: bool,
+    check: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    data = ProjectData()
+    if check or not yes:
+        found = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled, check=True)
+        if check or not found.runs:
+            _deliver_pruned(found, as_json=as_json)
+            return
+        CalmConsole(stderr=True).show(_pruned_text(found))
+        if not confirm("Delete them for good?", to="delete", done="deleted"):
+            CalmConsole(stderr=True).say("Nothing was deleted.")
+            return
+    pruned = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled)
+    _deliver_pruned(pruned, as_json=as_json)
+
+
+def _deliver_pruned(found: Pruned, *, as_json: bool) -> None:
+    if as_json:
+        emit_json({"pruned": found})
+    else:
+        CalmConsole().show(_pruned_text(found))
+
+
+def _pruned_text(found: Pruned) -> RenderableType:
+    verb = "Would delete" if found.checked else "Deleted"
+    runs = f"{verb} {counted(len(found.runs), 'run')}, {_size(found.bytes)} of records."
+    lines = [Text(runs if found.runs else "No run is to be deleted.")]
+    if found.size is not None and found.size_before is not None:
+        would = "would take about" if found.checked else "takes"
+        lines.append(Text(f"The store took {_size(found.size_before)}, and {would} {_size(found.size)} now."))
+    lines += [Text(f"{counted(number, 'run')} stay: {why}.", QUIET) for why, number in found.spared.items()]
+    lines += [Text(visible(remark)) for remark in found.remarks]
+    return Group(*lines)
+
+
+def _size(size: int) -> str:
+    for unit in ("GB", "MB", "kB"):
+        if size >= (scale := SIZES[unit.lower()]):
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
 
 
 OUT_OF_REACH = (

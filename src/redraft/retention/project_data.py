@@ -7,7 +7,8 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from redraft.lessons.library import LessonLibrary
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore
-from redraft.retention.survey import NAMES, Survey, survey_of
+from redraft.retention.survey import LABELLED, NAMES, StoredGroup, Survey, survey_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import FencedStore, ManagedStore
 from redraft.stores.location import project_place, required_project_store
@@ -61,6 +62,24 @@ class Forgotten:
     playbooks: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
     unreadable: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What `ProjectData.prune` deleted, or, if only `checked`, what it would delete.
+
+    `runs` are the ids of runs and workflows, without those inside them, oldest first; `bytes` is what their
+    records took. `spared` counts runs that were old enough, by the reason why they stay. `size_before` and
+    `size` are the bytes of the store, before and now; if only `checked`, `size` is an estimate.
+    """
+
+    checked: bool
+    runs: tuple[str, ...]
+    bytes: int
+    spared: Mapping[str, int]
+    size_before: int | None
+    size: int | None
     remarks: tuple[str, ...] = ()
 
 
@@ -218,6 +237,72 @@ class ProjectData:
             if is_event_log(path):
                 counts["event"] += erase_events(path, is_event, check=check)
         return counts
+
+    # --- pruning -------------------------------------------------------------------------------------------
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        max_bytes: int | None = None,
+        labelled: bool = False,
+        check: bool = False,
+    ) -> Pruned:
+        """Delete old runs and workflows with their journals; return what was deleted.
+
+        Those that are `older_than` this go, and then the oldest ones until the store takes at most
+        `max_bytes`. Runs stay that are or may be at work, wait for a person, are due for a reflection, or are
+        `labelled` by a person; with `labelled`, these go, too, while the labels stay. What was learned stays:
+        notes, lessons and their statistics. So do evaluations. With `check`, nothing is changed. Raises
+        `ConfigError` without either bound, and for a bound on the size of a store that does not know it.
+        """
+        if older_than is None and max_bytes is None:
+            raise ConfigError("Say what to prune: runs older than something, or down to a size.")
+        if max_bytes is not None and not isinstance(self._store, ManagedStore):
+            raise ConfigError(f"{self._store!r} can't say how large it is, so only old runs can be pruned.")
+        before = await self._size()
+        pruned = await self._prune_once(older_than, max_bytes, labelled=labelled, check=check)
+        runs, freed, remarks = pruned.runs, pruned.bytes, list(pruned.remarks)
+        # What a run takes in the file is estimated, so it may take another round.
+        while not check and max_bytes is not None and pruned.runs and (pruned.size or 0) > max_bytes:
+            pruned = await self._prune_once(None, max_bytes, labelled=labelled, check=False)
+            runs, freed = (*runs, *pruned.runs), freed + pruned.bytes
+        if max_bytes is not None and (pruned.size or 0) > max_bytes:
+            remarks.append("It takes more than that: what is left is not pruned, or belongs to others.")
+        return replace(pruned, runs=runs, bytes=freed, size_before=before, remarks=tuple(remarks))
+
+    async def _prune_once(
+        self, older_than: timedelta | None, max_bytes: int | None, *, labelled: bool, check: bool
+    ) -> Pruned:
+        survey = await self._survey(None)
+        size = await self._size()
+        kinds = await self._store.kinds() if isinstance(self._store, ManagedStore) else {}
+        share = (size or 0) / max(1, sum(kind.bytes for kind in kinds.values()))
+        oldest = None if older_than is None else datetime.now(UTC) - older_than
+        gone, spared, freed = list[StoredGroup](), Counter[str](), 0
+        for group in survey.groups():
+            is_old = oldest is not None and group.began < oldest
+            is_too_much = max_bytes is not None and (size or 0) - freed * share > max_bytes
+            if not is_old and not is_too_much:
+                break  # all others are younger
+            why = survey.reason_to_keep(group)
+            if why and not (labelled and why == LABELLED):
+                spared[why] += 1
+                continue
+            gone.append(group)
+            freed += sum(survey.sizes[run] for run in group.runs)
+        remarks: list[str] = []
+        if gone and not check:
+            family = {run for group in gone for run in group.runs}
+            await self._erase_jobs(family, check=False)
+            await self._delete([*survey.images_of(family), *survey.parts_of(family)])
+            remarks = await self._scrub()
+        after = None if size is None else max(0, round(size - freed * share)) if check else await self._size()
+        names = tuple(group.name for group in gone)
+        return Pruned(check, names, freed, dict(spared), size, after, tuple(remarks))
+
+    async def _size(self) -> int | None:
+        return await self._store.size() if isinstance(self._store, ManagedStore) else None
 
     async def _delete(self, keys: Iterable[Key]) -> None:
         """Delete records in their order, a batch at a time."""

@@ -6,6 +6,8 @@ import re
 import socket
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -152,6 +154,18 @@ _MADE_BY_TASK = re.compile(r"(\d{8}-\d{6}-[0-9a-f]{8}|.+?)(\.\d+)?(-\d+)?")
 """The id of a run of a task: that of its ensemble, the number of the task, the number of the attempt."""
 
 
+LABELLED = "labelled by a person"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A run or workflow with all runs inside it; `began` is when the last of them was stored."""
+
+    name: str
+    runs: frozenset[str]
+    began: datetime
+
+
 class Survey:
     """What one pass over the records of a store finds out.
 
@@ -169,6 +183,8 @@ class Survey:
         self.ids: set[str] = set()
         self.parents: dict[str, str] = {}
         self.statuses: dict[str, str] = {}
+        self.began: dict[str, datetime] = {}
+        """When each run and workflow was stored."""
         self.sizes: defaultdict[str, int] = defaultdict(int)
         self.told_of: defaultdict[str, set[str]] = defaultdict(set)
         """The kinds of the records that say something about each run."""
@@ -233,6 +249,7 @@ class Survey:
             self._processes[run] = Process(**cast("dict[str, Any]", process))
         if record.kind in (RUN, WORKFLOW):
             self.statuses[run] = data.get("status", "running")
+            self.began[run] = record.created_at or datetime.now(UTC)
 
     def family(self, runs: Iterable[str] | None = None) -> set[str]:
         """Return runs, by default the wanted ones, and all runs inside them."""
@@ -279,6 +296,34 @@ class Survey:
         if process is None or process.host != socket.gethostname():
             return "unknown"
         return {True: "", False: "running", None: "unknown"}[process.is_gone()]
+
+    def groups(self) -> list[StoredGroup]:
+        """Return the runs and workflows, each with the runs inside it, the oldest first.
+
+        Evaluations are not among them: their runs are what later evaluations are compared with.
+        """
+        members: defaultdict[str, list[str]] = defaultdict(list)
+        for run in self.statuses:
+            members[self.outermost(run)].append(run)
+        found: list[StoredGroup] = []
+        for outermost, runs in members.items():
+            if not {EVALUATION, OPTIMIZATION} & {kind for kind, _ in self._parts[outermost]}:
+                family = frozenset(self.family([outermost]))
+                found.append(StoredGroup(outermost, family, max(self.began[run] for run in runs)))
+        return sorted(found, key=lambda group: (group.began, group.name))
+
+    def reason_to_keep(self, group: StoredGroup) -> str:
+        """Return why a group should not be pruned without being asked for; empty if nothing speaks for it."""
+        if any(
+            self.at_work(run) or (run in self.jobs and not self.jobs[run].has_ended) for run in group.runs
+        ):
+            return "still going on, or not known to have ended"
+        if any(self.statuses.get(run) == "waiting" for run in group.runs):
+            return "waiting for a person"
+        kinds = {kind for run in group.runs for kind in self.told_of[run]}
+        if DUE in kinds:
+            return "due for a reflection"
+        return LABELLED if LABEL in kinds else ""
 
     def parts_of(self, runs: Iterable[str]) -> list[Key]:
         """Return the records that are of no use without these runs, in an order in which to delete them.
