@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "start": (),
     "overhead": (),
     "concurrency": (),
+    "cases_at_once": (),
     "streaming": (),
     "stores": (),
     "postgres": (),

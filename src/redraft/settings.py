@@ -94,7 +94,12 @@ def load_settings(folder: Path | None = None) -> Settings:
     The file is `redraft.toml` in `folder`, or in the nearest folder above that has one. Raises `ConfigError`
     if it is not TOML, or has an unknown key or a value of the wrong type.
     """
-    values: dict[str, Any] = _from_file(project_folder(folder) / SETTINGS_FILE)
+    return settings_in(project_folder(folder))
+
+
+def settings_in(project: Path) -> Settings:
+    """Read the settings that apply in a project, given its folder; raises as `load_settings` does."""
+    values: dict[str, Any] = _from_file(project / SETTINGS_FILE)
     for setting in fields(Settings):
         if (value := in_environment(setting.name, setting.metadata["variable"])) is not None:
             values[setting.name] = value

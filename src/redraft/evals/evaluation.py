@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -169,7 +169,7 @@ class Evaluation:
         main = self._arms[0]
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
-        graders = {case.id: grader_of(case, main.pattern, judge) for case in self._cases}
+        graders = graders_of(self._cases, main.pattern, judge)
         self._bench = Bench(self._run_id, store, graders, resumes=self._resumes, fleet=fleet)
         for arm in self._arms:
             for case in self._cases:
@@ -486,8 +486,7 @@ class Arm:
                 return await asked.carry_out(agent, key)
             return await fleet.evaluate(self.original, asked, key.run_id)
 
-        asked = self._asked(case, key.parent)
-        pattern = asked.pattern_of(agent)
+        asked, pattern = self._asked(case, key.parent), agent.pattern
         if not self.drafts:
             return _made(await run_of(asked, key), pattern.best_version_selection)
         versions: list[ReflectionVersion] = []
@@ -636,10 +635,10 @@ class Grader:
         return result.final_evaluation
 
 
-def grader_of(
-    case: EvalCase, pattern: ReflectionPattern | None = None, model: ModelChoice | None = None
-) -> Grader:
-    """Return the grader of a case: by its own criteria, else by those of an agent's `pattern`.
+def graders_of(
+    cases: Iterable[EvalCase], pattern: ReflectionPattern | None = None, model: ModelChoice | None = None
+) -> dict[str, Grader]:
+    """Return the graders of cases, by their ids: by a case's own criteria, else by those of a `pattern`.
 
     `model` judges where one is needed, by default the one of the settings. Raises `ConfigError` for a case
     that nothing can grade.
@@ -647,6 +646,10 @@ def grader_of(
     settings = load_settings()
     named = model or settings.reflection_model or settings.model
     judge = None if named is None else model_of(named, settings)
+    return {case.id: _grader(case, pattern, judge) for case in cases}
+
+
+def _grader(case: EvalCase, pattern: ReflectionPattern | None, judge: ChatModel | None) -> Grader:
     own = None if case.grading or pattern is None else pattern
     criteria: Sequence[QualityCriterion | str] | None = case.grading or (own and own.quality_criteria)
     if not criteria:

@@ -20,7 +20,7 @@ from redraft._texts import as_text, counted
 from redraft._validation import check_bound, check_count, check_list, check_model, nearest, only
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError
 from redraft.evals.cases import EvalCase
-from redraft.evals.evaluation import AT_ONCE, Arm, Bench, Group, Spending, arm_of, digest, grader_of
+from redraft.evals.evaluation import AT_ONCE, Arm, Bench, Group, Spending, arm_of, digest, graders_of
 from redraft.evals.report import LAST, Evaluated, EvaluationReport, Side, Try, report_of
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.agent import AdaptedAgent, Agent
@@ -339,9 +339,7 @@ class Optimization:
         self._store = store or project_store() or MemoryStore()
         arm, settings = arm_of("agent", agent), load_settings()
         reflecting = settings.reflection_model or (arm.pattern and arm.pattern.reflection_model)
-        self._graders = {
-            case.id: grader_of(case, arm.pattern, model or reflecting or arm.judge) for case in cases
-        }
+        self._graders = graders_of(cases, arm.pattern, model or reflecting or arm.judge)
         if len(self._graders) < len(cases):
             raise ConfigError("Two cases have the same id; ids must be unique.")
         for case in cases:

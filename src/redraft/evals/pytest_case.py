@@ -13,7 +13,7 @@ from redraft._sync import run_sync
 from redraft._texts import json_data
 from redraft.errors import ConfigError
 from redraft.evals.case_file import read_cases
-from redraft.evals.evaluation import grader_of
+from redraft.evals.evaluation import graders_of
 from redraft.types import ReflectionResult
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def eval_case(
         found = cases
         if isinstance(found, str | Path):
             found = read_cases(Path(inspect.getfile(function)).parent / found)
-        graders = {case.id: grader_of(case, model=model) for case in found}
+        graders = graders_of(found, model=model)
 
         @wraps(function)
         def test(*args: Any, case: EvalCase, **fixtures: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft.errors import ConfigError
-from redraft.settings import load_settings, project_folder, without_password
+from redraft.settings import load_settings, project_folder, settings_in, without_password
 
 if TYPE_CHECKING:
     from redraft.stores.base import Store
@@ -53,7 +53,8 @@ def project_place() -> Place | None:
 
     Projects that share a place see only their own records; projects of one name are one project.
     """
-    settings, project = load_settings(), project_folder()
+    project = project_folder()
+    settings = settings_in(project)
     if not settings.home:
         return None
     if settings.database_url is not None:
