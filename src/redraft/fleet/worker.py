@@ -24,6 +24,7 @@ from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
 from redraft.fleet.spending import SharedSpending
+from redraft.lessons.sharing import project_sharing
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.redact.log import logger
 from redraft.types import render_usd
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.monitor import Monitor
+    from redraft.lessons.sharing import LessonSharing
 
 POLL = 1.0
 """Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
@@ -48,6 +50,8 @@ TICK = 1.0
 """Seconds between two looks at the schedules."""
 LATE = 60.0
 """Seconds after which a time of a schedule counts as missed."""
+SHARING_WAIT = 5.0
+"""Seconds to wait in the end for the last lessons to be shared."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class FleetWorker:
 
     While the queue is away, a worker claims nothing, and its runs wait to be recorded. Whatever it does not
     finish is continued by another after the fleet's `pick_up_after` seconds.
+
+    If the project's records are in PostgreSQL, a worker keeps the lessons equal to those of other machines.
 
     The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
     The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
@@ -128,6 +134,7 @@ class FleetWorker:
         gate = self._spending or self._limits
         self._gate = gate if self._monitor is None else self._monitor.counted(gate)
         self._stuck: frozenset[str] = frozenset()
+        self._sharing = project_sharing() if fleet.share_lessons and fleet.is_in_project_store else None
 
     @property
     def running(self) -> int:
@@ -169,6 +176,10 @@ class FleetWorker:
         await self._queue.register(self.card)
         await self._beat()  # which sets the clock
         self._has_begun = True
+        sharing: asyncio.Task[None] | None = None
+        if self._sharing is not None:
+            await self._sharing.try_sync()  # so that the first run has the lessons of all machines
+            sharing = asyncio.create_task(self._share(self._sharing), name="redraft-sharing")
         every = self.fleet.pick_up_after / 4
         beating = [
             asyncio.create_task(self._repeat(self._beat, every), name="redraft-heart"),
@@ -188,6 +199,13 @@ class FleetWorker:
             for task in beating:
                 task.cancel()
             await asyncio.wait(beating)
+            if sharing is not None:
+                sharing.cancel()
+                await asyncio.wait([sharing])
+            if self._sharing is not None and not self._urgent.is_set():
+                with suppress(TimeoutError):  # then they are shared when a worker starts here again
+                    async with asyncio.timeout(SHARING_WAIT):
+                        await self._sharing.try_sync(settle=False)
             if self._spending is not None:
                 with suppress(StoreError):  # what was reserved then counts as spent
                     await self._spending.settle()
@@ -400,6 +418,13 @@ class FleetWorker:
     def _clock(self) -> float:
         """Return the time of the queue, as of the last heartbeat."""
         return time() + self._clock_offset
+
+    async def _share(self, sharing: LessonSharing) -> None:
+        """Share lessons until cancelled; a fault in that must not end the worker."""
+        try:
+            await sharing.watch()
+        except Exception:
+            logger.exception("This worker shares no lessons any more; its runs go on.")
 
     async def _reap(self) -> None:
         if monotonic() - self._reached_since < self.fleet.pick_up_after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,7 +28,7 @@ from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import checked_content, lesson_redactor
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.options import edited
 from redraft.terminal.tables import plain_table, width_of
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
     from redraft.lessons.overview import Problem
+    from redraft.lessons.sharing import Synced
 
 Reference = Annotated[
     str,
@@ -555,6 +557,44 @@ async def import_lessons(
 
 @lessons.command()
 @handles_errors
+async def sync(
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, each second, until Ctrl-C.")] = False,
+    delete_missing: Annotated[
+        bool,
+        typer.Option(
+            "--delete-missing",
+            help="Delete on all machines what is missing here, even if it is most of a folder.",
+        ),
+    ] = False,
+    path: Folder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Share lessons with other machines through PostgreSQL, in both directions.
+
+    Workers of a fleet do so by themselves; this is for machines without one.
+    """
+    from redraft.lessons.sharing import POLL, project_sharing
+
+    sharing = project_sharing(path)
+    if sharing is None:
+        raise ConfigError(
+            "Lessons are shared through PostgreSQL: set `database_url` in redraft.toml (or "
+            "REDRAFT_DATABASE_URL)."
+        )
+    console = CalmConsole(stderr=True)
+    with Warnings(console):
+        done = await sharing.sync(settle=False, delete_missing=delete_missing)
+        while done.is_waiting and not watch:  # a file is missing, perhaps for a moment only
+            await asyncio.sleep(POLL)
+            done = done.followed_by(await sharing.sync(settle=False))
+        deliver(_synced(done), _redacted(to_json(done)), as_json=as_json, soft_wrap=True)
+        if watch:
+            console.say(f"Sharing the lessons in {str(sharing.path)!r}. Ctrl-C ends it.")
+            await sharing.watch()
+
+
+@lessons.command()
+@handles_errors
 async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
     """Rebuild the search index. It is derived from the files, and may be deleted at any time."""
     progress = CalmConsole(stderr=True)
@@ -714,6 +754,14 @@ def _due_table(found: Sequence[DueReflection]) -> RenderableType:
                 line = shortened(visible(text), LONGEST_SUMMARY)
                 parts += [Padding(Text(line, style), INDENT)] if line else []
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)
+
+
+def _synced(done: Synced) -> Text:
+    text = f"{counted(done.received, 'change')} received, {counted(done.sent, 'change')} sent"
+    text += f", of them {counted(done.deleted, 'deletion')}." if done.deleted else "."
+    for name in done.conflicts:
+        text += f"\nConflict: the version of this machine is kept as {visible(name)}."
+    return Text(text)
 
 
 def _rebuilt(rebuilt: Rebuilt) -> Text:

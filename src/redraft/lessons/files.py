@@ -52,9 +52,24 @@ def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], 
         if is_taken(name):
             continue
         with suppress(FileExistsError):
-            _create(folder / f"{name}{ENDING}", data)
+            create_file(folder / f"{name}{ENDING}", data)
             return name
     raise AssertionError("count() never ends")
+
+
+def create_file(path: Path, data: bytes) -> None:
+    """Create a file atomically; raises `FileExistsError`, and otherwise `OSError`."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        os.link(temporary, path)  # unlike a rename, it never replaces a file
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -98,21 +113,6 @@ def locked(folder: Path) -> Generator[None]:
                 f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
             ) from None
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _create(path: Path, data: bytes) -> None:
-    """Create a file atomically; raises `FileExistsError`."""
-    temporary = _temporary(path)
-    try:
-        _write(temporary, data)
-        os.link(temporary, path)  # unlike a rename, it never replaces a file
-    finally:
-        temporary.unlink(missing_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -151,7 +151,7 @@ class LessonFolder:
     def entry_of(self, lesson_id: str) -> Entry:
         """Return the file of an id as it is now."""
         folder, _, stem = lesson_id.partition("/")
-        if not _is_name(stem):
+        if not is_file_stem(stem):
             expected = "expected <agent>/<file name without .md>"
             raise LessonFileError(f"This is not the id of a lesson; {expected}.", file=f"{lesson_id!r:.100}")
         if folder != self.name:
@@ -311,7 +311,8 @@ def _state_of(file: str) -> os.stat_result | None:
     return None
 
 
-def _is_name(stem: str) -> bool:
+def is_file_stem(stem: str) -> bool:
+    """Return whether a text can be the name of a lesson's file, without its ending."""
     is_short = len(stem.encode("utf-8", "surrogatepass")) <= _LONGEST_STEM
     return bool(stem) and is_short and "/" not in stem and not stem.startswith(".")
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from redraft.errors import StoreError
-from redraft.lessons.folder import LessonFolder, folder_name
+from redraft.lessons.folder import LessonFolder, folder_name, modified_ns
 from redraft.lessons.indexer import (
     WAIT,
     Indexer,
@@ -285,8 +285,10 @@ class Backlog:
     logged, and those lessons are found by full text until something else is learned.
     """
 
-    def __init__(self, index: LessonIndex) -> None:
+    def __init__(self, index: LessonIndex, folder: Path) -> None:
         self._index = index
+        self._folder = folder
+        self._folder_ns = 0
         self._task: asyncio.Task[None] | None = None
         self._is_behind = True  # an earlier process may have ended too soon
 
@@ -298,8 +300,12 @@ class Backlog:
             self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
 
     async def catch_up(self, agent: str | None) -> None:
-        """Embed a few lessons of an agent, or of all agents, unless the task is running."""
+        """Embed a few lessons of an agent, or of all agents, unless the task is running.
+
+        Lessons that people or other machines have added to the `folder` of the agent are noticed.
+        """
         if not self._is_running():
+            self._is_behind = self._is_behind or modified_ns(self._folder) != self._folder_ns
             await self._work_off(EMBEDDED_FIRST, agent)
 
     async def wait(self) -> None:
@@ -314,6 +320,7 @@ class Backlog:
     async def _work_off(self, most: int, agent: str | None = None) -> None:
         while self._is_behind:
             self._is_behind = False
+            self._folder_ns = modified_ns(self._folder)
             try:
                 await self._index.fill(most, agent)
             except asyncio.CancelledError:

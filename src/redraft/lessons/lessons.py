@@ -135,7 +135,7 @@ class Lessons:
         self._files = LessonFolder(self._path, self.agent)
         self._folder = self._files.name
         self._index = LessonIndex(self._path, embedder, shared=shared_store(store))
-        self._backlog = Backlog(self._index)
+        self._backlog = Backlog(self._index, self._files.path)
         self._due = DueReflections(store, self._folder, self.clock)
         self._impact = Impact(store, self._folder)
         self._guidance = Guidance(
