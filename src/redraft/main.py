@@ -62,6 +62,8 @@ SECTIONS = {
     "Your data": {
         "forget": ("redraft.retention.cli", "Erase what is stored of a run, a task or a person."),
         "prune": ("redraft.retention.cli", "Delete old runs."),
+        "backup": ("redraft.retention.cli", "Back up the project to a file."),
+        "restore": ("redraft.retention.cli", "Restore the project from a backup."),
     },
     "Project": {
         "ui": ("redraft.dashboard", "Open the dashboard in a browser."),

@@ -1,10 +1,11 @@
-"""`redraft forget` and `redraft prune`: erase what is stored of somebody or something, and old runs."""
+"""`redraft forget`, `prune`, `backup` and `restore`."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -12,7 +13,10 @@ from rich.text import Text
 
 from redraft._texts import counted
 from redraft.errors import ConfigError
+from redraft.retention.backup import back_up
+from redraft.retention.backup import restore as restore_backup
 from redraft.retention.project_data import ProjectData
+from redraft.settings import project_folder
 from redraft.terminal import options
 from redraft.terminal.commands import confirm, run_async
 from redraft.terminal.console import QUIET, CalmConsole, emit_json
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from redraft.retention.backup import Backup
     from redraft.retention.project_data import Forgotten, Pruned
 
 Check = Annotated[bool, typer.Option("--check", help="Show what would be deleted, and delete nothing.")]
@@ -186,6 +191,63 @@ def _pruned_text(found: Pruned) -> RenderableType:
     lines += [Text(f"{counted(number, 'run')} stay: {why}.", QUIET) for why, number in found.spared.items()]
     lines += [Text(visible(remark)) for remark in found.remarks]
     return Group(*lines)
+
+
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the backup.")]
+
+
+def backup(
+    file: BackupFile,
+    files_only: Annotated[
+        bool, typer.Option("--files-only", help="Leave the database out, such as one in PostgreSQL.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Back up the project: settings, runs and all else in the database, lessons. Runs may go on meanwhile."""
+    with surface(debug=debug):
+        made = back_up(file, force=force, files_only=files_only)
+        if as_json:
+            emit_json({"backup": {**_summary(made), "file": str(file)}})
+        else:
+            CalmConsole().show(_backup_text(f"Backed up {_contents(made)} to {file}.", made))
+
+
+def restore(
+    file: BackupFile,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the backup and show what is in it; change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the database and other files that exist here.")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Restore the project in this folder from a backup. End its programs first."""
+    with surface(debug=debug):
+        found = restore_backup(file, check=check, force=force)
+        verb = "Would restore" if check else "Restored"
+        if as_json:
+            emit_json({"restored": {**_summary(found), "checked": check}})
+        else:
+            when = f"{found.created_at.astimezone():%Y-%m-%d %H:%M}"
+            told = f"{verb} {_contents(found)} to {project_folder()}, as of {when}."
+            CalmConsole().show(_backup_text(told, found))
+
+
+def _summary(made: Backup) -> dict[str, Any]:
+    summary = {name: getattr(made, name) for name in ("created_at", "redraft", "format", "bytes", "remarks")}
+    return {**summary, "files": sorted(made.files)}
+
+
+def _contents(made: Backup) -> str:
+    return f"{counted(len(made.files), 'file')} ({_size(made.bytes)})"
+
+
+def _backup_text(told: str, made: Backup) -> RenderableType:
+    return Group(Text(visible(told)), *(Text(visible(remark)) for remark in made.remarks))
 
 
 def _size(size: int) -> str:

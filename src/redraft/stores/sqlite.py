@@ -156,10 +156,8 @@ class SqliteStore:
 
     async def scrub(self) -> str:
         """Rewrite the database without what was deleted, and empty its write-ahead log."""
-        try:
+        with _explaining(self._path, self._wait):
             await asyncio.to_thread(_scrub, self._path, self._wait)
-        except (StoreError, sqlite3.Error, OSError) as error:
-            raise explained(error, self._path, self._wait) from error
         return ""
 
     async def aclose(self) -> None:
@@ -175,10 +173,8 @@ class SqliteStore:
 
     async def _do(self, worker: Worker, work: Callable[[Tables], T]) -> T:
         space = self._space
-        try:
+        with _explaining(self._path, self._wait):
             return await worker.do(lambda connection: work(Tables(space, connection)))
-        except (StoreError, sqlite3.Error, OSError) as error:
-            raise explained(error, self._path, self._wait) from error
 
 
 _COLUMNS = ", ".join(Row._fields)
@@ -647,6 +643,10 @@ class SqliteFile:
             raise
         return connection
 
+    def check_is_ours(self, connection: sqlite3.Connection) -> None:
+        """Raise `StoreError` for a database of another program or of a newer Redraft."""
+        self._is_current(connection)
+
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Return whether the schema is current; raises `StoreError` if it is not ours, or newer."""
         version, newest = self._version(connection), len(MIGRATIONS)
@@ -703,6 +703,57 @@ def _scrub(path: Path, wait: float) -> None:
                 raise TimeoutError
     finally:
         file.close()
+
+
+def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
+    """Write a copy of a database, as it is at one moment, to a file of its own.
+
+    Other processes may go on reading and writing. Raises `StoreError` if it can't be read or written.
+    """
+    file = SqliteFile(path, wait)
+    with _explaining(path, wait):
+        make_file(target)
+        try:
+            with closing(sqlite3.connect(target)) as copy:
+                file.connection().backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, without a log beside it
+        finally:
+            file.close()
+
+
+def check_database(path: Path) -> None:
+    """Raise `StoreError` for a file that is damaged, of another program, or from a newer Redraft."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with _explaining(path, 0.0), closing(sqlite3.connect(uri, uri=True)) as connection:
+        SqliteFile(path, 0.0).check_is_ours(connection)
+        for (problem,) in connection.execute("PRAGMA quick_check(1)").fetchall():
+            if problem != "ok":
+                raise StoreError(f"{path} is damaged: {problem}.")
+
+
+def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> None:
+    """Replace a database by a copy, in one transaction; programs that have it open see the copy next.
+
+    Raises `StoreError`, and changes nothing, if `check_database` refuses the copy.
+    """
+    check_database(copy)
+    file = SqliteFile(path, wait)
+    with _explaining(path, wait):
+        try:
+            with file.locked(), closing(sqlite3.connect(copy)) as source:
+                connection = file.connection()
+                source.backup(connection)
+                connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        finally:
+            file.close()
+
+
+@contextmanager
+def _explaining(path: Path, wait: float) -> Generator[None]:
+    try:
+        yield
+    except (StoreError, sqlite3.Error, OSError) as error:
+        raise explained(error, path, wait) from error
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,310 @@
+"""Backup: a project in one file, made while runs are going on, and restored from there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from gzip import BadGzipFile
+from hashlib import file_digest
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from shutil import copyfile, copyfileobj
+from typing import TYPE_CHECKING, Any, Self
+
+from redraft._codec import from_json, to_json
+from redraft._locks import make_folder
+from redraft._texts import counted
+from redraft.errors import ConfigError, StoreError
+from redraft.lessons.files import replace_file
+from redraft.settings import SETTINGS_FILE, load_settings, project_folder
+from redraft.stores.location import DATABASE, project_place
+from redraft.stores.sqlite import check_database, copy_database, restore_database
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import IO
+
+    from redraft.settings import Settings
+    from redraft.stores.location import Place
+
+FORMAT = 1
+"""The version of the layout of a backup; raised when an older Redraft could no longer restore it."""
+MANIFEST = "manifest.json"
+STORE, HOOKS, MEMORY = "store", "hooks", "memory"
+"""The folders in a backup."""
+INDEX = ".index"
+"""The search index of lessons, which is derived from their files."""
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FileInBackup:
+    """The size of a file and its SHA-256."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Read a file."""
+        with path.open("rb") as file:
+            return cls(path.stat().st_size, file_digest(file, "sha256").hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What is in the file of a backup: when it was made, by which version of Redraft, and its files.
+
+    `files` are the settings, the database under `store/`, sessions of coding agents under `hooks/`, and
+    lessons under `memory/`. `remarks` say what is not in it.
+    """
+
+    created_at: datetime
+    redraft: str
+    files: Mapping[str, FileInBackup]
+    format: int = FORMAT
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(one.bytes for one in self.files.values())
+
+
+def back_up(target: Path, *, force: bool = False, files_only: bool = False) -> Backup:
+    """Write a backup of the project in the working folder, which only its owner can read; return what it has.
+
+    Runs may go on meanwhile: the database is copied as it is at one moment. `files_only` leaves it out.
+    Raises `ConfigError` if there is such a file already, unless `force`, and for a project whose runs are in
+    PostgreSQL; raises `StoreError` where something can't be read or written.
+    """
+    if target.exists() and not force:
+        raise ConfigError(f"{str(target)!r} exists already: give another name, or replace it with --force.")
+    place = project_place()
+    if place is not None and isinstance(place.database, str) and not files_only:
+        raise ConfigError(
+            f"The runs of this project are in PostgreSQL, {place}: back that up with pg_dump, and the rest "
+            "with --files-only."
+        )
+    with _reporting(target), _staging(target.absolute().parent) as stage:
+        _collect(stage, None if files_only else place)
+        found = sorted(path for path in stage.rglob("*") if path.is_file())
+        files = {str(path.relative_to(stage)): FileInBackup.of(path) for path in found}
+        backup = Backup(datetime.now(UTC), version("redraft"), files, remarks=_missing(files_only=files_only))
+        archive = stage / "backup"
+        _pack(archive, stage, backup)
+        archive.replace(target)
+    return backup
+
+
+def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup:
+    """Restore the project in the working folder from a backup; return what was in it.
+
+    The whole file is checked first: its layout, its versions, the names in it, each file's SHA-256 and the
+    integrity of the database. Files that are not in the backup stay. With `check`, nothing is changed. Raises
+    `ConfigError` for a file that is no backup, or not an intact one, or from a newer Redraft, and if it would
+    replace something, unless `force`; raises `StoreError` where something can't be read or written.
+    """
+    folder = project_folder()
+    with _reporting(source), _staging(folder) as stage:
+        backup = _unpacked(source, stage)
+        settings, place = _settings_after(stage, folder), project_place()
+        database = stage / STORE / DATABASE
+        if database.exists():
+            check_database(database)
+            if place is None or isinstance(place.database, str):
+                where = "nowhere" if place is None else f"in {place}"
+                raise ConfigError(f"The backup has a database, and here runs are stored {where}.")
+        targets = _targets(stage, folder, settings)
+        replaced = [name for name, path in targets.items() if _is_other(path, stage / name)]
+        if check or (replaced and not force):
+            files = counted(len(replaced), "file")
+            there = f"{files} of the backup exist in {folder}: {', '.join(replaced[:MOST_NAMED])}"
+            if check:
+                return replace(backup, remarks=(f"{there}.",) if replaced else ())
+            raise ConfigError(f"{there}. Restore into an empty folder, or replace them with --force.")
+        for name, path in targets.items():
+            if name == str(PurePosixPath(STORE, DATABASE)):
+                restore_database(path, database)
+            else:
+                _put(stage / name, path, is_private=name.startswith(f"{HOOKS}/"))
+    return replace(backup, remarks=())
+
+
+def _collect(stage: Path, place: Place | None) -> None:
+    """Copy what belongs into a backup to a folder."""
+    folder, settings = project_folder(), load_settings()
+    if (folder / SETTINGS_FILE).is_file():
+        copyfile(folder / SETTINGS_FILE, stage / SETTINGS_FILE)
+    if place is not None and isinstance(place.database, Path) and place.database.exists():
+        (stage / STORE).mkdir()
+        copy_database(place.database, stage / STORE / DATABASE)
+    sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
+    for name, source in [*sources, (MEMORY, folder / settings.memory)]:
+        for at, folders, names in os.walk(source):
+            folders[:] = [one for one in folders if one != INDEX]
+            for one in names:
+                path = Path(at, one)
+                if path.is_symlink() or not path.is_file() or one.endswith(".tmp"):
+                    continue
+                target = stage / name / path.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # archived or replaced just now
+                    copyfile(path, target)
+
+
+def _missing(*, files_only: bool) -> tuple[str, ...]:
+    """Say what is not in a backup."""
+    remarks: list[str] = []
+    if files_only:
+        remarks.append("The database with the runs is not in it.")
+    if load_settings().long_term_storage:
+        remarks.append(
+            "The memory of agents in the long-term storage is not in it: back that up with pg_dump."
+        )
+    return tuple(remarks)
+
+
+def _pack(archive: Path, stage: Path, backup: Backup) -> None:
+    """Write the file of a backup, with mode 0600."""
+    descriptor = os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w:gz") as packed:
+            text = json.dumps(to_json(backup), indent=2).encode()
+            _add(packed, MANIFEST, len(text), io.BytesIO(text))
+            for name, known in backup.files.items():
+                with (stage / name).open("rb") as content:
+                    _add(packed, name, known.bytes, content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _add(packed: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = size, 0o600, int(datetime.now(UTC).timestamp())
+    packed.addfile(member, content)
+
+
+def _unpacked(source: Path, stage: Path) -> Backup:
+    """Unpack a backup into a folder; raises `ConfigError` unless it is whole and has nothing else in it."""
+    try:
+        with tarfile.open(source, "r:gz") as packed:
+            backup = _manifest(packed, source)
+            while (member := packed.next()) is not None:
+                if not member.isreg() or not _is_allowed(member.name) or member.name not in backup.files:
+                    raise ConfigError(f"{str(source)!r} has {member.name!r} in it, which no backup has.")
+                target = stage / member.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                content = packed.extractfile(member)
+                with target.open("xb") as file:  # a name that comes twice is an error
+                    if content is not None:
+                        copyfileobj(content, file)
+    except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, FileExistsError) as error:
+        raise ConfigError(f"{str(source)!r} is no backup, or not a whole one: {error}.") from error
+    for name, known in backup.files.items():
+        path = stage / name
+        if not path.is_file() or FileInBackup.of(path) != known:
+            raise ConfigError(f"{name!r} in {str(source)!r} is missing or damaged: use another backup.")
+    return backup
+
+
+def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
+    first = packed.next()
+    content = None if first is None or first.name != MANIFEST else packed.extractfile(first)
+    if content is None:
+        raise ConfigError(f"{str(source)!r} is no backup: it has no {MANIFEST}.")
+    try:
+        found: dict[str, Any] = json.loads(content.read())
+        if found["format"] > FORMAT:
+            raise ConfigError(
+                f"{str(source)!r} was written by a newer Redraft ({found.get('redraft')}): upgrade redraft."
+            )
+        return from_json(Backup, found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{str(source)!r} is no backup: its {MANIFEST} can't be read ({error}).") from error
+
+
+def _is_allowed(name: str) -> bool:
+    """Return whether a backup may have a file of this name: one that leads nowhere else."""
+    path = PurePosixPath(name)
+    if str(path) != name or path.is_absolute() or ".." in path.parts or "\0" in name:
+        return False
+    if name in (SETTINGS_FILE, f"{STORE}/{DATABASE}"):
+        return True
+    is_below = len(path.parts) > 1
+    return is_below and (path.parts[0] == HOOKS or (path.parts[0] == MEMORY and INDEX not in path.parts))
+
+
+def _settings_after(stage: Path, folder: Path) -> Settings:
+    """Return the settings that will apply once a backup is restored.
+
+    Raises `ConfigError` if its `redraft.toml` would store things outside of the project, where they are not
+    stored now.
+    """
+    now = load_settings()
+    if not (stage / SETTINGS_FILE).exists():
+        return now
+    after = load_settings(stage)
+    for name in ("home", "memory"):
+        value = getattr(after, name)
+        if value != getattr(now, name) and not (folder / value).resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"The settings in the backup store things outside of the project: {name} = {value!r}. If you "
+                f"mean that, write it into {SETTINGS_FILE} first."
+            )
+    return after
+
+
+def _targets(stage: Path, folder: Path, settings: Settings) -> dict[str, Path]:
+    """Return where each file of a backup belongs."""
+    home = folder / settings.home
+    places = {MEMORY: folder / settings.memory, HOOKS: home / HOOKS, STORE: home}
+    found: dict[str, Path] = {}
+    for path in sorted(path for path in stage.rglob("*") if path.is_file()):
+        name = path.relative_to(stage)
+        within = places.get(name.parts[0])
+        target = folder / name if within is None else within / Path(*name.parts[1:])
+        if within is not None and not target.parent.resolve().is_relative_to(within.resolve()):
+            raise ConfigError(f"{target.parent} is a link that leads out of {within}: remove it first.")
+        found[str(name)] = target
+    return found
+
+
+def _is_other(path: Path, source: Path) -> bool:
+    """Return whether a file is there and says something else."""
+    return path.exists() and (path.name == DATABASE or path.read_bytes() != source.read_bytes())
+
+
+def _put(source: Path, target: Path, *, is_private: bool) -> None:
+    """Write a file, in place of any that is there."""
+    if is_private:
+        make_folder(target.parent.parent)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(target, source.read_bytes())
+    if is_private:
+        target.chmod(0o600)
+
+
+@contextmanager
+def _staging(folder: Path) -> Generator[Path]:
+    """Make a folder that only its owner can read, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix=".redraft-", dir=folder) as stage:
+        yield Path(stage)
+
+
+@contextmanager
+def _reporting(path: Path) -> Generator[None]:
+    """Turn an `OSError` into a `StoreError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{error.filename or path}: {error.strerror or error}.") from error

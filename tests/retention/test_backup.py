@@ -1,0 +1,248 @@
+import asyncio
+import gzip
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import stat
+import tarfile
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from redraft import ConfigError, Runs
+from redraft.errors import StoreError
+from redraft.retention import back_up, restore
+from redraft.stores.base import Record
+from redraft.stores.location import project_store
+from redraft.stores.sqlite import SqliteStore
+from support.commands import document, redraft
+from support.filled_project import PERSON, fill
+
+pytestmark = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+
+
+def contents(folder):
+    """Return the files of a project by name, the database as its records."""
+    found = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".index" not in path.parts and not path.name.startswith("redraft.db")
+    }
+    with closing(sqlite3.connect(folder / ".redraft" / "redraft.db")) as database:
+        for table in ("records", "runs", "uses"):
+            found[table] = sorted(map(repr, database.execute(f"SELECT * FROM {table}")))  # noqa: S608 (of ours)
+    return found
+
+
+def unpacked_database(file):
+    """Return a file with the database in a backup."""
+    database = file.with_suffix(".db")
+    with tarfile.open(file) as archive:
+        database.write_bytes(archive.extractfile("store/redraft.db").read())
+    return database
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory, monkeypatch):
+    """Another folder, to which the test goes when it calls this."""
+
+    def go():
+        folder = tmp_path_factory.mktemp("elsewhere")
+        monkeypatch.chdir(folder)
+        return folder
+
+    return go
+
+
+def test_a_project_comes_back_as_it_was(project, elsewhere, tmp_path_factory):
+    asyncio.run(fill(project, PERSON))
+    before = contents(project)
+    file = tmp_path_factory.mktemp("backups") / "shop.tar.gz"
+    made = back_up(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+    assert made.remarks == ()
+    new = elsewhere()
+    assert restore(file, check=True).files == made.files
+    assert list(new.iterdir()) == []
+    restore(file)
+    kept = ("redraft.toml", ".redraft", "memory")
+    assert contents(new) == {
+        name: what for name, what in before.items() if not name.endswith((".txt", ".jsonl"))
+    }
+    assert stat.S_IMODE((new / ".redraft" / "redraft.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((new / ".redraft").stat().st_mode) == 0o700
+    assert sorted(path.name for path in new.iterdir()) == sorted(kept)
+    assert [run.run_id for run in asyncio.run(Runs(SqliteStore(".redraft/redraft.db")).find(limit=1))] != []
+
+
+def test_a_backup_is_of_one_moment_while_runs_go_on(project, tmp_path):
+    async def put(number):
+        store = SqliteStore(project / ".redraft" / "redraft.db")
+        records = [Record("note", f"{number:04}/{part}", {"text": "x" * 20_000}) for part in range(5)]
+        await store.put_all(records)
+        await store.aclose()
+
+    def write():
+        number = 1
+        while not done.is_set():
+            asyncio.run(put(number))
+            number += 1
+
+    done = threading.Event()
+    asyncio.run(put(0))
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(5):
+            back_up(tmp_path / f"{number}.backup")
+    finally:
+        done.set()
+        writer.join()
+    for number in range(5):
+        with closing(sqlite3.connect(unpacked_database(tmp_path / f"{number}.backup"))) as copy:
+            ((count,),) = copy.execute("SELECT count(*) FROM records").fetchall()
+            assert (count % 5, count > 0) == (0, True)
+
+
+def test_nothing_is_replaced_without_force(project):
+    asyncio.run(fill(project, PERSON))
+    before = contents(project)
+    back_up(Path("shop.backup"))
+    with pytest.raises(ConfigError, match=r"exists already.*--force"):
+        back_up(Path("shop.backup"))
+    back_up(Path("shop.backup"), force=True)
+    asyncio.run(project_store().put(Record("later", "a", {})))
+    asyncio.run(project_store().aclose())
+    [lesson] = (project / "memory" / "reflections" / "clerk").glob("2*.md")
+    lesson.write_text("changed")
+    (lesson.parent / "new.md").write_text("stays")
+    with pytest.raises(ConfigError, match=r"2 files of the backup exist in .*--force"):
+        restore(Path("shop.backup"))
+    assert "2 files" in restore(Path("shop.backup"), check=True).remarks[0]
+    assert lesson.read_text() == "changed"
+    restore(Path("shop.backup"), force=True)
+    after = contents(project)
+    assert after.pop("memory/reflections/clerk/new.md") == b"stays"
+    assert after.pop("shop.backup") is not None
+    assert after == before
+    assert asyncio.run(project_store().get("later", "a")) is None
+
+
+def packed(path, members, manifest=None, *, made_by=None):
+    """Write the file of a backup by hand; `members` are names and contents, or whole headers."""
+    files = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in members.items()
+    }
+    plain = {"created_at": "2026-11-24T00:00:00+00:00", "redraft": "0.1.0", "files": files, "format": 1}
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in {
+            "manifest.json": json.dumps(plain | (manifest or {})).encode(),
+            **members,
+        }.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            if made_by is not None and name != "manifest.json":
+                made_by(header)
+            archive.addfile(header, io.BytesIO(content))
+
+
+def link(header):
+    header.type, header.linkname, header.size = tarfile.SYMTYPE, "/etc", 0
+
+
+HOSTILE = {
+    "up": {"memory/../../../evil.md": b"x"},
+    "absolute": {"/evil.md": b"x"},
+    "elsewhere": {".git/hooks/pre-commit": b"x"},
+    "index": {"memory/.index/lessons-1-1.db": b"x"},
+    "no folder": {"memory": b"x"},
+    "twice": {"memory/./a.md": b"x"},
+}
+
+
+@pytest.mark.parametrize("members", HOSTILE.values(), ids=HOSTILE)
+def test_no_backup_writes_anywhere_else(project, members):
+    packed(project / "evil", members)
+    with pytest.raises(ConfigError, match="which no backup has"):
+        restore(Path("evil"), force=True)
+    assert sorted(path.name for path in project.iterdir()) == ["evil", "redraft.toml"]
+
+
+def test_links_are_rejected_and_not_followed(project, tmp_path_factory):
+    packed(project / "evil", {"memory/a.md": b""}, made_by=link)
+    with pytest.raises(ConfigError, match="which no backup has"):
+        restore(Path("evil"))
+    outside = tmp_path_factory.mktemp("outside")
+    (project / "memory").mkdir()
+    (project / "memory" / "out").symlink_to(outside)
+    packed(project / "evil", {"memory/out/a.md": b"x"})
+    with pytest.raises(ConfigError, match="a link that leads out of"):
+        restore(Path("evil"))
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["../outside", "/outside"])
+def test_settings_that_lead_elsewhere_are_not_restored(project, value):
+    packed(project / "evil", {"redraft.toml": f'memory = "{value}"'.encode(), "memory/a.md": b"x"})
+    with pytest.raises(ConfigError, match="store things outside of the project: memory"):
+        restore(Path("evil"), force=True)
+
+
+def test_a_newer_or_damaged_backup_is_refused(project):
+    packed(project / "newer", {}, {"format": 2, "redraft": "9.0"})
+    with pytest.raises(ConfigError, match=r"newer Redraft \(9\.0\): upgrade redraft"):
+        restore(Path("newer"))
+    packed(
+        project / "changed", {"memory/a.md": b"x"}, {"files": {"memory/a.md": {"bytes": 1, "sha256": "0"}}}
+    )
+    with pytest.raises(ConfigError, match="missing or damaged"):
+        restore(Path("changed"))
+    packed(project / "short", {"memory/a.md": os.urandom(5_000)})
+    whole = (project / "short").read_bytes()
+    (project / "short").write_bytes(whole[: len(whole) // 2])
+    for name, content in {"text": b"no archive", "other": gzip.compress(b"x" * 2_000), "empty": b""}.items():
+        (project / name).write_bytes(content)
+    for name in ("short", "text", "other", "empty"):
+        with pytest.raises(ConfigError, match="is no backup"):
+            restore(Path(name))
+    with pytest.raises(StoreError, match="No such file"):
+        restore(Path("missing"))
+
+
+def test_a_database_of_a_newer_redraft_or_a_broken_one_is_refused(project):
+    asyncio.run(fill(project, PERSON))
+    back_up(Path("shop.backup"))
+    newer, broken = unpacked_database(Path("shop.backup")), Path("broken.db")
+    data = bytearray(newer.read_bytes())
+    data[8192:12_288] = b"\xff" * 4096
+    broken.write_bytes(data)
+    with closing(sqlite3.connect(newer)) as database:
+        database.execute("PRAGMA user_version = 99")
+    before = contents(project)
+    for file, says in ((newer, "upgrade redraft"), (broken, "damaged")):
+        packed(project / "evil", {"store/redraft.db": file.read_bytes()})
+        with pytest.raises(StoreError, match=says):
+            restore(Path("evil"), force=True)
+    assert contents(project)["records"] == before["records"]
+
+
+def test_the_commands_say_what_they_did(project, monkeypatch):
+    asyncio.run(fill(project, PERSON))
+    made = document(redraft("backup", "shop.backup", "--json"))["backup"]
+    assert "store/redraft.db" in made["files"]
+    assert redraft("backup", "shop.backup").exit_code == 2
+    checked = redraft("restore", "shop.backup", "--check")
+    assert (checked.exit_code, checked.stdout.startswith("Would restore ")) == (0, True)
+    assert redraft("restore", "shop.backup").exit_code == 2
+    assert redraft("restore", "shop.backup", "--force").stdout.startswith("Restored ")
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://nobody@localhost/none")
+    refused = redraft("backup", "other.backup")
+    assert (refused.exit_code, "pg_dump" in refused.stderr) == (2, True)
+    files = redraft("backup", "other.backup", "--files-only")
+    assert "The database with the runs is not in it." in files.stdout
