@@ -20,8 +20,9 @@ test: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n0 -s tests/soak
 
-# The recipes of docs/engines.md, each in an environment of its own; needs Debian's redis-server.
-ENGINES := celery taskiq dbos ray
+# The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; needs
+# Debian's redis-server.
+ENGINES := celery taskiq dbos ray providers
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done)
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
 	$(BIN)/pytest -n0 tests/engines

@@ -11,6 +11,7 @@ from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
 from support import requirements as needs
 from support.commands import document, redraft, script
+from support.pages import Page
 
 ORDER_PAID = {
     "customer": "Dana Okafor",
@@ -164,6 +165,11 @@ def test_the_recording_holds_the_demo_of_today():
     assert len(found["memory"]) == len(CUSTOMERS)
     asked = sum(task["token_usage"]["requests"] for task in found["tasks"])
     assert asked + 2 * len(CUSTOMERS) == len(RECORDING.read_text("utf-8").splitlines()), RERECORD
+
+
+def test_the_readme_shows_the_table_of_the_recording():
+    shown = Page("README.md").blocks("console")[0]
+    assert shown in redraft("demo", "--replay").stdout
 
 
 def test_notes_are_shown_with_what_they_changed(monkeypatch):

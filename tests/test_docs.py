@@ -75,8 +75,8 @@ def test_the_first_example_prints_the_text_below_it():
     assert re.sub(r"\d+\.\d s", "0.0 s", printed) == readme.blocks("text")[0]
 
 
-def test_the_readme_fits_on_two_screens():
-    assert len(Page("README.md").text.splitlines()) <= 130
+def test_the_readme_fits_on_three_screens():
+    assert len(Page("README.md").text.splitlines()) <= 150
 
 
 def test_the_settings_table_is_generated():

@@ -12,13 +12,16 @@ from time import monotonic
 
 
 class Server(ThreadingHTTPServer):
-    """Answer each request with the next of `answers`: status, headers, and a text, JSON or a `Stream`."""
+    """Answer each request with the next of `answers`: status, headers, and a text, JSON or a `Stream`.
+
+    `asked` has the path and the body of each request, `headers` its headers by their name in small letters.
+    """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers, self.asked, self.released = [], [], threading.Event()
+        self.answers, self.asked, self.headers, self.released = [], [], [], threading.Event()
 
 
 @contextmanager
@@ -42,6 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body))
+        self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
         status, headers, answer = self.server.answers.pop(0)
         if status is None:
             self.server.released.wait(60)

@@ -1,0 +1,43 @@
+"""docs/comparison.md quotes the tables of the benchmarks, which are made from recordings."""
+
+import re
+
+import pytest
+
+from support.pages import Page
+
+SMALL = "offline-small-qwen2.5-coder-0.5b"
+HUMANEVAL = "offline-humaneval-scoring-qwen2.5-coder-0.5b"
+ARMS = {
+    "a single answer": "greedy",
+    "a chat that is told what failed": "chat",
+    "the best of three samples": "best-of-3",
+    "Redraft": "loop",
+}
+
+
+def measured(name):
+    """Return the row of each arm in a table of the benchmarks: solved after three calls, calls, tokens."""
+    text = Page("benchmarks/README.md").text
+    table = text.split(f"<!-- {name}: begin -->")[1].split("<!-- ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "x 5" in line]
+    return {row[0]: (row[4].split()[0], row[6], row[8]) for row in rows}
+
+
+@pytest.mark.parametrize(("path", "width"), [("docs/comparison.md", 3), ("README.md", 2)])
+def test_the_comparison_quotes_the_benchmark(path, width):
+    shown = Page(path).text.split("<!-- measured -->")[1].split("<!-- /measured -->")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()[3:]]
+    assert len(rows) == len(ARMS)
+    for name, *figures in rows:
+        solved, calls, tokens = measured(SMALL)[ARMS[name]]
+        assert figures == ([solved, calls, tokens] if width == 3 else [solved, tokens])
+
+
+def test_the_figures_of_humaneval_are_those_of_the_benchmark():
+    text = " ".join(Page("docs/comparison.md").text.split())
+    found = re.search(
+        r"solves ([\d.]+) at first, ([\d.]+) with the chat, ([\d.]+) by best of three and ([\d.]+)", text
+    )
+    rows = measured(HUMANEVAL)
+    assert found.groups() == tuple(rows[arm][0] for arm in ("greedy", "chat", "best-of-3", "loop"))
