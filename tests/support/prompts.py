@@ -1,4 +1,4 @@
-"""The prompts of real runs, as the pages of the documentation show them. To write them anew, in the project's folder:
+"""The prompts of real runs, as pages of the documentation show them. To write them anew, in this project:
 
 PYTHONPATH=tests python tests/support/prompts.py
 """
