@@ -34,7 +34,7 @@ build/engines/%/.done: tests/engines/%.txt pyproject.toml
 
 # The site, in build/site: open build/site/index.html in a browser.
 docs: $(VENV)/.dev
-	$(BIN)/python website/build.py
+	$(BIN)/python website/docs_site.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Reflection for AI agents: redraft the answer, the brief and the playbook.
 
-from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriterion
+    from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriterion
 
 This is the front door. The rest is imported from its feature: `redraft.lessons`, `redraft.notes`,
 `redraft.cycles`, `redraft.workflow`, `redraft.fleet`, `redraft.evals`, `redraft.loop`, `redraft.models`,

@@ -119,4 +119,6 @@ class RunFinished:
 Event: TypeAlias = (
     RunStarted | StepStarted | StepFinished | StepFailed | VersionEvaluated | Reflected | RunFinished
 )
+"""What an `on_event` listener gets: the events of a run, in their order."""
 Listener: TypeAlias = Callable[[Event], None]
+"""A function that is called with each event, and returns at once."""

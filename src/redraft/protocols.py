@@ -95,7 +95,7 @@ class AgentPattern(Protocol):
     __slots__ = ()  # so that a pattern with slots has no `__dict__`
 
     async def execute(self, agent: Any, query: str | PlainTask, /) -> ReflectionResult:
-        """Have an agent answer a query."""
+        """Have `agent` answer a query; return the best answer, why the run stopped and what it cost."""
         ...
 
 
@@ -104,15 +104,23 @@ class AgentLike(Protocol):
     """What a `ReflectionPattern` needs of an agent; `Agent` implements it."""
 
     @property
-    def model(self) -> ChatModel | None: ...
+    def model(self) -> ChatModel | None:
+        """The model that drafts and revises; None if the agent has none of its own."""
+        ...
 
     @property
-    def system_prompt(self) -> str: ...
+    def system_prompt(self) -> str:
+        """The system prompt of every call that drafts or revises."""
+        ...
 
     @property
-    def pattern(self) -> AgentPattern: ...
+    def pattern(self) -> AgentPattern:
+        """The pattern of runs that are not given another."""
+        ...
 
-    async def run(self, query: str | PlainTask, *, pattern: Any = None) -> ReflectionResult: ...
+    async def run(self, query: str | PlainTask, *, pattern: Any = None) -> ReflectionResult:
+        """Answer `query`, by another `pattern` than the agent's own if one is given."""
+        ...
 
 
 class ChatModel(Protocol):
@@ -158,23 +166,31 @@ class Embedder(Protocol):
 class Advisor(Protocol):
     """Give advice before a run, and learn from its result."""
 
-    async def recall(self, task: PlainTask, /) -> list[Advice]: ...
+    async def recall(self, task: PlainTask, /) -> list[Advice]:
+        """Return advice on a task, which goes into the prompt of each draft, or an empty list."""
+        ...
 
-    async def observe(self, result: ReflectionResult, /) -> None: ...
+    async def observe(self, result: ReflectionResult, /) -> None:
+        """Learn from a run that has ended; `result.task` is its task."""
+        ...
 
 
 @runtime_checkable
 class LearningAdvisor(Advisor, Protocol):
     """An advisor that needs a model to learn, and uses the agent's if it has none of its own."""
 
-    def with_model(self, model: ChatModel, /) -> Advisor: ...
+    def with_model(self, model: ChatModel, /) -> Advisor:
+        """Return an advisor that learns with `model`, or itself if it has a model."""
+        ...
 
 
 @runtime_checkable
 class CriteriaAdvisor(Advisor, Protocol):
     """An advisor whose advice on a run depends on the criteria that judge it."""
 
-    def with_criteria(self, criteria: Sequence[QualityCriterion], /) -> Advisor: ...
+    def with_criteria(self, criteria: Sequence[QualityCriterion], /) -> Advisor:
+        """Return an advisor for a run that these criteria judge."""
+        ...
 
 
 @runtime_checkable
@@ -186,7 +202,9 @@ class FailureObserver(Advisor, Protocol):
 
     async def observe_failure(
         self, task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice], /
-    ) -> None: ...
+    ) -> None:
+        """Learn from a run that raised `error` before it had a result."""
+        ...
 
 
 class Step(Protocol):

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from redraft._telemetry import Operation
     from redraft.protocols import Step
 
+__all__ = ["instrument", "uninstrument"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

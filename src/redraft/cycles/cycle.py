@@ -232,6 +232,7 @@ class CycleFinished:
 
 
 CycleEvent: TypeAlias = CycleStarted | CycleWaiting | SubstageFinished | CycleFinished
+"""What the `on_event` listener of an agent gets, in this order."""
 
 
 def render(value: Any, scopes: Mapping[str, Any]) -> Any:

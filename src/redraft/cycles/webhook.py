@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+__all__ = ["distrust", "secret_key", "signed_headers"]
+
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 """The headers of a signed request."""
 WINDOW = 300

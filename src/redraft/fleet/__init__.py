@@ -1,6 +1,6 @@
 """Fleet: the same agents, workflows and cycles on many machines, with one queue.
 
-from redraft.fleet import Fleet
+Import from here: `from redraft.fleet import Fleet`.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from redraft.protocols import Advisor, ModelRole, RunContext
     from redraft.stores.base import Store
 
+__all__ = ["GraphAgent", "reflecting"]
+
 
 def reflecting(
     graph: Pregel[Any, Any, Any, Any],

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext
     from redraft.stores.base import Store
 
+__all__ = ["OpenAIAgent", "reflecting"]
+
 
 def reflecting(
     agent: Agent[Any],

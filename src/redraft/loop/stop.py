@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from redraft.protocols import Stopper
     from redraft.types import Issue, ReflectionVersion
 
+__all__ = [
+    "diminishing",
+    "first",
+    "max_iterations",
+    "oscillation",
+    "plateau",
+    "quality_met",
+    "repeated_issues",
+    "semantic_stability",
+    "unjudged",
+]
+
 Rule: TypeAlias = "Callable[[Sequence[ReflectionVersion]], Stop | None]"
 """A stop rule of Redraft's; one of a caller's, a `Stopper`, may return other things that mean a stop."""
 IN_A_ROW = 3

@@ -273,6 +273,7 @@ class EnsembleFinished:
 EnsembleEvent: TypeAlias = (
     TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | StreamEvent
 )
+"""What an ensemble's stream yields: its own events, and those of the runs of its tasks."""
 
 
 class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):

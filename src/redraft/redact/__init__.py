@@ -1,6 +1,6 @@
 """Withhold secrets, personal data and internal names from any text.
 
-from redraft.redact import redact, Redactor, Category
+Import from here: `from redraft.redact import Category, Redactor, redact`.
 """
 
 from __future__ import annotations

@@ -284,6 +284,7 @@ class WorkflowFinished:
 
 
 WorkflowEvent: TypeAlias = NodeStarted | NodeFinished | ItemFinished | WorkflowFinished | Event
+"""What a workflow's stream yields: its own events, and those of the runs in its nodes."""
 
 
 def budget_of(spec: WorkflowSpec) -> Budget:

@@ -1,0 +1,122 @@
+"""The API reference: a page for each public package, with what its `__all__` lists, from the docstrings."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from inspect import getdoc
+from pathlib import Path
+from typing import Any, cast
+
+import griffe
+
+SOURCE = Path(__file__).parents[1] / "src"
+FRONT = "redraft"
+PACKAGES = (
+    FRONT,
+    "redraft.loop",
+    "redraft.loop.stop",
+    "redraft.lessons",
+    "redraft.notes",
+    "redraft.workflow",
+    "redraft.cycles",
+    "redraft.cycles.webhook",
+    "redraft.fleet",
+    "redraft.evals",
+    "redraft.models",
+    "redraft.stores",
+    "redraft.redact",
+    "redraft.telemetry",
+    "redraft.testing",
+    "redraft.integrations.langgraph",
+    "redraft.integrations.openai_agents",
+    "redraft.types",
+    "redraft.events",
+    "redraft.errors",
+    "redraft.protocols",
+)
+
+
+def reference_page(package: str) -> str:
+    """Return the page of a package: its docstring, a table of its names, and a directive for each.
+
+    A name that several packages offer is described once, on the page of its feature, to which the tables of
+    the others link.
+    """
+    rows, directives = [], []
+    for name in public_names(package):
+        home = _home(package, name)
+        page = "" if home == package else f"{home}.md"
+        text = docstring(package, name).partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        rows.append(f"| [`{name}`]({page}#{home}.{name}) | {text} |")
+        if home == package:
+            directives.append(f"::: {package}.{name}")
+    table = "\n".join(["| name | |", "|---|---|", *rows])
+    return "\n\n".join([f"# {package}", getdoc(import_module(package)) or "", table, *directives, ""])
+
+
+def public_names(package: str) -> list[str]:
+    """Return what a package lists in `__all__`."""
+    return sorted(import_module(package).__all__, key=str.lower)
+
+
+def docstring(package: str, name: str) -> str:
+    """Return the docstring of a name of a package; empty if it has none."""
+    found = described(f"{package}.{name}").docstring
+    return found.value if found else ""
+
+
+def described(path: str) -> griffe.Object:
+    """Return what is at a dotted path in the source, behind all aliases."""
+    found = _source()[path]
+    return found.final_target if isinstance(found, griffe.Alias) else cast("griffe.Object", found)
+
+
+@cache
+def _source() -> griffe.ModulesCollection:
+    loader = griffe.GriffeLoader(search_paths=[SOURCE])
+    loader.load(FRONT)
+    loader.resolve_aliases()
+    return loader.modules_collection
+
+
+def _home(package: str, name: str) -> str:
+    """Return the package on whose page a name of `package` is described."""
+    path = described(f"{package}.{name}").path
+    for feature in PACKAGES[1:]:
+        if name in public_names(feature) and described(f"{feature}.{name}").path == path:
+            return feature
+    return FRONT
+
+
+class PublicSignatures(griffe.Extension):
+    """Show signatures as users see them: no private bases and calls, and the values of constants."""
+
+    def on_class(self, *, cls: griffe.Class, loader: griffe.GriffeLoader, **_unused: Any) -> None:
+        """Drop private bases, and the private calls that describe fields, which are no defaults."""
+        cls.bases = [base for base in cls.bases if not str(base).startswith("_")]
+        call = cls.members.get("__call__")
+        if call and not call.docstring:
+            call.docstring = griffe.Docstring("The call that is described above.", parent=call)
+        if "dataclass" not in cls.labels:
+            return
+        for parameter in cls.parameters:
+            if isinstance(parameter.default, griffe.ExprCall) and str(parameter.default).startswith("_"):
+                parameter.default = None
+            _show_value(parameter, loader)
+
+    def on_function(self, *, func: griffe.Function, loader: griffe.GriffeLoader, **_unused: Any) -> None:
+        """Show the value of each default that is the name of a constant."""
+        for parameter in func.parameters:
+            _show_value(parameter, loader)
+
+
+def _show_value(parameter: griffe.Parameter, loader: griffe.GriffeLoader) -> None:
+    if not isinstance(parameter.default, griffe.ExprName):
+        return
+    try:
+        constant = loader.modules_collection.get_member(parameter.default.canonical_path)
+    except KeyError:  # a builtin, or a name of another package
+        return
+    if constant.is_attribute and not isinstance(constant.value, griffe.ExprCall | None):
+        parameter.default = constant.value
