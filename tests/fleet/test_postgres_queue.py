@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from redraft.errors import ConfigError, StoreError
-from redraft.fleet.postgres_queue import ProcrastinateQueue
+from redraft.fleet.postgres_queue import _SESSION, ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
 from support.postgres_server import with_schema
 
@@ -76,6 +76,43 @@ def test_the_jobs_of_other_applications_on_procrastinate_are_left_alone(postgres
         "SELECT status::text FROM procrastinate_jobs WHERE task_name = 'theirs' ORDER BY id"
     )
     assert statuses == [("doing",), ("todo",)]
+
+
+def test_a_worker_that_has_lost_its_session_is_gone_after_half_the_time(postgres):
+    """As after a SIGKILL; one that was stopped keeps its session, and counts as gone after the whole time."""
+
+    async def main():
+        url = f"{postgres.url}&application_name={postgres.schema}"
+        stopped, killed, cut, other = [ProcrastinateQueue(url) for _ in range(4)]
+        locks = f"""FROM pg_locks JOIN pg_stat_activity USING (pid)
+            WHERE classid = {_SESSION} AND application_name = '{postgres.schema}'"""
+        for name, queue in {"a": stopped, "b": killed, "c": cut}.items():
+            await queue.register(CARD)
+            await queue.submit(FleetJob(name, "clerk", "x"))
+            await queue.claim()
+
+        async def sessions(*there):
+            ids = {f"{queue._worker}" for queue in there}
+            async with asyncio.timeout(30):
+                while {one for (one,) in postgres.ask(f"SELECT objid::text {locks}")} != ids:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+        try:
+            await sessions(stopped, killed, cut)
+            postgres.ask(f"SELECT pg_terminate_backend(pid) {locks}")
+            await sessions(stopped, killed, cut)  # they have come back
+            await killed._stop_listening()
+            await sessions(stopped, cut)
+            postgres.ask("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '40 s'")
+            assert await other.reap(100) == []
+            assert await other.reap(60) == ["b"]
+            assert await other.reap(60) == []
+            assert sorted(await other.reap(30)) == ["a", "c"]
+        finally:
+            for queue in (stopped, killed, cut, other):
+                await queue.leave()
+
+    asyncio.run(main())
 
 
 def test_a_queue_serves_one_event_loop_after_another(postgres):

@@ -1,5 +1,6 @@
 """A fleet under deaths and outages, for as long as that takes: `make soak`."""
 
+import os
 import random
 import signal
 import time
@@ -47,6 +48,9 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
         load.stop()
     report = load.report()
     told("killed every five seconds", report, kills=kills, seconds=round(time.monotonic() - began, 1))
+    for one in load.pick_ups()[:5]:
+        print({name: round(value, 1) for name, value in one._asdict().items() if name != "item"})
+    print("load average", os.getloadavg()[0])
     assert report.wrong == 0
     assert (jobs["finished"], report.finished) == (400, 400), load.errors()
     assert report.repeated == 0

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +55,27 @@ class Report(NamedTuple):
     wrong: int
 
 
+class PickUp(NamedTuple):
+    """How long a run waited between its last call in a worker that was killed and the next one, in seconds.
+
+    `before` passed until the worker died, `unnoticed` until its job was queued again, `queued` until another
+    worker claimed it, and `beginning` until that one made a call. `again` is the time that further workers
+    took, from claiming it to having their own deaths noticed.
+    """
+
+    item: str
+    before: float
+    unnoticed: float
+    queued: float
+    beginning: float
+    again: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return sum(self[1:])
+
+
 _WRITTEN = """
 CREATE TABLE written (kind text, key text, writer text, holder text);
 CREATE FUNCTION log_written() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -87,6 +109,8 @@ class FleetLoad:
             **{name: str(value) for name, value in environment.items()},
         }
         self.workers: list[subprocess.Popen[bytes]] = []
+        self.killed: dict[int, float] = {}
+        """When workers were killed, by the ids of their processes."""
         with closing(Database(url, 30.0).connect()) as connection:  # which creates the tables
             if connection.execute("SELECT to_regclass('written')").fetchone() == (None,):
                 connection.execute(_WRITTEN)
@@ -107,6 +131,7 @@ class FleetLoad:
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
         """Kill a worker as a machine dies."""
+        self.killed[worker.pid] = time.time()
         worker.kill()
         worker.wait()
         self.workers.remove(worker)
@@ -198,6 +223,30 @@ class FleetLoad:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"only {len(self.calls())} calls: {self.errors()}")
             time.sleep(0.02)
+
+    def pick_ups(self) -> list[PickUp]:
+        """Return the pick-ups of runs whose workers were killed, the longest first."""
+        rows = self.ask(
+            """SELECT j.args->>'run_id', e.type::text, extract(epoch FROM e.at)::float8
+            FROM procrastinate_events e JOIN procrastinate_jobs j ON j.id = e.job_id
+            WHERE e.type IN ('started', 'deferred_for_retry') ORDER BY e.at"""
+        )
+        by_item: dict[str, list[Call]] = defaultdict(list)
+        for call in self.calls():
+            by_item[call.item].append(call)
+        found: list[PickUp] = []
+        for item, calls in by_item.items():
+            for before, call in pairwise(calls):
+                died = self.killed.get(before.pid)
+                if before.pid == call.pid or died is None:
+                    continue
+                parts = dict.fromkeys(("unnoticed", "queued", "again"), 0.0)
+                since, part = died, "unnoticed"
+                for _, kind, at in [row for row in rows if row[0] == item and died < row[2] < call.at]:
+                    parts[part] += at - since
+                    since, part = at, "queued" if kind == "deferred_for_retry" else "again"
+                found.append(PickUp(item, died - before.at, beginning=call.at - since, **parts))
+        return sorted(found, key=lambda one: -one.seconds)
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
         """Run SQL; return the rows of what returns some."""

@@ -47,6 +47,14 @@ _REAPER = 0x52444654
 """The advisory lock of the process that reaps ("RDFT")."""
 _OPTIONAL = ("version", "evaluation", "trace")
 """The fields of a job that its arguments hold from its submission on, if they have a value."""
+_SESSION = 0x52444657
+"""The class of the advisory locks that workers hold as long as they have a session ("RDFW")."""
+_SESSION_GRACE = 0.5
+"""The part of the time of silence after which a worker without a session is gone: one that has only lost its
+connection is heard of before that."""
+_PING = 10.0
+"""Seconds after which a session that has heard nothing is tried."""
+_RECONNECT = 0.2
 _CONNECTIONS = 2
 _CONNECT_TIMEOUT = 5.0
 _VERSION = 1
@@ -117,7 +125,8 @@ SET status = (CASE WHEN abort_requested THEN 'aborted' ELSE 'todo' END)::procras
     queue_name = split_part(queue_name, '@', 1) || %(begun_queue)s, args = args || %(more)s
 WHERE {_HELD}
 """  # noqa: S608 (of constants)
-# The worker's row may be gone: every worker of Procrastinate deletes those of silent ones.
+# The worker's row may be gone: every worker of Procrastinate deletes those of silent ones. A process that
+# dies loses its session, and its lock, at once; one that is stopped, or whose machine is gone, does not.
 _REAP = """
 WITH turn AS (SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_ours),
 silent AS (
@@ -126,7 +135,12 @@ silent AS (
     LEFT JOIN procrastinate_workers p ON p.id = j.worker_id
     LEFT JOIN redraft_workers w ON w.id = j.worker_id
     WHERE turn.is_ours AND j.status = 'doing' AND j.task_name = 'redraft'
-        AND (p.id IS NULL OR p.last_heartbeat < now() - %(silent)s)
+        AND CASE
+            WHEN p.id IS NULL OR p.last_heartbeat < now() - %(silent)s THEN true
+            WHEN p.last_heartbeat < now() - %(grace)s
+                THEN pg_try_advisory_xact_lock(%(session)s, (p.id %% 2147483647)::int)
+            ELSE false
+        END
     FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE procrastinate_jobs j
@@ -249,8 +263,8 @@ class ProcrastinateQueue:
                 card=Jsonb(to_record(card)),
             )
         self._card, self._worker = card, worker
-        if self._listening is None:
-            self._listening = asyncio.create_task(self._listen(), name="redraft-fleet-listener")
+        await self._stop_listening()
+        self._listening = asyncio.create_task(self._listen(worker), name="redraft-fleet-listener")
 
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
         """Claim the next job that is due and that the worker can run, if there is one."""
@@ -336,7 +350,13 @@ class ProcrastinateQueue:
 
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids."""
-        rows = await self._run(_REAP, lock=_REAPER, silent=timedelta(seconds=silent))
+        rows = await self._run(
+            _REAP,
+            lock=_REAPER,
+            session=_SESSION,
+            silent=timedelta(seconds=silent),
+            grace=timedelta(seconds=_SESSION_GRACE * silent),
+        )
         if rows:
             await self._run(_WAKE)
         await self._run(_FORGET, silent=timedelta(seconds=10 * silent))
@@ -397,10 +417,7 @@ class ProcrastinateQueue:
 
     async def leave(self) -> None:
         """Unregister the worker, and close connections; the next use reopens them."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
-            self._listening = None
+        await self._stop_listening()
         app, self._app = self._app, None
         if app is None:
             return
@@ -451,18 +468,37 @@ class ProcrastinateQueue:
         finally:
             connection.close()
 
-    async def _listen(self) -> None:
-        """Hear of new jobs and cancellations; without a connection, workers look for them every second."""
+    async def _listen(self, worker: int) -> None:
+        """Hear of new jobs and cancellations, in a session that shows that this process is alive.
 
-        async def on_notification(**_news: object) -> None:
-            self._news.set()
-
+        Without a connection, workers look for jobs every second, and are alive by their heartbeats alone.
+        """
+        conninfo = self._database.conninfo_with({})
         while True:
-            app = self._app
-            if app is not None:
-                with suppress(ConnectorException, psycopg.Error):
-                    await app.job_manager.listen_for_jobs(on_notification=on_notification)
-            await asyncio.sleep(1)
+            try:
+                connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
+            except psycopg.Error:
+                await asyncio.sleep(1)
+                continue
+            with suppress(psycopg.Error):
+                async with connection:
+                    # Shared, because the server may not have noticed yet that an earlier session has ended.
+                    await connection.execute(
+                        "SELECT pg_advisory_lock_shared(%s, (%s %% 2147483647)::int)", (_SESSION, worker)
+                    )
+                    await connection.execute("LISTEN procrastinate_any_queue_v1")
+                    while True:
+                        self._news.set()  # something may have happened before
+                        async for _ in connection.notifies(timeout=_PING):
+                            self._news.set()
+                        await connection.execute("SELECT 1")
+            await asyncio.sleep(_RECONNECT)
+
+    async def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+            self._listening = None
 
     async def _other_versions(self, bases: list[str]) -> list[str]:
         rows = await self._run(

@@ -175,7 +175,8 @@ class Queue(Protocol):
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids.
 
-        One process at a time does this; the others get an empty list.
+        A queue that can tell that the process of a worker has ended need not wait that long. One process at a
+        time does this; the others get an empty list.
         """
         ...
 

@@ -366,7 +366,9 @@ class FleetWorker:
                 await act()
             except StoreError as error:
                 self._unreachable(error)
-            await asyncio.sleep(every)
+                await asyncio.sleep(min(every, OUTAGE_WAIT))
+            else:
+                await asyncio.sleep(every)
 
     async def _beat(self) -> None:
         """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
