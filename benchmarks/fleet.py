@@ -192,14 +192,20 @@ def main() -> None:
     def fresh() -> str:
         return Place(server.url()).url
 
+    loads = [os.getloadavg()[0]]
     try:
-        rates = {workers: throughput(fresh(), workers, given.runs * workers) for workers in (1, 2, 4)}
+        rates: dict[int, float] = {}
+        for workers in (1, 2, 4):
+            rates[workers] = throughput(fresh(), workers, given.runs * workers)
+            loads.append(os.getloadavg()[0])
         plain_url, fleet_url = fresh(), fresh()
         few, many = 20, 120
         plain = (cpu_of_plain(plain_url, many) - cpu_of_plain(plain_url, few)) / (many - few)
         fleet = (cpu_of_worker(fleet_url, many) - cpu_of_worker(fleet_url, few)) / (many - few)
         engine = asyncio.run(cpu_of_queue(fresh(), 200))
+        loads.append(os.getloadavg()[0])
         submitted, claimed = waits(fresh(), 60)
+        loads.append(os.getloadavg()[0])
     finally:
         server.remove()
     rows = [
@@ -216,6 +222,10 @@ def main() -> None:
         ["of it the queue: claim and finish", f"{engine * 1e3:.1f} ms"],
         [f"claim to first call, {full}, p50 / p90", _percentiles(claimed)],
         [f"submission to first call, {full}, p50 / p90", _percentiles(submitted)],
+        [
+            "load average: at first, after 1, 2 and 4 workers, before and after the last two rows",
+            ", ".join(f"{load:.1f}" for load in loads),
+        ],
     ]
     publish("fleet", table(["", ""], rows), write=given.write)
 

@@ -115,6 +115,25 @@ def test_a_worker_that_has_lost_its_session_is_gone_after_half_the_time(postgres
     asyncio.run(main())
 
 
+def test_a_worker_that_was_not_heard_of_lately_judges_nobody(postgres):
+    async def main():
+        lost, late = ProcrastinateQueue(postgres.url), ProcrastinateQueue(postgres.url)
+        try:
+            await lost.register(CARD)
+            await late.register(CARD)
+            await lost.submit(FleetJob("a", "clerk", "x"))
+            await lost.claim()
+            postgres.ask("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '90 s'")
+            assert await late.reap(60) == []
+            await late.heartbeat()
+            assert await late.reap(60) == ["a"]
+        finally:
+            await lost.leave()
+            await late.leave()
+
+    asyncio.run(main())
+
+
 def test_a_queue_serves_one_event_loop_after_another(postgres):
     queue = ProcrastinateQueue(postgres.url)
     assert run(queue, lambda queue: queue.submit(FleetJob("a", "clerk", "x")))[1]

@@ -239,6 +239,7 @@ def test_the_jobs_of_a_silent_worker_are_picked_up_and_its_word_no_longer_counts
             await asyncio.sleep(0.6)
             await alive.heartbeat()
             assert await alive.reap(30) == []
+            await alive.heartbeat()
             assert await alive.reap(0.5) == ["a"]
             assert await alive.reap(0.5) == []
             there = await alive.get("a")

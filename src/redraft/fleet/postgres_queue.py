@@ -52,6 +52,9 @@ _SESSION = 0x52444657
 _SESSION_GRACE = 0.5
 """The part of the time of silence after which a worker without a session is gone: one that has only lost its
 connection is heard of before that."""
+_LATELY = 1.0
+"""Seconds in which a worker must have been heard of to judge others: if its statement had to wait for the
+server, the others were silent, too, and have lost their sessions."""
 _PING = 10.0
 """Seconds after which a session that has heard nothing is tried."""
 _RECONNECT = 0.2
@@ -128,7 +131,11 @@ WHERE {_HELD}
 # The worker's row may be gone: every worker of Procrastinate deletes those of silent ones. A process that
 # dies loses its session, and its lock, at once; one that is stopped, or whose machine is gone, does not.
 _REAP = """
-WITH turn AS (SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_ours),
+WITH turn AS (
+    SELECT pg_try_advisory_xact_lock(%(lock)s) AND NOT EXISTS (
+        SELECT 1 FROM procrastinate_workers WHERE id = %(worker)s AND last_heartbeat < now() - %(lately)s
+    ) AS is_ours
+),
 silent AS (
     SELECT j.id, w.version, w.begun_queue
     FROM turn, procrastinate_jobs j
@@ -354,6 +361,8 @@ class ProcrastinateQueue:
             _REAP,
             lock=_REAPER,
             session=_SESSION,
+            worker=self._worker,
+            lately=timedelta(seconds=_LATELY),
             silent=timedelta(seconds=silent),
             grace=timedelta(seconds=_SESSION_GRACE * silent),
         )

@@ -118,6 +118,7 @@ class FleetWorker:
         self._has_begun = False
         self._is_reachable = True
         self._reached_since = 0.0
+        self._heard_at = 0.0
         self._clock_offset = 0.0
         self._monitor = None if listen is None else _monitor(self, listen)
         waited = None if self._monitor is None else self._monitor.waited
@@ -174,6 +175,7 @@ class FleetWorker:
     async def _run(self, jobs: int | None, *, until_idle: bool) -> int:
         await self._queue.open()
         await self._queue.register(self.card)
+        self._heard_at = monotonic()
         await self._beat()  # which sets the clock
         self._has_begun = True
         sharing: asyncio.Task[None] | None = None
@@ -182,8 +184,7 @@ class FleetWorker:
             sharing = asyncio.create_task(self._share(self._sharing), name="redraft-sharing")
         every = self.fleet.pick_up_after / 4
         beating = [
-            asyncio.create_task(self._repeat(self._beat, every), name="redraft-heart"),
-            asyncio.create_task(self._repeat(self._reap, every), name="redraft-reaper"),
+            asyncio.create_task(self._repeat(self._pulse, every), name="redraft-heart"),
             asyncio.create_task(self._repeat(self._submit_due, TICK), name="redraft-scheduler"),
         ]
         for task in beating:  # without its heartbeats, a worker must not go on
@@ -370,11 +371,18 @@ class FleetWorker:
             else:
                 await asyncio.sleep(every)
 
+    async def _pulse(self) -> None:
+        await self._beat()
+        await self._reap()  # only just heard of: a reaper that has waited for the queue would judge wrongly
+
     async def _beat(self) -> None:
         """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
         before, asked = dict(self._running), time()
         heartbeat = await self._queue.heartbeat()
         self._reached()
+        if monotonic() - self._heard_at > self.fleet.pick_up_after / 2:  # calls may have waited for the queue
+            self._reached_since = monotonic()
+        self._heard_at = monotonic()
         self._clock_offset = heartbeat.now.timestamp() - (asked + time()) / 2
         for run_id, running in before.items():
             if running.is_ending or running.task.done():
@@ -429,7 +437,7 @@ class FleetWorker:
             logger.exception("This worker shares no lessons any more; its runs go on.")
 
     async def _reap(self) -> None:
-        if monotonic() - self._reached_since < self.fleet.pick_up_after:
+        if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
             return  # after an outage, all workers have been silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
         if self._monitor is not None:
