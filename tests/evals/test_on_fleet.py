@@ -12,7 +12,6 @@ import pytest
 
 from redraft import (
     Agent,
-    ChatReply,
     ConfigError,
     EvalCase,
     Evaluation,
@@ -20,13 +19,14 @@ from redraft import (
     ModelError,
     QualityCriterion,
     ReflectionPattern,
-    Retry,
     Runs,
     ScriptedModel,
     Task,
     TokenUsage,
 )
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.loop import Retry
+from redraft.protocols import ChatReply
 from redraft.types import Advice, PlainTask
 from support.commands import redraft
 from support.fleet_load import FleetLoad
