@@ -22,6 +22,7 @@ from redraft.execution import Command
 from redraft.loop.cli import ask_one_token
 from redraft.loop.record import RUN
 from redraft.models.names import KEYS, known_models, model_named
+from redraft.retention.checkup import DataFinding, check_data
 from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 from redraft.stores.location import project_place, required_project_store
@@ -41,17 +42,22 @@ def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Load each installed local model and ask it something.")
     ] = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="Read every stored record, even if they take more than 100 MB.")
+    ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what is installed and works here. For what is missing, show how to install it."""
+    """Show what is installed and works here. For what is missing or damaged, show what to do."""
     with surface(debug=debug):
-        findings = examine(probe=probe)
+        findings = examine(probe=probe, data=data)
         if as_json:
             emit_json(findings.as_document())
         else:
             CalmConsole().show(findings_text(findings))
-        raise typer.Exit(ExitCode.PROVIDER if findings.probe_failed else ExitCode.MET)
+        if findings.probe_failed:
+            raise typer.Exit(ExitCode.PROVIDER)
+        raise typer.Exit(ExitCode.MET if all(one.is_fine for one in findings.data) else ExitCode.NOT_MET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,14 @@ def store_finding() -> StoreFinding | None:
     if isinstance(place.database, Path) and not os.access(path := _existing_part(place.database), os.W_OK):
         return StoreFinding(str(place), answers=False, why=f"nothing can be stored: {path} is not writable")
     return StoreFinding(str(place), answers=True, why=f"answered within {perf_counter() - started:.2f} s")
+
+
+def data_findings(*, whole: bool) -> list[DataFinding]:
+    """Check what the project has stored; a store that can't be read is one finding."""
+    try:
+        return run_async(check_data(whole=whole))
+    except (ConfigError, StoreError) as error:
+        return [DataFinding("database", is_fine=False, says=str(error))]
 
 
 def _existing_part(path: Path) -> Path:
@@ -197,6 +211,7 @@ class Findings:
     models: list[ModelFinding]
     jail: list[JailFinding]
     store: StoreFinding | None
+    data: list[DataFinding]
     settings: list[SettingInForce]
     keys: dict[str, bool]
     probe_failed: bool = False
@@ -206,8 +221,11 @@ class Findings:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def examine(*, probe: bool) -> Findings:
-    """Examine this installation; with `probe`, load each installed local model and ask it something."""
+def examine(*, probe: bool, data: bool = False) -> Findings:
+    """Examine this installation and what is stored; `probe` loads each installed local model.
+
+    With `data`, all stored records are read, however many they are.
+    """
     settings = load_settings()
     models = [ModelFinding(model.name, model.answers, model.why) for model in known_models()]
     if settings.model and settings.model not in [model.name for model in models]:
@@ -226,7 +244,8 @@ def examine(*, probe: bool) -> Findings:
         extras={extra: all(map(_is_installed, parts)) for extra, parts in EXTRAS.items()},
         models=models,
         jail=asyncio.run(_jail_findings()),
-        store=store_finding(),
+        data=(stored := data_findings(whole=data)),
+        store=store_finding() if all(one.name != "schema" or one.is_fine for one in stored) else None,
         settings=settings_in_force(),
         keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
         probe_failed=failed,
@@ -290,6 +309,7 @@ def findings_text(found: Findings) -> RenderableType:
     ]
     keys = [(name, is_set, "") for name, is_set in found.keys.items()]
     store = found.store
+    data = [(one.name, one.is_fine, one.says) for one in found.data]
     stored = ("nowhere", False, "the setting `home` is empty")
     if store is not None:
         stored = (store.place, store.answers, store.why)
@@ -299,6 +319,7 @@ def findings_text(found: Findings) -> RenderableType:
         *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
         *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
         *_section("Where runs are stored", _rows([stored])),
+        *(_section("What is stored", _rows(data)) if data else ()),
         *_section("Settings", settings_rows(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )

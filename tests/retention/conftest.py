@@ -13,6 +13,7 @@ def project(request, tmp_path, monkeypatch):
     (tmp_path / "redraft.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")  # a second for each test
     if request.param == "postgres":
         monkeypatch.setenv("REDRAFT_DATABASE_URL", request.getfixturevalue("postgres").url)
         monkeypatch.setenv("REDRAFT_PROJECT", "shop")

@@ -33,7 +33,8 @@ def holders(folder, word):
     return stored_with(folder, word, os.environ.get("REDRAFT_DATABASE_URL"))
 
 
-def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project):
+def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project, monkeypatch):
+    monkeypatch.delenv("REDRAFT_EMBEDDER")
     asyncio.run(fill(project, PERSON, OTHER))
     assert len(holders(project, "quokk")) > 5
     of_others = holders(project, "wombat")

@@ -1,12 +1,12 @@
 """A project in which every part of Redraft has stored something about some people."""
 
-import json
 from datetime import date
 
 import psycopg
 
 from redraft import Agent, Ensemble, QualityCriterion, ReflectionPattern, ScriptedModel, Task
 from redraft.cycles import Agents
+from redraft.integrations.hook import CodingSession, CodingTurn, Sessions
 from redraft.lessons.lesson import Failure, Lesson
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.rules import Rules
@@ -55,9 +55,7 @@ async def fill(folder, *people):
         )
         await library.search("Invoice")
         await store.put(Record("attempt", f"attempt-{slug}", {"task": {"description": person}}))
-        sessions = folder / ".redraft" / "hooks"
-        sessions.mkdir(parents=True, exist_ok=True)
-        (sessions / f"claude-{slug}.json").write_text(json.dumps({"turns": [{"prompt": person}]}))
+        Sessions().save(CodingSession(f"claude-{slug}", turns=[CodingTurn(person)]))
         (folder / f"{slug}.txt").write_text(f"Dear {person}")
     async with monitor(World(), storage="project") as agent:
         await agent.run_cycle()

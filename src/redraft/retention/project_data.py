@@ -211,7 +211,7 @@ class ProjectData:
             lessons.lessons,
             lessons.playbooks,
             others,
-            survey.unreadable,
+            len(survey.unreadable),
             tuple(remarks),
         )
 

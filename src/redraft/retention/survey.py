@@ -191,7 +191,7 @@ class Survey:
         self.given_notes: defaultdict[str, set[str]] = defaultdict(set)
         """The runs of each task with notes, by its identity."""
         self.jobs: dict[str, FleetJob] = {}
-        self.unreadable = 0
+        self.unreadable: list[Key] = []
         self._is_wanted = is_wanted
         self._known_images = frozenset(images)
         self._parts: defaultdict[str, list[Key]] = defaultdict(list)
@@ -208,7 +208,7 @@ class Survey:
             self.ids.add(run)
             self._parts[run].append(key)
         if record.damage:
-            self.unreadable += 1
+            self.unreadable.append(key)
             return
         if runs:
             self.sizes[runs[0]] += len(json_text(record.data))
@@ -355,6 +355,13 @@ class Survey:
         """Return the images of these runs that no other record has."""
         others = {image for run, images in self._images.items() if run not in runs for image in images}
         return sorted((IMAGE, image) for run in runs for image in self._images[run] - others)
+
+    @property
+    def orphans(self) -> list[str]:
+        """The runs that have a journal, but no record of their own."""
+        own = {RUN, WORKFLOW, INNER_WORKFLOW}
+        kinds = {run: {kind for kind, _ in keys} for run, keys in self._parts.items()}
+        return sorted(run for run, there in kinds.items() if there & {STEP, VOID} and not there & own)
 
     def _depth(self, run: str) -> int:
         depth, seen = 0, {run}

@@ -710,22 +710,22 @@ def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
 
     Other processes may go on reading and writing. Raises `StoreError` if it can't be read or written.
     """
-    file = SqliteFile(path, wait)
-    with _explaining(path, wait):
+    with _explaining(path, wait), closing(_connection_to(path, wait)) as source:
         make_file(target)
-        try:
-            with closing(sqlite3.connect(target)) as copy:
-                file.connection().backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, without a log beside it
-        finally:
-            file.close()
+        with closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, without a log beside it
+
+
+def schema_version(path: Path) -> tuple[int, int]:
+    """Return the version of a database's schema, and the newest; raises `StoreError` if it is not ours."""
+    with _explaining(path, 0.0), closing(_connection_to(path)) as connection:
+        return connection.execute("PRAGMA user_version").fetchone()[0], len(MIGRATIONS)
 
 
 def check_database(path: Path) -> None:
     """Raise `StoreError` for a file that is damaged, of another program, or from a newer Redraft."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with _explaining(path, 0.0), closing(sqlite3.connect(uri, uri=True)) as connection:
-        SqliteFile(path, 0.0).check_is_ours(connection)
+    with _explaining(path, 0.0), closing(_connection_to(path)) as connection:
         for (problem,) in connection.execute("PRAGMA quick_check(1)").fetchall():
             if problem != "ok":
                 raise StoreError(f"{path} is damaged: {problem}.")
@@ -746,6 +746,17 @@ def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> None:
                 connection.execute("PRAGMA journal_mode = WAL").fetchone()
         finally:
             file.close()
+
+
+def _connection_to(path: Path, wait: float = 0.0) -> Connection:
+    """Connect to a database without migrating it; raises `StoreError` if it is not ours, or newer."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, uri=True)
+    try:
+        SqliteFile(path, wait).check_is_ours(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager

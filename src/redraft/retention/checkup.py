@@ -1,0 +1,144 @@
+"""Checkup: what is wrong with the data that a project has stored, and what to do about it."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft._texts import counted
+from redraft.errors import LessonFileError, StoreError
+from redraft.lessons.folder import LessonFolder, agents_in
+from redraft.lessons.playbooks import Playbooks
+from redraft.lessons.rules import Rules
+from redraft.retention.survey import survey_of
+from redraft.settings import load_settings, project_folder
+from redraft.stores.base import ManagedStore
+from redraft.stores.location import project_place, required_project_store
+from redraft.stores.sqlite import schema_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redraft.stores.base import Store
+    from redraft.stores.location import Place
+
+LARGEST = 100_000_000
+"""Bytes of the largest store whose records are all read without being asked for."""
+MOST_NAMED = 3
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class DataFinding:
+    """One thing that was checked: whether it is as it should be, and what it is, or what to do about it."""
+
+    name: str
+    is_fine: bool
+    says: str
+
+
+async def check_data(*, whole: bool = False) -> list[DataFinding]:
+    """Check the store and the lessons of the project in the working folder; change nothing.
+
+    The records of a store of more than 100 MB are read only if the `whole` is asked for. Raises `StoreError`
+    if the store can't be read.
+    """
+    place, found = project_place(), list[DataFinding]()
+    if place is not None:
+        is_current = _schema(place, found)
+        if is_current:
+            await _check_store(required_project_store("runs"), found, whole=whole)
+        _check_permissions(place, found)
+    _check_lessons(project_folder() / load_settings().memory, found)
+    left = sorted(one.name for one in project_folder().glob(".redraft-*") if one.is_dir())
+    if left:
+        says = (
+            f"A backup or its restoring was interrupted: delete {_some(left)}, which has a copy of the data."
+        )
+        found.append(DataFinding("leftovers", is_fine=False, says=says))
+    return found
+
+
+def _schema(place: Place, found: list[DataFinding]) -> bool:
+    """Check the version of a database file; return whether its records can be read without migrating it."""
+    if not isinstance(place.database, Path) or not place.database.exists():
+        return not isinstance(place.database, Path)
+    version, newest = schema_version(place.database)
+    says = f"version {version}, the newest: an upgrade of redraft left nothing to do"
+    if version < newest:
+        says = (
+            f"version {version} of {newest}: back up with `redraft backup FILE`; the next command that uses "
+            "it migrates it"
+        )
+    found.append(DataFinding("schema", is_fine=version == newest, says=says))
+    return version == newest
+
+
+async def _check_store(store: Store, found: list[DataFinding], *, whole: bool) -> None:
+    if not isinstance(store, ManagedStore):
+        raise TypeError(f"{store!r} is not a store that a project has by its settings.")
+    if (size := await store.size()) > LARGEST and not whole:
+        says = f"not read, since they take {size / 1e6:,.0f} MB: `redraft doctor --data` reads all of them"
+        found.append(DataFinding("records", is_fine=True, says=says))
+        return
+    problems = await store.problems()
+    says = " ".join(problems) + " Restore a backup (redraft restore FILE --force)." if problems else "whole"
+    found.append(DataFinding("database", is_fine=not problems, says=says))
+    if problems:
+        return
+    survey = await survey_of(store)
+    records = sum(kind.records for kind in (await store.kinds()).values())
+    says = f"{counted(records, 'record')} of {counted(len(survey.ids), 'run')} can be read"
+    if survey.unreadable:
+        names = _some(f"{kind} {key}" for kind, key in survey.unreadable)
+        says = (
+            f"{counted(len(survey.unreadable), 'record')} damaged: {names}. Restore a backup, or delete them "
+            "with `store.delete(kind, key)`."
+        )
+    found.append(DataFinding("records", is_fine=not survey.unreadable, says=says))
+    if orphans := survey.orphans:
+        says = f"of {counted(len(orphans), 'run')} without a record: delete them with redraft forget --run "
+        found.append(DataFinding("journals", is_fine=False, says=says + _some(orphans)))
+
+
+def _check_permissions(place: Place, found: list[DataFinding]) -> None:
+    """Find files of the store that others than their owner can use."""
+    home = project_folder() / load_settings().home
+    files = [place.database] if isinstance(place.database, Path) else []
+    hooks = home / "hooks"
+    files += sorted(hooks.glob("*")) if hooks.is_dir() else []
+    is_open_folder = home.is_dir() and home.stat().st_mode & OTHERS
+    exposed = [str(path) for path in files if path.exists() and path.stat().st_mode & OTHERS]
+    if exposed and (is_open_folder or not home.is_dir()):
+        says = f"others can use {_some(exposed)}: chmod go= {_some(exposed)}"
+        found.append(DataFinding("permissions", is_fine=False, says=says))
+    elif any(path.exists() for path in files):
+        found.append(DataFinding("permissions", is_fine=True, says="only their owner can read these files"))
+
+
+def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
+    """Find lessons, rules and playbooks that can't be parsed."""
+    count, broken = 0, list[str]()
+    for agent in agents_in(memory):
+        folder = LessonFolder(memory, agent)
+        for entry in folder.entries():
+            count += 1
+            try:
+                folder.read_entry(entry)
+            except (LessonFileError, StoreError) as error:
+                broken.append(f"{entry.id}: {error}")
+        for errors in (Rules(memory, agent).broken(), Playbooks(memory, agent).broken()):
+            broken += [str(error) for error in errors]
+    if broken:
+        says = f"{counted(len(broken), 'file')} or lines can't be read, and are not used: {_some(broken)}"
+        found.append(DataFinding("lessons", is_fine=False, says=says))
+    elif count:
+        found.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
+
+
+def _some(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return f"{', '.join(known[:MOST_NAMED])}{more}"

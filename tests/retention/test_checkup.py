@@ -1,0 +1,106 @@
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from redraft.retention import checkup
+from redraft.retention.checkup import check_data
+from redraft.stores import sqlite as sqlite_file
+from redraft.stores.base import Record
+from redraft.stores.location import project_store
+from support.commands import document, redraft
+from support.filled_project import OTHER, PERSON, fill
+
+SQLITE = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+
+
+def found(*, whole=False):
+    return {one.name: one for one in asyncio.run(check_data(whole=whole))}
+
+
+def problems():
+    return {name: one.says for name, one in found().items() if not one.is_fine}
+
+
+def change(project, sql):
+    asyncio.run(project_store().aclose())
+    with closing(sqlite3.connect(project / ".redraft" / "redraft.db", isolation_level=None)) as database:
+        database.execute(sql)
+
+
+def test_a_project_without_fault_has_none(project):
+    assert found() == {} or found()["database"].is_fine
+    asyncio.run(fill(project, PERSON, OTHER))
+    assert problems() == {}
+    assert "2 lessons" in found()["lessons"].says
+
+
+def test_a_journal_without_its_run_and_a_damaged_record_are_named(project):
+    asyncio.run(fill(project, PERSON))
+    asyncio.run(project_store().put(Record("step", "lost/00001", {"name": "generate"})))
+    assert "redraft forget --run lost" in problems()["journals"]
+    done = redraft("doctor", "--json")
+    assert done.exit_code == 1
+    assert [one["name"] for one in document(done)["data"] if not one["is_fine"]] == ["journals"]
+    assert redraft("forget", "--run", "lost", "--yes").exit_code == 0
+    assert problems() == {}
+    assert redraft("doctor").exit_code == 0
+
+
+@SQLITE
+def test_what_is_wrong_with_a_database_file_is_said_with_what_to_do(project):
+    asyncio.run(fill(project, PERSON))
+    change(project, "UPDATE records SET data = '{}' WHERE kind = 'run'")
+    assert "2 records damaged: run letter-quokka" in problems()["records"]
+    change(project, "UPDATE runs SET run_id = 'x' WHERE run_id = 'letter-quokka'")
+    assert "redraft restore FILE --force" in problems()["database"]
+    (project / ".redraft" / "redraft.db").write_bytes(b"no database" * 1000)
+    done = redraft("doctor", "--json")
+    assert (done.exit_code, document(done)["data"][0]["name"]) == (1, "database")
+
+
+@SQLITE
+def test_an_older_schema_is_not_migrated_before_it_can_be_backed_up(project, monkeypatch):
+    asyncio.run(fill(project, PERSON))
+    asyncio.run(project_store().aclose())
+    monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*sqlite_file.MIGRATIONS, "CREATE TABLE more (a);"))
+    assert redraft("doctor").exit_code == 1
+    assert "version 1 of 2: back up with `redraft backup FILE`" in problems()["schema"]
+    assert redraft("backup", "before.backup").exit_code == 0
+    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (1, 2)
+    assert redraft("runs").exit_code == 0
+    assert found()["schema"].says.startswith("version 2, the newest")
+    assert redraft("restore", "before.backup", "--force").exit_code == 0
+    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (1, 2)
+
+
+@SQLITE
+def test_files_that_others_can_read_are_named(project):
+    asyncio.run(fill(project, PERSON))
+    (project / ".redraft").chmod(0o750)
+    assert problems() == {}
+    (project / ".redraft" / "redraft.db").chmod(0o640)
+    assert "chmod go= " in problems()["permissions"]
+
+
+@SQLITE
+def test_lessons_and_rules_that_cannot_be_read_are_named(project):
+    asyncio.run(fill(project, PERSON))
+    folder = project / "memory" / "reflections" / "clerk"
+    (folder / "2026-11-20-broken.md").write_text("no lesson")
+    assert "clerk/2026-11-20-broken" in problems()["lessons"]
+
+
+@SQLITE
+def test_a_large_store_is_read_only_on_request(project, monkeypatch):
+    monkeypatch.setattr(checkup, "LARGEST", 10_000)
+    asyncio.run(fill(project, PERSON))
+    assert "`redraft doctor --data` reads all" in found()["records"].says
+    assert "can be read" in found(whole=True)["records"].says
+    assert "can be read" in redraft("doctor", "--data").stdout
+
+
+def test_what_an_interrupted_backup_left_is_named(project):
+    (project / ".redraft-x1").mkdir()
+    assert "delete .redraft-x1" in problems()["leftovers"]
