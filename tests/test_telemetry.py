@@ -23,11 +23,9 @@ from redraft import (
     Agent,
     ConfigError,
     Ensemble,
-    InMemoryReflectionStore,
     MemoryStore,
     ModelError,
     QualityCriterion,
-    ReflectionConfig,
     ReflectionPattern,
     ScriptedModel,
     Task,
@@ -46,7 +44,7 @@ from redraft.loop import Journalled, Retry
 from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
 from redraft.models.provider import ProviderModel
-from redraft.notes import Trial
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig, Trial
 from redraft.telemetry import instrument, uninstrument
 from redraft.types import PlainTask
 from support.http_server import serving
