@@ -57,6 +57,15 @@ bench-model: $(VENV)/.dev
 	$(BIN)/python benchmarks/offline_model.py --tasks small --model local:qwen2.5-coder-0.5b --out small.jsonl
 	$(BIN)/python benchmarks/offline_model.py --tasks humaneval --model local:qwen2.5-coder-1.5b --out humaneval.jsonl
 
+# Builds and checks what would be published, into dist/. TAG=v0.1.0 also compares the tag with version and changelog.
+release: build/release/.tools
+	build/release/bin/python release/check.py $(if $(TAG),--tag $(TAG))
+
+build/release/.tools: release/requirements.txt
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Redraft needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11"; exit 1; }

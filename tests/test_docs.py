@@ -21,6 +21,7 @@ PAGES = [
     "docs/redaction.md",
     "docs/data.md",
     "docs/testing.md",
+    "docs/versions.md",
 ]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT))

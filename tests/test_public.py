@@ -1,6 +1,7 @@
 """The public names, pinned: those at the front door, and those of each feature."""
 
 import ast
+import dataclasses
 from importlib import import_module
 from pathlib import Path
 
@@ -85,6 +86,39 @@ SPECIFIED = [
     "TaskReflection",
 ]
 """Names of the specifications' examples, which don't say where they are imported from."""
+
+EVENTS = {
+    "Reflected": "run_id trigger text step",
+    "RunFinished": "run_id result",
+    "RunStarted": "run_id task",
+    "StepFailed": "run_id name error retry_in",
+    "StepFinished": "run_id name result seconds",
+    "StepStarted": "run_id name",
+    "TokenEvent": "run_id text version role attempt",
+    "VersionEvaluated": "run_id version is_best",
+}
+"""The fields of version 1: an event may get more, but to lose one takes a higher `schema_version`."""
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_keeps_its_fields(event):
+    from redraft import events
+
+    fields = {field.name: field for field in dataclasses.fields(getattr(events, event))}
+    assert {*EVENTS[event].split(), "schema_version"} <= fields.keys()
+    assert fields["schema_version"].default == 1
+
+
+def test_each_event_has_its_fields_pinned():
+    from redraft import events
+
+    assert {name for name in events.__all__ if name not in ("Event", "Listener")} == EVENTS.keys()
+
+
+def test_the_documentation_lists_every_module_with_public_names():
+    page = Path(__file__).parent.parent / "docs/versions.md"
+    table = page.read_text("utf-8").split("## Versions")[0]
+    assert {module for module in NAMES if f"`{module}`" not in table} == set()
 
 
 @pytest.mark.parametrize("module", NAMES)

@@ -10,7 +10,16 @@ This is the front door. The rest is imported from its feature: `redraft.lessons`
 
 from __future__ import annotations
 
+import os
+import sys
+
 from redraft._lazy import lazily
+
+if not hasattr(os, "register_at_fork"):  # asked like this, type checkers on Windows still read the rest
+    raise ImportError(
+        f"Redraft runs on Linux and macOS, not on {sys.platform!r}. On Windows, install it in WSL: "
+        "wsl --install, then in its shell: pip install redraft"
+    )
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
