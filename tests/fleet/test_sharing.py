@@ -2,100 +2,21 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob
-from redraft.lessons.folder import LessonFolder
 from support.commands import redraft
-from support.lessons import DECISION, FAILURE, lesson
+from support.lessons import DECISION, FAILURE
+from support.machines import PROJECT, Machine
 
-TESTS = Path(__file__).parent.parent
-PROJECT = "shop"
 GENEROUS = 60.0
 """Seconds that a test waits on a busy machine; `benchmarks/fleet.py` measures what it takes."""
-
-
-class Machine:
-    """A machine with its own project folder, whose workers are real processes."""
-
-    def __init__(self, name, root, url):
-        self.name = name
-        self.home = root / name
-        self.home.mkdir()
-        (self.home / "redraft.toml").touch()
-        self.log = root / "calls.log"
-        self.lessons = LessonFolder(self.home / "memory", "clerk")
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": str(TESTS),
-            "REDRAFT_DATABASE_URL": url,
-            "REDRAFT_PROJECT": PROJECT,
-            "REDRAFT_HOME": ".redraft",
-            "FLEET_LOG": str(self.log),
-            "FLEET_MACHINE": name,
-        }
-        self.workers = []
-
-    def start(self):
-        with (self.home / "worker.log").open("ab") as output:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "redraft", "worker", "support.sharing_app:fleet"],
-                env=self.environment,
-                cwd=self.home,
-                stdout=output,
-                stderr=output,
-            )
-        self.workers.append(worker)
-        return worker
-
-    def redraft(self, monkeypatch, *words):
-        monkeypatch.chdir(self.home)
-        for name in ("REDRAFT_DATABASE_URL", "REDRAFT_PROJECT", "REDRAFT_HOME"):
-            monkeypatch.setenv(name, self.environment[name])
-        done = redraft(*words)
-        assert done.exit_code == 0, done.stderr
-        return done.stdout
-
-    def learn(self, content=FAILURE, **changed):
-        return self.lessons.add(lesson(content, **({"agent": "clerk"} | changed))).id
-
-    def texts(self):
-        root = self.home / "memory" / "reflections" / "clerk"
-        return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*.md")}
-
-    def said(self):
-        return (self.home / "worker.log").read_text()
-
-    def calls(self, program):
-        lines = map(json.loads, self.log.read_text().splitlines()) if self.log.exists() else ()
-        return [one for one in lines if (one["machine"], one["program"]) == (self.name, program)]
-
-    def stop(self):
-        for worker in self.workers:
-            worker.terminate()
-        for worker in self.workers:
-            try:
-                worker.wait(20)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-        self.workers.clear()
-
-    def kill(self):
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
-        self.workers.clear()
 
 
 @contextmanager
@@ -209,14 +130,24 @@ def test_killed_workers_two_of_them_on_one_machine_neither_lose_nor_double_a_les
     assert len(a.texts()) == 20
 
 
+def said_by(machine, monkeypatch, *words):
+    """Run a command in this process, on a machine, and return what it prints."""
+    monkeypatch.chdir(machine.home)
+    for name in ("REDRAFT_DATABASE_URL", "REDRAFT_PROJECT", "REDRAFT_HOME"):
+        monkeypatch.setenv(name, machine.environment[name])
+    done = redraft(*words)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
 def test_a_machine_without_a_worker_is_kept_equal_by_a_command(machines, monkeypatch):
     a, b = machines
     known, gone = a.learn(), a.learn(DECISION, summary="Which one")
-    assert a.redraft(monkeypatch, "lessons", "sync") == "0 changes received, 2 changes sent.\n"
-    assert json.loads(b.redraft(monkeypatch, "lessons", "sync", "--json"))["received"] == 2
+    assert said_by(a, monkeypatch, "lessons", "sync") == "0 changes received, 2 changes sent.\n"
+    assert json.loads(said_by(b, monkeypatch, "lessons", "sync", "--json"))["received"] == 2
     b.lessons.change(known, status="retired", why="It hurt.")
     b.lessons.path_of(gone).unlink()
-    done = b.redraft(monkeypatch, "lessons", "sync")
+    done = said_by(b, monkeypatch, "lessons", "sync")
     assert done == "0 changes received, 2 changes sent, of them 1 deletion.\n"
-    assert a.redraft(monkeypatch, "lessons", "sync") == "2 changes received, 0 changes sent.\n"
+    assert said_by(a, monkeypatch, "lessons", "sync") == "2 changes received, 0 changes sent.\n"
     assert list(a.texts()) == [f"{known.partition('/')[2]}.md"]

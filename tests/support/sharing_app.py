@@ -1,4 +1,4 @@
-"""The fleet of a machine in `tests/fleet/test_sharing.py`: an agent that learns, and a task with notes.
+"""The fleet of a machine in `support.machines`: an agent that learns, and a task with notes.
 
 The programs are named after the machine, `clerk-a` and `order-a`, so that a test can say where a job runs.
 All agents learn and recall as `clerk`. Each call of a model is a line in the log: the machine, the program,
@@ -89,4 +89,5 @@ fleet = Fleet(
     [clerk],
     workflows=[Workflow.from_text(ORDER, actions={"take_order": take_order})],
     version="sharing",
+    share_lessons=os.environ.get("FLEET_SHARE", "1") == "1",
 )
