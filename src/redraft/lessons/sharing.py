@@ -136,10 +136,15 @@ class Seen:
 class Found(NamedTuple):
     """A file on this machine; `place` is the year of the archive that it is in."""
 
-    path: Path
+    file: str
     place: str
     changed_ns: int
     size: int
+
+    @property
+    def path(self) -> Path:
+        """The file; built on request, since few are opened."""
+        return Path(self.file)
 
 
 @dataclass(slots=True)
@@ -605,18 +610,18 @@ class LessonSharing:
         Raises `StoreError` if a folder can't be read, so that its files don't count as deleted.
         """
         found: dict[str, Found] = {}
-        own = self._reflections / agent
-        for prefix, folder in (("", own), (f"{PLAYBOOKS}/", own / PLAYBOOKS)):
-            years = [name for name in _names_in(folder / ARCHIVE) if _YEAR.fullmatch(name)]
-            for place, where in (("", folder), *((year, folder / ARCHIVE / year) for year in years)):
-                for file in _names_in(where):
-                    if not file.endswith(ENDING) or (file == RULES and place):
+        own = f"{self._reflections}/{agent}"
+        for prefix, folder in (("", own), (f"{PLAYBOOKS}/", f"{own}/{PLAYBOOKS}")):
+            archive = f"{folder}/{ARCHIVE}"
+            years = [one.name for one in _entries_of(archive) if _YEAR.fullmatch(one.name)]
+            for place, where in (("", folder), *((year, f"{archive}/{year}") for year in sorted(years))):
+                for one in _entries_of(where):
+                    if not one.name.endswith(ENDING) or (one.name == RULES and place):
                         continue
-                    path = where / file
-                    with reporting(path), suppress(FileNotFoundError):  # it was moved or deleted just now
-                        it = os.lstat(path)
-                        one = Found(path, place, it.st_mtime_ns, it.st_size)
-                        found.setdefault(f"{agent}/{prefix}{file}", one)
+                    with reporting(one.path), suppress(FileNotFoundError):  # it was moved just now
+                        it = one.stat(follow_symlinks=False)
+                        file = Found(one.path, place, it.st_mtime_ns, it.st_size)
+                        found.setdefault(f"{agent}/{prefix}{one.name}", file)
         return found
 
     def _path_of(self, name: str, place: str) -> Path:
@@ -675,8 +680,7 @@ class LessonSharing:
         state = one.state
         if not one.deferred and not one.starts_over:
             state.cursor, state.cursor_at = one.head, one.head_at
-        text = _text_of(state)
-        if text == one.before or (not one.before and not state.cursor):
+        if state == _state_of(one.before) or (not one.before and not state.cursor):
             return
         folder = self._reflections / _FOLDER
         with reporting(folder):
@@ -822,17 +826,16 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _names_in(folder: Path) -> list[str]:
-    """Return the names in a folder that is no link, hidden ones left out; none if it is not there."""
-    if folder.is_symlink():
+def _entries_of(folder: str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder that is no link, but for what is hidden; nothing if it is not there.
+
+    Raises `StoreError` if it can't be read.
+    """
+    if os.path.islink(folder):  # noqa: PTH114 (asked of each folder each second)
         return []
-    try:
-        with reporting(folder):
-            return sorted(one.name for one in folder.iterdir() if not one.name.startswith("."))
-    except StoreError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            return []
-        raise
+    with reporting(folder), suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        return [one for one in entries if not one.name.startswith(".")]
+    return []
 
 
 def _stamp(path: Path, file: Found | None = None) -> tuple[int, int]:
