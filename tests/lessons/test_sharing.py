@@ -19,6 +19,7 @@ from redraft.lessons.folder import LessonFolder
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.sharing import SHARED, LessonSharing, Seen, Version, merged_rules, step_of
+from redraft.retention import ProjectData
 from redraft.stores.base import Record
 from support.lessons import CONTENTS, DECISION, FAILURE, lesson
 
@@ -429,6 +430,7 @@ HOSTILE = [
     ("Clerk/escaped.md", ""),
     ("clerk/rules.md", "2026"),
     (7, ""),
+    (None, ""),
     ("clerk/escaped.md", 7),
 ]
 
@@ -693,6 +695,33 @@ def test_nothing_is_read_or_written_while_nothing_changes(machines, monkeypatch)
 
 
 OLD, NEW, OTHER = "old", "new", "other"
+
+
+def test_what_is_forgotten_is_forgotten_on_all_machines(machines, store, tmp_path):
+    a, b = machines
+    kept, _ = (
+        a.learn(),
+        b.learn(replace(FAILURE, why="the Quokka 2000 said so."), summary="Ask the Quokka 2000"),
+    )
+    for number in range(3):
+        b.learn(replace(FAILURE, why=f"the Quokka 2000 said {number}."), summary=f"Number {number}")
+    a.rules.add("Always ask the API for `next_cursor`.")
+    a.rules.add("Never pass a page number to the Quokka 2000.")
+    settle(b, a)
+    b.learn(replace(FAILURE, why="the Quokka 2000 said more."), summary="Of b alone")
+    b.sync()
+    data = ProjectData(store, a.path, tmp_path / "nowhere")
+    checked = asyncio.run(data.forget(text="the quokka 2000", check=True)).counts
+    assert (checked["lesson"], checked["rule"], checked["shared file"]) == (4, 1, 6)
+    asyncio.run(data.forget(text="the quokka 2000"))
+    settle(b, a)
+    assert a.texts() == b.texts()
+    assert list(a.texts()) == [f"{kept}.md", "clerk/rules.md"]
+    assert [rule.text for rule in b.rules.active()] == ["Always ask the API for `next_cursor`."]
+    records = asyncio.run(store.find(SHARED))
+    left = [json.dumps([dict(one.data) for one in records])]
+    left += [(one.path / "reflections" / ".shared" / "state.json").read_text() for one in machines]
+    assert not [text for text in left if "quokka" in text.casefold()]
 
 
 def version(text, *earlier):

@@ -244,8 +244,8 @@ def _overview(found: FleetOverview) -> RenderableType:
             text += "; jobs wait for the next day"
         lines.append(Text.assemble(("Spent    ", QUIET), (text, BAD if spending.is_reached else "")))
     if (sharing := found.sharing) is not None:
-        what = "deleted" if sharing.is_deleted else "changed"
-        text = f"{visible(sharing.name)} {what} {when(sharing.at)} on {visible(sharing.machine)}"
+        what = f"{visible(sharing.name)} changed" if sharing.name else "a file deleted"
+        text = f"{what} {when(sharing.at)} on {visible(sharing.machine)}"
         lines.append(Text.assemble(("Lessons  ", QUIET), text))
         for name in sharing.conflicts:
             text = f"{visible(name)} is the second version of a file that two machines have changed"

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import uuid4
 
@@ -75,6 +76,7 @@ MOST_EARLIER = 20
 """Earlier versions that a version names, by which an old copy of a file is known as such."""
 
 _FOLDER, _STATE = ".shared", "state.json"
+_TEXTS = ("name", "text", "place")
 _PAGE = 200
 _ATTEMPTS = 20
 _YEAR = re.compile(r"[0-9]{4}")
@@ -89,8 +91,9 @@ class Version:
     """A version of a file in the log: its text, or None if it was deleted.
 
     `name` is `<agent>/<file>` or `<agent>/playbooks/<file>`, also of an archived file, whose year is `place`.
-    `earlier` are the digests of versions before it, `machine` wrote it, and `at` is when. `conflict` marks a
-    copy that was kept of a file which two machines had changed, while it is in use.
+    That of a deleted file is stored as a digest, since it may say what the file was about. `earlier` are the
+    digests of versions before it, `machine` wrote it, and `at` is when. `conflict` marks a copy that was kept
+    of a file which two machines had changed, while it is in use.
     """
 
     name: str
@@ -301,10 +304,16 @@ class LessonSharing:
             state = State(generation=state.generation)
             records = await self._records(0)
         versions: dict[str, Version] = {}
+        known: dict[str, str] = {}
         for record in records:
             number = int(record.key)
             state.log = state.log or _log_of(record)
-            version = version_of(record)
+            if (deleted := _deleted_file_of(record)) and deleted not in known:
+                known |= {_digest(name): name for name in await asyncio.to_thread(self._known_names, state)}
+                known |= {_digest(name): name for name in versions}
+            version = version_of(record, known)
+            if version is None and deleted:
+                continue  # a file that was never here
             if version is None:
                 self._warn_once(f"version {number}", "This version of a shared file is not valid: left out.")
                 continue
@@ -383,6 +392,14 @@ class LessonSharing:
             one.state.cursor, one.state.cursor_at = 0, ""
             return
         one.changes.sort(key=lambda change: _order(change[0].name))
+
+    def _known_names(self, state: State) -> set[str]:
+        """Return the names of all files that are here or were here."""
+        names = set(state.files)
+        for agent in agents_in(self.path):
+            with suppress(StoreError):  # it is left out for now, with a warning
+                names.update(self._files_of(agent))
+        return names
 
     def _agents(self, one: _Round) -> list[str]:
         """Return the agents' folders to compare: those that are here, were here, or are in the log."""
@@ -863,24 +880,24 @@ def _place_in_log(number: int) -> Record:
 
 
 def _data_of(version: Version, log: str) -> dict[str, Any]:
-    data = {
-        "name": version.name,
-        "text": version.text,
-        "place": version.place,
-        "earlier": list(version.earlier),
-        "machine": version.machine,
-        "log": log,
-    }
+    data = {"earlier": list(version.earlier), "machine": version.machine, "log": log}
+    if version.text is None:
+        return data | {"deleted": _digest(version.name)}
+    data |= {"name": version.name, "text": version.text, "place": version.place}
     return data | ({"conflict": True} if version.conflict else {})
 
 
-def version_of(record: Record) -> Version | None:
-    """Return the version in a record; None if it is damaged, or names a file outside of the folder."""
+def version_of(record: Record, known: Mapping[str, str] = MappingProxyType({})) -> Version | None:
+    """Return the version in a record; None if it is damaged, or names a file outside of the folder.
+
+    `known` are the names of files by their digests: a deletion of any other file is None, too.
+    """
     if record.damage:
         return None
     data = record.data
-    name, text, place = (data.get(key) for key in ("name", "text", "place"))
-    if not isinstance(name, str) or not isinstance(place, str) or not isinstance(text, str | None):
+    deleted = _deleted_file_of(record)
+    name, text, place = (known.get(deleted, ""), None, "") if deleted else map(data.get, _TEXTS)
+    if not isinstance(name, str) or not isinstance(place, str) or not (deleted or isinstance(text, str)):
         return None
     try:
         is_short = text is None or len(text.encode()) <= MOST_BYTES
@@ -899,6 +916,11 @@ def version_of(record: Record) -> Version | None:
         int(record.key),
         record.created_at,
     )
+
+
+def _deleted_file_of(record: Record) -> str:
+    """Return the digest of the name of the file whose deletion a record tells; empty if it has a text."""
+    return "" if record.damage else str(record.data.get("deleted", ""))
 
 
 def _log_of(record: Record) -> str:
@@ -935,29 +957,39 @@ def _text_of(state: State) -> str:
 class SharingState:
     """The last change of the shared lessons: which file, when, and on which machine; and open conflicts.
 
-    `conflicts` are the names of copies that were kept of files which two machines had changed.
+    `name` is empty if the file was deleted. `conflicts` are the names of copies that were kept of files which
+    two machines had changed.
     """
 
     name: str
     machine: str
     at: datetime
-    is_deleted: bool = False
     conflicts: tuple[str, ...] = ()
 
 
 async def sharing_state(store: Store) -> SharingState | None:
     """Return what is known of the shared lessons; None if none are shared."""
     newest = await store.find(SHARED, newest_first=True, limit=1)
-    last = version_of(newest[0]) if newest else None
-    if last is None or last.at is None:
+    last = newest[0] if newest else None
+    if last is None or last.damage or last.created_at is None:
         return None
-    marked = filter(None, map(version_of, await store.find(SHARED, where={"conflict": True}, limit=_PAGE)))
+    found = await store.find(SHARED, where={"conflict": True}, limit=_PAGE)
+    marked = [version for version in map(version_of, found) if version is not None]
+    version = version_of(last)
     return SharingState(
-        last.name, last.machine, last.at, last.text is None, tuple(one.name for one in marked)
+        "" if version is None else version.name,
+        str(last.data.get("machine", "")),
+        last.created_at,
+        tuple(one.name for one in marked),
     )
 
 
 # --- the project --------------------------------------------------------------------------------------------
+
+
+async def is_shared(store: Store) -> bool:
+    """Return whether lessons are shared through a store."""
+    return bool(await store.find(SHARED, limit=1))
 
 
 def project_sharing(path: str | Path | None = None) -> LessonSharing | None:

@@ -18,6 +18,7 @@ from redraft.errors import ConfigError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
 from redraft.lessons.library import LessonLibrary
+from redraft.lessons.sharing import LessonSharing, is_shared
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore
@@ -177,7 +178,10 @@ class ProjectData:
             return run in family or (pattern is not None and pattern.is_in(text))
 
         library = LessonLibrary(self._memory, store=self._store)
+        sharing = LessonSharing(self._memory, self._store) if await is_shared(self._store) else None
         try:
+            if sharing is not None and not check:
+                await sharing.sync(settle=False)  # so that what only other machines have is found, too
             lessons = await library.erase(is_lesson, check=True)
             beside = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
             parts = survey.parts_of(family)
@@ -197,6 +201,8 @@ class ProjectData:
                 for identity, versions in notes.items():
                     await store.erase(identity, None if identity in survey.noted else versions)
                 await library.erase(is_lesson)
+                if sharing is not None:
+                    await sharing.sync(settle=False, delete_missing=True)
                 await self._erase_jobs(family, check=False)
                 await self._delete(parts)
                 remarks = await self._scrub()

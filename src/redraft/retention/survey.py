@@ -26,6 +26,7 @@ from redraft.fleet.spending import SPENDING
 from redraft.lessons.due import DUE, SETTLED
 from redraft.lessons.guidance import QUARANTINED
 from redraft.lessons.impact import SCORED_RUN, TRIAL, VERDICT
+from redraft.lessons.sharing import SHARED
 from redraft.loop.claim import CLAIM
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.keeper import IMAGE
@@ -88,6 +89,7 @@ NAMES = {
     VERDICT: "lesson verdict",
     QUARANTINED: "quarantined lesson",
     TRIAL: "lesson trial",
+    SHARED: "shared file",
     DUE: "due reflection",
     SETTLED: "settled reflection",
     NOTED_TASK: "task with notes",
