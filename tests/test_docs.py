@@ -122,6 +122,18 @@ def test_links_lead_to_files(path):
     assert [link for link in Page(path).links() if not link.exists()] == []
 
 
+@pytest.mark.parametrize("path", EVERY_PAGE)
+def test_links_lead_to_headings(path):
+    assert Page(path).broken_anchors() == []
+
+
+def test_a_link_to_a_heading_that_does_not_exist_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Why `a.b`?\n\n[here](#why-ab) and [there](other.md#gone)\n")
+    (tmp_path / "other.md").write_text("# Here\n\n```sh\n# gone\n```\n")
+    assert Page(page).broken_anchors() == ["gone"]
+
+
 def test_the_contents_list_every_page():
     linked = {link.resolve() for link in Page("docs/README.md").links()}
     assert {path.resolve() for path in ROOT.glob("docs/*.md")} - linked == {ROOT / "docs" / "README.md"}

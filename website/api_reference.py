@@ -26,6 +26,7 @@ PACKAGES = (
     "redraft.models",
     "redraft.stores",
     "redraft.redact",
+    "redraft.retention",
     "redraft.telemetry",
     "redraft.testing",
     "redraft.integrations.langgraph",

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 class Page:
@@ -41,3 +43,19 @@ class Page:
     def links(self):
         """Return the files that the page links to."""
         return [self.path.parent / link for link in LINK.findall(self.text) if not link.startswith("http")]
+
+    def broken_anchors(self):
+        """Return the links to headings that don't exist, of this page or another."""
+        linked = [
+            (self.path.parent / file if file else self.path, anchor)
+            for file, anchor in ANCHOR.findall(self.text)
+        ]
+        return [
+            anchor for file, anchor in linked if file.suffix == ".md" and anchor not in Page(file).anchors()
+        ]
+
+    def anchors(self):
+        """Return the anchors of the headings, as code hosts and the site name them."""
+        headings = HEADING.findall(FENCE.sub("", self.text))
+        plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+        return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
