@@ -9,9 +9,11 @@ from random import Random
 import pytest
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from redraft import ConfigError, MemoryStore, QualityCriterion
+from redraft import ConfigError, MemoryStore, QualityCriterion, ScriptedModel, Workflow
 from redraft.evals.calibration import Calibrations, Costs, check_advice, threshold_advice
+from redraft.evals.stability import StabilityTest
 from redraft.loop.labels import LABEL, Label
+from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
@@ -261,3 +263,65 @@ def test_labels_by_chance_are_no_check():
         ]
         suggested += check_advice(examples) is not None
     assert suggested == 0
+
+
+POEMS = """
+name: poems
+nodes:
+  - name: write
+    uses: reflection.loop
+    with:
+      max_iterations: 1
+      generator: {action: llm.call, model: writer, prompt: "Write poem {{ state.number }}."}
+      evaluator: {type: llm, model: judge, prompt: PROMPT, threshold: THRESHOLD}
+"""
+
+
+def poems(store, numbers, prompt="Does it rhyme?", threshold=0.6):
+    """Run a workflow for each number; the model likes even ones, and says once that its score is wrong."""
+
+    async def judge(request):
+        number = int(re.search(r"Poem (\d+)", request.messages[-1].content)[1])
+        if number == 0:
+            return await ScriptedModel(['{"valid": false, "score": 0.9}'])(request)
+        return await ScriptedModel([f'{{"score": {0.9 if number % 2 == 0 else 0.2}}}'])(request)
+
+    writer = ScriptedModel(lambda request: "Poem" + request.messages[-1].content.partition("poem")[2])
+    text = POEMS.replace("PROMPT", prompt).replace("THRESHOLD", str(threshold))
+    workflow = Workflow.from_text(text, models={"writer": writer, "judge": judge}, keep=store)
+    return [workflow.run_sync({"number": number}) for number in numbers]
+
+
+def newest_run(store):
+    return run(Runs(store).find(inner=True, limit=1))[0]
+
+
+def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
+    store = MemoryStore()
+    poems(store, range(24))
+    assert "redraft calibrate" in newest_run(store).diagnostics["uncalibrated_judge"]
+
+    calibration = run(labelled(store, lambda one: int(re.search(r"\d+", one.output)[0]) % 2 == 0))
+    (criterion,) = calibration.criteria
+    assert (criterion.name, criterion.description, criterion.threshold) == (
+        "poems/write",
+        "Does it rhyme?",
+        0.6,
+    )
+    # `valid` decides against its score of poem 0.
+    agreement = calibration.agreement
+    assert (agreement.both, agreement.neither, agreement.person_only, agreement.judge_only) == (11, 12, 1, 0)
+    assert agreement.kappa == pytest.approx(cohen_kappa_score([0] * 13 + [1] * 11, [0] * 12 + [1] * 12))
+    _, row = calibration.report()
+    assert row.check is None
+
+    (result,) = poems(store, [30], threshold=0.7)
+    again = run(Calibrations(store).get())
+    assert (again.judge, len(again.judgements), len(again.told)) == (calibration.judge, 25, 24)
+    assert "uncalibrated_judge" not in newest_run(store).diagnostics
+    assert result.state["success"]
+
+    poems(store, [31], prompt="Does it scan?")
+    assert len(run(Calibrations(store).list())) == 2
+    with pytest.raises(ConfigError, match="is that of a workflow, which fills in its prompt"):
+        StabilityTest(again, store)

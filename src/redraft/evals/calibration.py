@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.record import RunRecord
     from redraft.stores.base import Store
-    from redraft.types import ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 NEWEST = 500
 """How many of the newest runs are searched for judgements."""
@@ -67,11 +67,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """A judge as the newest of its runs has it: its criteria, and how it was asked."""
+    """A judge as the newest of its runs has it: its criteria, and how it was asked.
+
+    That of a workflow's node was asked with a prompt that the workflow filled in, so it can't be asked again.
+    """
 
     judge: JudgeId
     criteria: tuple[QualityCriterion, ...]
     options: JudgeOptions
+    is_of_workflow: bool = False
 
     @classmethod
     def of(cls, record: RunRecord) -> Judging | None:
@@ -90,7 +94,8 @@ class Judging:
             prompt=chosen.get("reflection_prompt"),
             structured=chosen.get("structured_reflection", True),
         )
-        return cls(from_json(JudgeId, found), tuple(criteria), options)
+        is_of_workflow = record.origin.surface == "workflow"
+        return cls(from_json(JudgeId, found), tuple(criteria), options, is_of_workflow)
 
 
 def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> list[Judgement]:
@@ -98,7 +103,7 @@ def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> li
     found: dict[str, Judgement] = {}
     for version in record.all_versions:
         for criterion in criteria:
-            score = version.evaluation.criteria_scores.get(criterion.name)
+            score = _score_of(version.evaluation, criterion, record.options.get("quality_threshold"))
             if score is None or not criterion.threshold or version.repeats is not None:
                 continue
             parts = record.task.description, as_text(version.output), criterion.name, criterion.description
@@ -107,6 +112,22 @@ def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> li
             judgement = Judgement(key, record.run_id, name, record.task, version.output, criterion, score)
             found.setdefault(key, judgement)
     return list(found.values())
+
+
+def _score_of(
+    evaluation: ReflectionEvaluation, criterion: QualityCriterion, threshold: float | None
+) -> float | None:
+    """Return what a model scored an output by a criterion; None if it did not.
+
+    In a workflow the score is that of the whole, and `valid` decides: where the score says otherwise, it
+    counts as 1 or 0.
+    """
+    if criterion.name in evaluation.criteria_scores:
+        return evaluation.criteria_scores[criterion.name]
+    score, is_valid = evaluation.overall_score, evaluation.satisfactory
+    if criterion.name not in evaluation.opinions or score is None or threshold is None:
+        return None
+    return score if (score >= threshold) is is_valid else float(is_valid)
 
 
 def _name(version: ReflectionVersion) -> str:
@@ -359,7 +380,7 @@ class Calibration:
         near = [one for one in told if self._is_near(one)]
         agreement = agreement_with(told, [criterion])
         examples = [(texts[one.key], one) for one in told if one.key in texts]
-        check = check_advice(examples)
+        check = None if self.judging.is_of_workflow else check_advice(examples)
         if check and (check.agreement.kappa or 0.0) < (agreement.kappa or 0.0):
             check = None
         return CriterionReport(

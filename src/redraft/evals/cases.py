@@ -178,7 +178,9 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     """
     best = record.version(record.best)
     criteria: list[QualityCriterion] = []
-    for one in record.options.get("criteria", ()):
+    # A workflow's criterion is a prompt that only the workflow fills in.
+    own = () if record.origin.surface == "workflow" else record.options.get("criteria", ())
+    for one in own:
         function = one.get("evaluator_config", {}).get("function")
         if function is not None and (":" not in function or "<" in function):
             raise ConfigError(

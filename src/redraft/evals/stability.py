@@ -169,6 +169,11 @@ class StabilityTest:
             check_bound(f"budget_{name}", bound)
         self._calibration, self._store = calibration, store
         self._repeats, self._at_once, self._on_judged = repeats, at_once, on_judged
+        if calibration.judging.is_of_workflow:
+            raise ConfigError(
+                f"The judge {calibration.judge.key} is that of a workflow, which fills in its prompt, so it "
+                "can't be asked again here."
+            )
         self._wordings = wordings_of(calibration.judging, wordings)
         try:
             self._model = model_of(model or calibration.judge.model, load_settings())

@@ -97,6 +97,11 @@ class JudgeId:
     model: str
     rubric: str
 
+    @classmethod
+    def of(cls, model: str, *rubric: object) -> JudgeId:
+        """Return the identity of a model with a rubric, which is JSON data: all that it is told."""
+        return cls(model, sha256(json.dumps(rubric).encode()).hexdigest()[:12])
+
     @property
     def key(self) -> str:
         """A short name for addresses and the keys of records."""
@@ -114,15 +119,14 @@ def judge_id(
     """
     options = options or JudgeOptions()
     told = (YES_NO_ROLE,) if options.kind == "probability" else (ROLE, SCALE, CRITIQUE)
-    rubric = (
+    name = getattr(model, "name", None)
+    return JudgeId.of(
+        name if isinstance(name, str) and name else type(model).__name__,
         options.kind,
         options.structured,
         told if options.prompt is None else options.prompt,
         [(one.name, one.description, one.shown is True) for one in criteria],
     )
-    name = getattr(model, "name", None)
-    digest = sha256(json.dumps(rubric).encode()).hexdigest()[:12]
-    return JudgeId(name if isinstance(name, str) and name else type(model).__name__, digest)
 
 
 def judge(

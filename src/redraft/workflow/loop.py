@@ -25,6 +25,7 @@ from redraft.errors import (
 )
 from redraft.evaluate.compare import preference
 from redraft.loop.budget import enclosing_budget
+from redraft.loop.diagnose import Signals
 from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
@@ -91,7 +92,8 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     attempts = scope.render(loop.max_iterations)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {attempts!r}.")
-    verbs = LoopVerbs(loop, Judge(loop.evaluator, resources), scope, resources)
+    judge = Judge(loop.evaluator, resources, f"{resources.name}/{resources.node}")
+    verbs = LoopVerbs(loop, judge, scope, resources)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=loop.evaluator.threshold,
@@ -104,7 +106,12 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         on_event=resources.on_event,
     )
     task = PlainTask(verbs.description())
-    judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
+    judges = Judges(
+        verbs.evaluate,
+        Signals(judge_id=judge.judge_id(scope)),
+        judge.criteria,
+        output_alone=judges_output_alone(loop),
+    )
     if loop.compares:
         prefer = _preference(resources.model_for(scope.render(loop.evaluator.model), scope))
         judges = replace(

@@ -29,7 +29,7 @@ from redraft.text.templates import braced
 from redraft.types import NOTHING_USED, TokenUsage
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.runtime import ActionResult, Resources, run_code
-from redraft.workflow.spec import APPROVE, CONTINUE, PARAMS, Node
+from redraft.workflow.spec import APPROVE, CONTINUE, LOOP, PARAMS, Node
 
 if TYPE_CHECKING:
     from redraft.workflow.runtime import Scope
@@ -106,7 +106,7 @@ class NodeRunner:
         if node.run is not None:
             return await run_code(node, scope, self.resources)
         resources = self.resources
-        if node.action == APPROVE:
+        if node.action in (APPROVE, LOOP):
             resources = replace(resources, node=node.name)
         result = await resources.run_action(str(node.uses), node.with_, scope)
         return ActionResult(to_json(result.value), result.usage)

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 from redraft._verdicts import evaluation_of
 from redraft.errors import ModelError, OutputError, SandboxError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage
-from redraft.evaluate.judge import SAMPLE_TEMPERATURE
+from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
 from redraft.protocols import ChatReply, Message
 from redraft.stats import standard_error
 from redraft.text.replies import fenced, verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
-from redraft.types import Issue, ReflectionEvaluation
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
 from redraft.workflow.runtime import (
     ActionResult,
     Resources,
@@ -62,16 +62,40 @@ class FailedAttempt(BaseModel):
 
 @dataclass(slots=True)
 class Judge:
-    """Judges outputs as a file's `evaluator` says. `found` is the schema's result for the last candidate."""
+    """Judges outputs as a file's `evaluator` says.
+
+    `name` is that of the criterion by which a model judges, such as `WORKFLOW/NODE`. `found` is the schema's
+    result for the last candidate.
+    """
 
     evaluator: EvaluatorSpec
     resources: Resources
+    name: str = ""
     schema: Schema | None = field(init=False, default=None)
     found: SchemaResult | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.evaluator.type == "schema":
             self.schema = self.resources.schema(self.evaluator.schema_)
+
+    @property
+    def criteria(self) -> tuple[QualityCriterion, ...]:
+        """The criterion by which a model judges, for people who compare its verdicts with their own."""
+        if self.evaluator.type != "llm":
+            return ()
+        return (QualityCriterion(self.name, str(self.evaluator.prompt), threshold=self.evaluator.threshold),)
+
+    def judge_id(self, scope: Scope) -> JudgeId | None:
+        """Return the identity of the model that judges; None if none does, or it is not known yet.
+
+        Its rubric is the prompt as it stands in the file, with the examples; the threshold is not part of it.
+        """
+        evaluator = self.evaluator
+        if evaluator.type != "llm":
+            return None
+        model = self.resources.full_name(scope.render(evaluator.model), scope)
+        examples = [(as_template_text(one.input), as_template_text(one.output)) for one in evaluator.examples]
+        return None if model is None else JudgeId.of(model, self.name, FORM, evaluator.prompt, examples)
 
     def candidate(self, value: Any) -> Any:
         """Return the output to judge and to store: with a schema, JSON parsed from text and coerced."""
@@ -148,7 +172,7 @@ class Judge:
         verdicts = [answer.value for answer in answers if answer.value is not None]
         if not verdicts:
             return replace(_not_judged(f"Not judged: {answers[0].problem}", score=None), usage=usage)
-        return replace(_mean(verdicts, evaluator), usage=usage)
+        return replace(_mean(verdicts, evaluator), usage=usage, opinions=(self.name,))
 
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
         inside = scope.inside_loop({"reflection_output": output})
