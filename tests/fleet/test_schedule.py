@@ -8,6 +8,7 @@ import pytest
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.errors import ConfigError
 from redraft.fleet import Fleet, FleetWorker, Schedule, StoreQueue
+from redraft.fleet.queue import WorkerCard
 from redraft.fleet.schedule import SCHEDULE, submit_due
 from redraft.stores.base import Record
 
@@ -86,6 +87,30 @@ def test_a_worker_that_died_between_submitting_and_recording_costs_no_second_job
         assert await submit_due(schedule, "clerk", queue, store, now, LATE) != []
         await store.put(before)
         assert await submit_due(schedule, "clerk", queue, store, now, LATE) == []
+
+    asyncio.run(main())
+
+
+def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none():
+    async def main():
+        store = MemoryStore()
+        queue = StoreQueue(store)
+        await queue.open()
+        await queue.register(WorkerCard("w", "here", 1, "one", ("beat",), 2))
+        schedule = Schedule("beat", "0 * * * *", "beat", missed="all")
+        await store.put(Record(SCHEDULE, "beat", {"until": at("2026-11-23 08:30").isoformat()}))
+
+        async def submit(now):
+            return await submit_due(schedule, "beat", queue, store, at(now), LATE, one_waits=True)
+
+        assert await submit("2026-11-23 09:00") == ["beat-20261123T0900Z"]
+        assert await submit("2026-11-23 10:00") == []
+        first = await queue.claim()
+        assert await submit("2026-11-23 11:00") == ["beat-20261123T1100Z"]
+        assert await submit("2026-11-23 13:00") == []
+        await queue.finish(first, "finished")
+        assert (await queue.claim()).run_id == "beat-20261123T1100Z"
+        assert await submit("2026-11-23 15:00") == ["beat-20261123T1400Z"]
 
     asyncio.run(main())
 

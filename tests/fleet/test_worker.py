@@ -10,6 +10,7 @@ from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, St
 from redraft.events import RunFinished, StepFinished
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.postgres_queue import ProcrastinateQueue
+from redraft.fleet.programs import JobOutcome
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Retry
 from redraft.loop.claim import Claim, claim_under_way
@@ -77,6 +78,41 @@ def test_the_queue_of_a_project_does_not_depend_on_what_is_asked_first(postgres,
     fleet = Fleet([writer(True, three_words)])
     assert fleet.store is project_store()
     assert isinstance(fleet.queue, ProcrastinateQueue)
+
+
+class Busy:
+    """A cycle whose agent is run by another process at first, more often than a job may be tried."""
+
+    name, runs_alone, takes_object, keep, definition = "beat", True, False, True, "beat"
+
+    def __init__(self, times):
+        self.times = times
+
+    def check(self, task):
+        pass
+
+    async def run(self, _task, _run_id):
+        self.times -= 1
+        return JobOutcome("Another process runs it.", is_busy=True) if self.times >= 0 else JobOutcome()
+
+    async def result(self, _run_id, _store):
+        return None
+
+
+def test_a_cycle_that_waits_for_another_one_uses_up_no_tries(monkeypatch):
+    monkeypatch.setattr("redraft.fleet.worker.BUSY_DELAY", 0.01)
+
+    async def main():
+        store = MemoryStore()
+        fleet = fleet_of(store, writer(store, three_words), tries=1)
+        fleet.programs["beat"] = Busy(5)
+        async with working(fleet):
+            handle = await fleet.submit("beat")
+            await handle.result(within=20)
+            job = await handle.job()
+            assert (job.state, job.tries) == ("finished", 0)
+
+    asyncio.run(main())
 
 
 GREET = """

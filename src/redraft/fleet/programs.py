@@ -31,12 +31,14 @@ Runnable: TypeAlias = Agent[Any] | Workflow | CycleAgent
 class JobOutcome:
     """How the run of a job ended: with an `error` or without, and whether trying again may help.
 
-    `reason` is the `ConvergenceReason` of an agent's run, and empty for other programs.
+    `reason` is the `ConvergenceReason` of an agent's run, and empty for other programs. With `is_busy`, it
+    could not run, since another run of the program is under way.
     """
 
     error: str = ""
     may_pass: bool = False
     reason: str = ""
+    is_busy: bool = False
 
 
 class Program(Protocol):
@@ -50,6 +52,11 @@ class Program(Protocol):
     @property
     def takes_object(self) -> bool:
         """Whether a task is an object rather than a text."""
+        ...
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether only one run of it is under way at a time, on all machines."""
         ...
 
     @property
@@ -99,6 +106,11 @@ class AgentProgram:
 
     @property
     def takes_object(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def runs_alone(self) -> bool:
         """False."""
         return False
 
@@ -154,6 +166,11 @@ class WorkflowProgram:
         return True
 
     @property
+    def runs_alone(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def definition(self) -> object:
         """The text of the workflow's file."""
         return self.workflow.source.text
@@ -199,6 +216,11 @@ class CycleProgram:
         return False
 
     @property
+    def runs_alone(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def definition(self) -> object:
         """The agent's file, as plain data."""
         return self.agent.spec.model_dump(mode="json")
@@ -219,7 +241,7 @@ class CycleProgram:
             async with self.agent:
                 result = await self.agent.run_cycle(task or "manual")
         except LeaseError as error:  # another worker runs a cycle of it
-            return JobOutcome(str(error), may_pass=True)
+            return JobOutcome(str(error), is_busy=True)
         return JobOutcome(result.error)
 
     async def result(self, run_id: str, store: Store, /) -> Any:  # noqa: ARG002 (as others have them)

@@ -12,6 +12,7 @@ from redraft.errors import ConfigError
 from redraft.fleet.programs import Runnable
 from redraft.fleet.queue import FleetJob
 from redraft.loop.journal import check_run_id
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -97,10 +98,18 @@ class Schedule:
 
 
 async def submit_due(
-    schedule: Schedule, program: str, queue: Queue, store: Store, now: datetime, late: timedelta
+    schedule: Schedule,
+    program: str,
+    queue: Queue,
+    store: Store,
+    now: datetime,
+    late: timedelta,
+    *,
+    one_waits: bool = False,
 ) -> list[str]:
     """Submit the jobs of a schedule that are due; return their ids.
 
+    With `one_waits`, a time passes without a job while that of an earlier one is still waiting.
     Any number of workers may do this at the same time, and die in between: a time is a job with its own id,
     and what was submitted is recorded afterwards.
     """
@@ -111,9 +120,15 @@ async def submit_due(
     if schedule.next_after(since) > now:
         return []
     ids: list[str] = []
+    latest = str(record.data.get("latest", ""))
     for at in schedule.due(since, now, late):
+        before = await queue.get(latest) if one_waits and latest else None
+        if before is not None and before.state == "queued":
+            logger.info("The schedule %s passes a time: its job %s still waits.", schedule.name, latest)
+            break
         job, was_added = await queue.submit(schedule.job(at, program))
+        latest = job.run_id
         if was_added:
             ids.append(job.run_id)
-    await store.replace(replace(record, data={"until": now.isoformat()}))
+    await store.replace(replace(record, data={"until": now.isoformat(), "latest": latest}))
     return ids

@@ -45,6 +45,8 @@ STORE_TRIES = 20
 """How often at least a job is tried again after errors of the store, which cost nothing."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is tried again; they double."""
+BUSY_DELAY = 2.0
+"""Seconds before a job is claimed again that waits for another run of its program."""
 OUTAGE_WAIT = 0.5
 TICK = 1.0
 """Seconds between two looks at the schedules."""
@@ -295,6 +297,10 @@ class FleetWorker:
             await self._report(running, "poisoned", POISONED)
             self.done += 1
             return
+        if outcome.is_busy:
+            logger.info("The job %s waits: %s", job.run_id, outcome.error)
+            await self._hand_back(running, delay=BUSY_DELAY, any_version=True)
+            return
         if outcome.error and outcome.may_pass and job.tries < tries:
             delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
@@ -329,11 +335,13 @@ class FleetWorker:
         else:
             await self._hand_back(running)
 
-    async def _hand_back(self, running: _Running, *, delay: float = 0.0, error: str = "") -> None:
+    async def _hand_back(
+        self, running: _Running, *, delay: float = 0.0, error: str = "", any_version: bool = False
+    ) -> None:
         async def hand_back() -> None:
             if running.claim is not None:
                 await running.claim.release()
-            await self._queue.hand_back(running.job, delay=delay, error=error)
+            await self._queue.hand_back(running.job, delay=delay, error=error, any_version=any_version)
 
         await self._insist(running.job, hand_back)
 
@@ -422,8 +430,10 @@ class FleetWorker:
         late = timedelta(seconds=LATE)
         for schedule in self.fleet.schedules:
             now = datetime.fromtimestamp(self._clock(), UTC)
-            program = self.fleet.name_of(schedule.program)
-            await submit_due(schedule, program, self._queue, self.fleet.store, now, late)
+            program = self.fleet.programs[self.fleet.name_of(schedule.program)]
+            await submit_due(
+                schedule, program.name, self._queue, self.fleet.store, now, late, one_waits=program.runs_alone
+            )
 
     def _clock(self) -> float:
         """Return the time of the queue, as of the last heartbeat."""
