@@ -23,9 +23,16 @@ soak: $(VENV)/.dev
 # The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; needs
 # Debian's redis-server.
 ENGINES := celery taskiq dbos ray providers
-test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done)
+# Those of docs/recipes.md, likewise.
+FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy
+test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done)
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
-	$(BIN)/pytest -n0 tests/engines
+	$(BIN)/pytest -n0 tests/engines tests/frameworks
+
+build/frameworks/%/.done: tests/frameworks/%.txt pyproject.toml
+	$(PYTHON) -m venv build/frameworks/$*
+	build/frameworks/$*/bin/python -m pip install --quiet --editable . --requirement $<
+	@touch $@
 
 build/engines/%/.done: tests/engines/%.txt pyproject.toml
 	$(PYTHON) -m venv build/engines/$*

@@ -1,0 +1,25 @@
+"""The recipe of `docs/recipes.md` whose client is always here; `make test-integrations` runs all of them."""
+
+import sys
+
+from support.pages import ROOT, Page
+from support.recipes import DONE, PAGE, play
+
+
+def test_the_recipe_for_openais_client_continues_the_conversation(tmp_path):
+    assert play("openai_client", sys.executable, tmp_path) == DONE
+
+
+def test_every_recipe_is_run_by_the_integration_tests():
+    tests = (ROOT / "tests" / "frameworks" / "test_frameworks.py").read_text("utf-8")
+    recipes = [name.removesuffix(".py") for name in Page(PAGE).files("python") if name != "shop.py"]
+    assert len(recipes) == 8
+    assert [name for name in recipes if f'"{name}"' not in tests] == []
+
+
+def test_the_table_names_the_pinned_versions():
+    pinned = "\n".join(
+        path.read_text("utf-8") for path in sorted((ROOT / "tests" / "frameworks").glob("*.txt"))
+    )
+    text = Page(PAGE).text
+    assert [one for one in pinned.split() if f"| {one.replace('==', ' ')} |" not in text] == []
