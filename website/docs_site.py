@@ -46,12 +46,12 @@ def main(folder: Path) -> int:
     """Build the site in `folder`, check it, and return the exit code."""
     pages, site = folder / "pages", folder / "site"
     places = places_in_site()
-    _gather(pages, places)
     config = _configuration(places)
-    _write(folder / "zensical.toml", config)
     if left_out := [place for place in places.values() if f'"{place}"' not in config]:
         print("Pages that the navigation in website/zensical.toml leaves out:", *left_out)
         return 1
+    _gather(pages, places)
+    _write(folder / "zensical.toml", config)
     zensical = Path(sys.executable).with_name("zensical")
     built = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=folder, check=False)  # noqa: S603
     if built.returncode:

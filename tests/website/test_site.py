@@ -7,6 +7,8 @@ import pytest
 from markdown_it import MarkdownIt
 from site_links import external_links, faults
 
+from support.pages import ROOT
+
 BLOCKS = ("li", "table", "tr", "pre", "h2", "h3", "img", "em", "strong")
 
 
@@ -84,6 +86,12 @@ def test_links_of_the_repository_lead_to_places_of_the_site():
 def test_what_looks_like_a_link_in_code_is_left_alone():
     text = "`f[0](x.md)` and\n\n```python\nrun[1](x.md)\n```\n"
     assert docs_site.with_site_links(text, "README.md", docs_site.places_in_site()) == (text, [])
+
+
+def test_the_navigation_lists_every_page():
+    navigation = (ROOT / "website" / "zensical.toml").read_text("utf-8")
+    pages = docs_site.places_in_site().values()
+    assert [page for page in pages if f'"{page}"' not in navigation] == []
 
 
 def test_a_page_that_the_navigation_leaves_out_stops_the_build(tmp_path, monkeypatch, capsys):
