@@ -120,6 +120,8 @@ def demo(
         stdout.show(summary(finished, recorded=player.is_recording))
         for line in next_commands(runner, finished):
             stderr.say(line)
+        if not (memory or interrupted or resumed.get()):
+            stderr.say(f"What notes on a task are worth in its next runs: {own_command()} demo --memory")
         codes = {code_of(run.result) for run in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
