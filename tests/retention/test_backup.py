@@ -121,7 +121,7 @@ def test_nothing_is_replaced_without_force(project):
     [lesson] = (project / "memory" / "reflections" / "clerk").glob("2*.md")
     lesson.write_text("changed")
     (lesson.parent / "new.md").write_text("stays")
-    with pytest.raises(ConfigError, match=r"2 files of the backup exist in .*--force"):
+    with pytest.raises(ConfigError, match=r"would replace 2 files in .*--force"):
         restore(Path("shop.backup"))
     assert "2 files" in restore(Path("shop.backup"), check=True).remarks[0]
     assert lesson.read_text() == "changed"

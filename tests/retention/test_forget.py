@@ -12,6 +12,7 @@ import pytest
 
 from redraft import Agent, ConfigError, MemoryStore, Runs, ScriptedModel
 from redraft.cycles import Agents
+from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore
@@ -177,6 +178,26 @@ def test_a_job_that_waits_has_to_be_cancelled_first():
         await queue.cancel("letter")
         assert (await data.forget(text=PERSON)).runs == ("letter",)
         assert await store.kinds() == {}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("project", ["postgres"], indirect=True)
+def test_jobs_in_the_queue_of_a_database_are_erased_too(project):
+    async def main():
+        queue = ProcrastinateQueue(os.environ["REDRAFT_DATABASE_URL"], "shop")
+        assert not await queue.is_created()
+        assert (await ProjectData().forget(text=PERSON)).counts == {}
+        assert not await queue.is_created()
+        for name, asked in (("quokka", PERSON), ("wombat", OTHER)):
+            await queue.submit(FleetJob(name, "clerk", {"description": asked}))
+        with pytest.raises(ConfigError, match="'quokka' is queued"):
+            await ProjectData().forget(text=PERSON)
+        await queue.cancel("quokka")
+        assert (await ProjectData().forget(text=PERSON, check=True)).counts == {"job": 1}
+        assert (await ProjectData().forget(text=PERSON)).runs == ("quokka",)
+        assert [job.run_id for job in await queue.find()] == ["wombat"]
+        await queue.leave()
 
     asyncio.run(main())
 

@@ -127,10 +127,10 @@ def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup
         replaced = [name for name, path in targets.items() if _is_other(path, stage / name)]
         if check or (replaced and not force):
             files = counted(len(replaced), "file")
-            there = f"{files} of the backup exist in {folder}: {', '.join(replaced[:MOST_NAMED])}"
+            there = f"The backup would replace {files} in {folder}: {', '.join(replaced[:MOST_NAMED])}."
             if check:
-                return replace(backup, remarks=(f"{there}.",) if replaced else ())
-            raise ConfigError(f"{there}. Restore into an empty folder, or replace them with --force.")
+                return replace(backup, remarks=(there,) if replaced else ())
+            raise ConfigError(f"{there} Restore into an empty folder, or replace them with --force.")
         for name, path in targets.items():
             if name == str(PurePosixPath(STORE, DATABASE)):
                 restore_database(path, database)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BATCH = 200
 """Records that are deleted at once."""
+MOST_OVERHEAD = 2.0
+"""How many times the bytes of its record a run takes in a database at most, with its share of the indexes."""
 MOST_JOBS = 1_000_000
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox"})
 """Folders in which no event logs and no copies of a text are looked for."""
@@ -212,7 +214,7 @@ class ProjectData:
         remarks += _remarks(survey)
         return Forgotten(
             check,
-            +counts,
+            dict(+counts),
             tuple(sorted(family & survey.ids)),
             lessons.lessons,
             lessons.playbooks,
@@ -284,6 +286,7 @@ class ProjectData:
         size = await self._size()
         kinds = await self._store.kinds() if isinstance(self._store, ManagedStore) else {}
         share = (size or 0) / max(1, sum(kind.bytes for kind in kinds.values()))
+        share = min(share, MOST_OVERHEAD)  # an empty database takes some space, too
         oldest = None if older_than is None else datetime.now(UTC) - older_than
         gone, spared, freed = list[StoredGroup](), Counter[str](), 0
         for group in survey.groups():
