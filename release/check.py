@@ -37,6 +37,9 @@ NEEDED = [
 ]
 """What the package reads at run time and no import would miss, one of each kind."""
 
+SHOWN = 60
+"""Characters of a command's argument that are printed."""
+
 IMPORT_ALL = """
 import importlib, pathlib, redraft
 for feature in redraft._FEATURES:
@@ -140,9 +143,14 @@ def run(
     *command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, quiet: bool = False
 ) -> None:
     """Run a program and stop if it fails; its output is shown, unless `quiet`, if it does not."""
-    print("$", *(Path(command[0]).name, *command[1:2], "..." if len(command) > 2 else ""), flush=True)  # noqa: PLR2004
+    words = [str(part) for part in command]
+    shown = [
+        Path(words[0]).name,
+        *(word if len(word) < SHOWN and "\n" not in word else "..." for word in words[1:]),
+    ]
+    print("$", *shown, flush=True)
     done = subprocess.run(
-        [str(part) for part in command],
+        words,
         cwd=cwd,
         env=env,
         check=False,
