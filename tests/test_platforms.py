@@ -38,7 +38,9 @@ for module, names in LACKS.items():
     for name in names.split():
         if hasattr(module, name):
             delattr(module, name)
-import ctypes.util  # on a real macOS it needs a module that Debian leaves out
+# On a real macOS these need modules that a Python for Linux leaves out.
+import ctypes.util, sysconfig
+sysconfig.get_config_vars()
 sys.modules["_scproxy"] = types.SimpleNamespace(_get_proxies=dict, _get_proxy_settings=dict)
 sys.platform = "darwin"
 
