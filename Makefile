@@ -23,8 +23,8 @@ soak: $(VENV)/.dev
 # The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; needs
 # Debian's redis-server.
 ENGINES := celery taskiq dbos ray providers
-# Those of docs/recipes.md, likewise.
-FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy
+# Those of docs/recipes.md, likewise, and a Jupyter kernel for the notebook of examples/.
+FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy jupyter
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done)
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
 	$(BIN)/pytest -n0 tests/engines tests/frameworks

@@ -130,7 +130,10 @@ def test_a_run_is_watched_in_a_terminal(capsys):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """The pages that a notebook shows, one after the other in the same place."""
+    """The pages that a notebook shows, one after the other in the same place.
+
+    A stand-in for IPython's displays; `tests/frameworks/test_notebook.py` has a real kernel.
+    """
     pages = []
 
     class Display:
