@@ -265,6 +265,15 @@ def test_what_the_judge_preferred_is_shown():
     assert lines[at + 1 : at + 3] == ["version 2: preferred to the best before", "version 3: not preferred"]
 
 
+def test_the_model_that_wrote_a_version_is_shown_where_it_is_not_the_only_one():
+    versions = [version(1, 0.6, model="a:one"), version(2, 0.9, model="b:two"), version(3, 0.9)]
+    lines = drawn(run_view(kept(versions, "plateau", origin=Origin("agent", model="a:one, b:two")), 80))
+    at = lines.index("Written by")
+    assert lines[at + 1 : at + 4] == ["version 1: a:one", "version 2: b:two", ""]
+    lines = drawn(run_view(kept(versions[:1], "plateau", origin=Origin("agent", model="One")), 80))
+    assert "Written by" not in lines
+
+
 def test_advice_and_reflections_are_shown():
     looks = Reflection("error", "Try another tool.", 2, 4), Reflection("manual", "", 2, problem="away")
     advice = Advice("Be brief.", "notes", "same task", 3)

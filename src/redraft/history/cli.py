@@ -428,7 +428,7 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
         parts += ["", *score_tables(run, width)]
-    parts += [*_candidates(run), *_comparisons(run)]
+    parts += [*_writers(run), *_candidates(run), *_comparisons(run)]
     parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
     return Group(*parts)
 
@@ -532,6 +532,16 @@ def _how(version: ReflectionVersion) -> str:
     if version.repeats is not None:
         return f"as {version.repeats}"
     return version.strategy.replace("_", "\n", 1)
+
+
+def _writers(run: StoredRun) -> list[RenderableType]:
+    """Render which model wrote each version, where it was not the run's only one."""
+    parts = [
+        Text(f"version {version.iteration}: {visible(writer)}")
+        for version in run.record.versions
+        if (writer := run.writer(version))
+    ]
+    return ["", Text("Written by", "bold"), *parts] if parts else []
 
 
 def _candidates(run: StoredRun) -> list[RenderableType]:

@@ -283,7 +283,7 @@ def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int
     return VersionView(
         version.iteration,
         scored(version),
-        _how(version),
+        _how(version, run.writer(version)),
         version is best,
         output,
         is_cut(output),
@@ -306,12 +306,13 @@ def _issues(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
     return tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues)
 
 
-def _how(version: ReflectionVersion) -> str:
+def _how(version: ReflectionVersion, writer: str) -> str:
     if version.repeats is not None:
         return f"the same as version {version.repeats}"
+    by = f" by {writer}" if writer else ""
     base = "" if version.base is None else f" from version {version.base}"
     preferred = f", {words}" if (words := preference(version)) else ""
-    return f"{version.strategy.replace('_', ' ')}{base}{preferred}"
+    return f"{version.strategy.replace('_', ' ')}{base}{by}{preferred}"
 
 
 def _placed(message: str, path: str | None, line: int | None) -> str:

@@ -396,6 +396,15 @@ class StoredRun:
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
         return tuple(dict.fromkeys((*self.thresholds, *judged)))
 
+    def writer(self, version: ReflectionVersion) -> str:
+        """Return the model that wrote a version, or an empty string if the run had only one, or if unknown.
+
+        With fallback models, it is the one that answered.
+        """
+        models = {one.model for one in self.record.versions if one.model}
+        had_several = len(models) > 1 or ", " in self.record.origin.model
+        return version.model if had_several else ""
+
     def version(self, name: str) -> ReflectionVersion:
         """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
