@@ -152,7 +152,7 @@ def test_without_weights_the_recording_is_replayed_and_says_so():
     assert result.exit_code == 0, RERECORD + result.stderr + result.stdout
     told = " ".join(result.stdout.split())
     assert "4 small tasks for a recording of local:qwen2.5-coder-0.5b" in told
-    assert "The model's replies were recorded earlier; the loop and the checks run now." in told
+    assert "This is a replay: the model's replies were recorded; the loop and the checks run now." in told
     assert "redraft demo --model provider:model or local:PATH.gguf" in told
     assert "seconds" not in told  # a recording has none of its own
     assert "All criteria met:" in told

@@ -517,8 +517,10 @@ def opening(player: Player, tasks: Sequence[DemoTask]) -> Text:
         + ("." if player.is_recording else f" and {SECONDS:.0f} seconds a task."),
     ]
     if player.is_recording:
-        lines.append("The model's replies were recorded earlier; the loop and the checks run now.")
-        lines.append(f"With a model of yours: {own_command()} demo --model provider:model or local:PATH.gguf")
+        lines.append("This is a replay: the model's replies were recorded; the loop and the checks run now.")
+        lines.append(
+            f"Live: {own_command()} demo --model provider:model or local:PATH.gguf; or make demo in a clone."
+        )
     else:
         weights = PACKAGED.get(player.name.removeprefix("local:"))
         if weights is not None:
