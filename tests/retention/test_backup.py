@@ -161,6 +161,7 @@ HOSTILE = {
     "absolute": {"/evil.md": b"x"},
     "elsewhere": {".git/hooks/pre-commit": b"x"},
     "index": {"memory/.index/lessons-1-1.db": b"x"},
+    "git": {"memory/.git/hooks/post-commit": b"x"},
     "no folder": {"memory": b"x"},
     "twice": {"memory/./a.md": b"x"},
 }

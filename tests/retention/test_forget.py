@@ -11,13 +11,14 @@ from hashlib import sha256
 import pytest
 
 from redraft import Agent, ConfigError, MemoryStore, Runs, ScriptedModel
-from redraft.cycles import Agents
+from redraft.cycles import Agents, LongTermStorage
+from redraft.cycles.storage import storage_of
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore
 from redraft.notes.task import TaskIdentity
-from redraft.retention import ProjectData, survey
+from redraft.retention import ProjectData, project_data, survey
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.types import Image, PlainTask
@@ -165,6 +166,56 @@ def test_an_agent_that_runs_is_not_erased_from(project):
         assert (await ProjectData().forget(text=PERSON)).counts == {"feedback message": 1}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("project", ["postgres"], indirect=True)
+def test_the_long_term_storage_of_every_network_is_erased_from(project, monkeypatch):
+    url = os.environ["REDRAFT_DATABASE_URL"]
+
+    async def main():
+        for network in ("default", "plant: 2"):
+            storage = LongTermStorage(url, network=network)
+            async with monitor(World(), network=network) as agent:
+                await agent.run_cycle()
+                for person in (PERSON, OTHER):
+                    await (await Agents(network).get("monitor")).send_feedback("approve", person)
+                await agent.run_cycle()
+            await storage.aclose()
+        monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", url)
+        assert stored_with(project, "quokk", url) == ["redraft_agent_records"]
+        found = await ProjectData().forget(text=PERSON)
+        assert found.counts["memory item"] == 2
+        assert "redraft_agent_records" in found.remarks[-1]
+        assert stored_with(project, "quokk", url) == []
+        assert stored_with(project, "wombat", url) == ["redraft_agent_records"]
+        await storage_of("default").aclose()
+
+    asyncio.run(main())
+
+
+def test_an_agent_goes_on_with_what_is_left_of_its_memory(project):
+    async def main():
+        await fill(project, PERSON, OTHER)
+        await ProjectData().forget(text=PERSON)
+        async with monitor(World(), storage="project") as agent:
+            result = await agent.run_cycle()
+            assert result.status == "finished"
+            said = [item["message"] for item in agent.memory.of("feedbackHistory")]
+            assert said == [f"{OTHER} says so"]
+        handle = await Agents().get("monitor")
+        assert [cycle.number for cycle in await handle.cycles()] == [3, 2, 1]
+        assert "[erased]" in str((await handle.cycle(2)).changes)
+        assert len((await handle.memory_at(2)).of("feedbackHistory")) == 1
+        await handle.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
+    monkeypatch.setattr(project_data, "CHUNK", 1_000)
+    (project / "large.bin").write_bytes(b"\0" * 995 + PERSON.encode() + b"\0" * 2_000)
+    (project / "other.bin").write_bytes(b"x" * 5_000)
+    assert forget(text=PERSON, check=True).other_files == ("large.bin",)
 
 
 def test_a_job_that_waits_has_to_be_cancelled_first():

@@ -42,6 +42,7 @@ STORE, HOOKS, MEMORY = "store", "hooks", "memory"
 """The folders in a backup."""
 INDEX = ".index"
 """The search index of lessons, which is derived from their files."""
+LEFT_OUT = (INDEX, ".git")
 MOST_NAMED = 5
 
 
@@ -150,7 +151,7 @@ def _collect(stage: Path, place: Place | None) -> None:
     sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
         for at, folders, names in os.walk(source):
-            folders[:] = [one for one in folders if one != INDEX]
+            folders[:] = [one for one in folders if one not in LEFT_OUT]
             for one in names:
                 path = Path(at, one)
                 if path.is_symlink() or not path.is_file() or one.endswith(".tmp"):
@@ -239,8 +240,8 @@ def _is_allowed(name: str) -> bool:
         return False
     if name in (SETTINGS_FILE, f"{STORE}/{DATABASE}"):
         return True
-    is_below = len(path.parts) > 1
-    return is_below and (path.parts[0] == HOOKS or (path.parts[0] == MEMORY and INDEX not in path.parts))
+    folder, *below = path.parts
+    return bool(below) and (folder == HOOKS or (folder == MEMORY and not {*LEFT_OUT} & {*below}))
 
 
 def _settings_after(stage: Path, folder: Path) -> Settings:

@@ -45,8 +45,8 @@ MOST_OVERHEAD = 2.0
 MOST_JOBS = 1_000_000
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox"})
 """Folders in which no event logs and no copies of a text are looked for."""
-LARGEST_FILE = 100_000_000
-"""Bytes of the largest file that is searched for copies of a text."""
+CHUNK = 50_000_000
+"""Bytes of a file that are searched at once; in larger ones, only usual spellings of a text are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,7 @@ def _remarks(survey: Survey) -> list[str]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return the regular files in a folder that are not too large, except in `SKIPPED` folders."""
+    """Return the regular files in a folder, except in `SKIPPED` folders."""
     found: list[Path] = []
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(one for one in folders if one not in SKIPPED)
@@ -397,13 +397,21 @@ def _files_in(folder: Path) -> list[Path]:
                 status = path.lstat()
             except OSError:  # it was deleted just now
                 continue
-            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE and os.access(path, os.R_OK):
+            if stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
                 found.append(path)
     return found
 
 
 def _contains(path: Path, pattern: TextPattern) -> bool:
-    data = path.read_bytes()
-    if any(spelling in data for spelling in pattern.spellings):
-        return True
-    return b"\0" not in data and pattern.is_in(data.decode("utf-8", "replace"))
+    overlap = max(map(len, pattern.spellings))
+    before = b""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            data = before + chunk
+            if any(spelling in data for spelling in pattern.spellings):
+                return True
+            is_text = b"\0" not in data
+            if is_text and len(data) < CHUNK and pattern.is_in(data.decode("utf-8", "replace")):
+                return True
+            before = data[-overlap:]
+    return False
