@@ -28,6 +28,7 @@ TESTS = Path(__file__).parents[1]
 BEGIN = """
 import asyncio, sys, time, threading
 from redraft import *
+from redraft.notes import *
 path, seconds = sys.argv[1], float(sys.argv[2])
 async def slow(given):
     await asyncio.sleep(seconds)

@@ -293,12 +293,14 @@ def _definition(
     """Return the source of a function as a syntax tree, without annotations; raises `ConfigError`."""
     name = function.__qualname__
     try:
-        tree = ast.parse(dedent(inspect.getsource(function)))
+        definition, *others = ast.parse(dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError) as error:
         raise invalid(
             criterion, f"the source of the function {name!r} can't be read ({error}): put it in a file."
         ) from error
-    [definition] = tree.body
+    # From Python 3.13 on, a function made by `eval` seems to have the beginning of the program as its source.
+    if others or getattr(definition, "name", function.__name__) != function.__name__:
+        raise invalid(criterion, f"the source of the function {name!r} can't be read: put it in a file.")
     if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
         raise invalid(criterion, f"{name!r} must be a function defined by def.")
     if definition.decorator_list:
