@@ -94,8 +94,8 @@ class PublicSignatures(griffe.Extension):
     """Show signatures as users see them: no private bases and calls, and the values of constants."""
 
     def on_class(self, *, cls: griffe.Class, loader: griffe.GriffeLoader, **_unused: Any) -> None:
-        """Drop private bases, and the private calls that describe fields, which are no defaults."""
-        cls.bases = [base for base in cls.bases if not str(base).startswith("_")]
+        """Drop bases that are private or for typing, and private calls that describe fields, no defaults."""
+        cls.bases = [base for base in cls.bases if not str(base).startswith(("_", "Generic", "Protocol"))]
         call = cls.members.get("__call__")
         if call and not call.docstring:
             call.docstring = griffe.Docstring("The call that is described above.", parent=call)

@@ -7,6 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 from site_links import external_links, faults
 
+from support.dashboards import chromium
 from support.pages import ROOT
 
 BLOCKS = ("li", "table", "tr", "pre", "h2", "h3", "img", "em", "strong")
@@ -14,6 +15,20 @@ BLOCKS = ("li", "table", "tr", "pre", "h2", "h3", "img", "em", "strong")
 
 def counts(html):
     return {tag: len(re.findall(f"<{tag}[ >]", html)) for tag in BLOCKS}
+
+
+def results_of_search(page, text):
+    """Type into the search of a page from the file system; return how many places it finds."""
+    with chromium() as browser:
+        tab = browser.new_page()
+        tab.goto(page.as_uri())
+        tab.keyboard.press("Control+k")
+        field = tab.get_by_placeholder("Search")
+        field.wait_for()
+        field.press_sequentially(text)
+        tab.get_by_text(re.compile(r"^[0-9]+ results$")).wait_for()
+        assert field.input_value() == text
+        return int(tab.get_by_text(re.compile(r"^[0-9]+ results$")).inner_text().split()[0])
 
 
 def test_the_site_is_built_without_a_fault(tmp_path, capfd):
@@ -34,6 +49,7 @@ def test_the_site_is_built_without_a_fault(tmp_path, capfd):
     assert "def write(prompt" in (site / "llms-full.txt").read_text("utf-8")
     assert (site / "search.js").is_file(), "the index for pages from the file system"
     assert not any(docs_site.NOWHERE in path.read_text("utf-8") for path in site.rglob("*.*ml"))
+    assert results_of_search(site / "index.html", "budget_usd") > 3
     assert "agents.html" not in (tmp_path / "external-links.txt").read_text("utf-8").split()[0]
 
 

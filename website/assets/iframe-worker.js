@@ -9,29 +9,28 @@ if (location.protocol === "file:") {
       page.head.append(script);
     });
 
-  window.Worker = class extends EventTarget {
-    onmessage = null;
+  // Messages arrive later and as copies, as those of a worker do.
+  const deliver = (target, data) => {
+    const copy = structuredClone(data);
+    setTimeout(() => target.dispatchEvent(new MessageEvent("message", { data: copy })));
+  };
 
+  window.Worker = class extends EventTarget {
     constructor(url) {
       super();
+      this.addEventListener("message", (event) => this.onmessage?.(event));
       this.frame = document.createElement("iframe");
       this.frame.hidden = true;
       document.body.append(this.frame);
       const scope = this.frame.contentWindow;
-      scope.postMessage = (data) => this.#receive(data);
+      scope.postMessage = (data) => deliver(this, data);
       scope.importScripts = (...urls) =>
         urls.reduce((loaded, next) => loaded.then(() => loadScript(scope.document, next)), Promise.resolve());
       this.ready = loadScript(scope.document, url);
     }
 
-    #receive(data) {
-      const event = new MessageEvent("message", { data });
-      this.dispatchEvent(event);
-      this.onmessage?.(event);
-    }
-
     postMessage(data) {
-      this.ready.then(() => this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data })));
+      this.ready.then(() => deliver(this.frame.contentWindow, data));
     }
 
     terminate() {
