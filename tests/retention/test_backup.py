@@ -133,6 +133,23 @@ def test_nothing_is_replaced_without_force(project):
     assert asyncio.run(project_store().get("later", "a")) is None
 
 
+def test_a_program_that_has_the_database_open_goes_on_with_what_was_restored(project):
+    async def main():
+        store = project_store()
+        await store.put(Record("note", "a", {"text": "before"}))
+        back_up(Path("shop.backup"))
+        await store.put(Record("note", "a", {"text": "after"}))
+        await store.put(Record("note", "b", {}))
+        restore(Path("shop.backup"), force=True)
+        assert [(one.key, one.data["text"]) for one in await store.find("note")] == [("a", "before")]
+        await store.put(Record("note", "c", {"text": "new"}))
+        assert len(await store.find("note")) == 2
+        assert await store.problems() == []
+        await store.aclose()
+
+    asyncio.run(main())
+
+
 def packed(path, members, manifest=None, *, made_by=None):
     """Write the file of a backup by hand; `members` are names and contents, or whole headers."""
     files = {

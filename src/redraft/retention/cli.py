@@ -20,7 +20,7 @@ from redraft.settings import project_folder
 from redraft.terminal import options
 from redraft.terminal.commands import confirm, run_async
 from redraft.terminal.console import QUIET, CalmConsole, emit_json
-from redraft.terminal.exits import surface
+from redraft.terminal.exits import ExitCode, surface
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def forget(
     with surface(debug=debug):
         if sum(one is not None for one in (run, task, text)) != 1:
             raise ConfigError("Say what to forget: one of --run RUN, --task TASK and --text TEXT.")
-        run_async(_forget(run, task, text, check=check, force=force, yes=yes, as_json=as_json))
+        done = run_async(_forget(run, task, text, check=check, force=force, yes=yes, as_json=as_json))
+        is_left = done is not None and (done.other_files or done.unreadable)
+        raise typer.Exit(ExitCode.NOT_MET if is_left else ExitCode.MET)
 
 
 async def _forget(
@@ -72,18 +74,21 @@ async def _forget(
     force: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> Forgotten | None:
+    """Erase, and return what was erased; None if only asked."""
     data = ProjectData()
     if check or not yes:
         found = await data.forget(run=run, task=task, text=text, check=True, force=force)
         if check:
             _deliver(found, as_json=as_json)
-            return
+            return None
         CalmConsole(stderr=True).show(_forgotten_text(found))
         if not confirm("Erase it for good?", to="erase", done="erased"):
             CalmConsole(stderr=True).say("Nothing was erased.")
-            return
-    _deliver(await data.forget(run=run, task=task, text=text, force=force), as_json=as_json)
+            return None
+    done = await data.forget(run=run, task=task, text=text, force=force)
+    _deliver(done, as_json=as_json)
+    return done
 
 
 def _deliver(found: Forgotten, *, as_json: bool) -> None:
