@@ -10,9 +10,11 @@ from hashlib import sha256
 
 import pytest
 
-from redraft import Agent, ConfigError, MemoryStore, Runs, ScriptedModel
+from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, Runs, ScriptedModel
 from redraft.cycles import Agents, LongTermStorage
 from redraft.cycles.storage import storage_of
+from redraft.evals.cases import EvalCase
+from redraft.evals.evaluation import Evaluation
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
@@ -265,6 +267,25 @@ def test_a_run_inside_another_one_is_forgotten_with_that(project):
         forget(run="out")
     assert forget(run="outer").runs == ("outer", "outer.0a0b0c0d")
     assert [run.run_id for run in asyncio.run(Runs().find(inner=True))] == ["outer-2"]
+
+
+def test_of_an_evaluation_only_the_attempts_go_that_contain_the_text(project):
+    async def main():
+        criteria = (QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"}),)
+        cases = [EvalCase(name, PlainTask(f"Serve {name}."), criteria=criteria) for name in ("one", "two")]
+        agent = Agent(
+            ScriptedModel(lambda request: f"tea for {PERSON}" if "Serve one" in str(request) else "tea")
+        )
+        await Evaluation(cases, agent).run()
+        store = project_store()
+        assert (await ProjectData().forget(text=PERSON)).counts["evaluation attempt"] == 1
+        kinds = await store.kinds()
+        assert (kinds["evaluation"].records, kinds["try"].records, kinds["run"].records) == (1, 1, 1)
+        [evaluation] = await store.find("evaluation")
+        await ProjectData().forget(run=evaluation.key)
+        assert await store.kinds() == {}
+
+    asyncio.run(main())
 
 
 def test_all_runs_of_a_task_are_forgotten(project):

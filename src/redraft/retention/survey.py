@@ -234,7 +234,8 @@ class Survey:
             self.state.add(record.kind)
         elif is_hit:
             self.hits.add(key)
-            self.wanted.update(runs)
+            # Of an evaluation, only the attempts are erased that contain the text, with their runs.
+            self.wanted.update(runs[1:] if record.kind == TRY else runs)
 
     def _add_run(self, record: Record, runs: tuple[str, ...]) -> None:
         run, data = runs[0], record.data
