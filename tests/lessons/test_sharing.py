@@ -20,7 +20,7 @@ from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.sharing import SHARED, LessonSharing, Seen, Version, merged_rules, step_of
 from redraft.retention import ProjectData
-from redraft.stores.base import Record
+from redraft.stores.base import DamagedData, Record
 from support.lessons import CONTENTS, DECISION, FAILURE, lesson
 
 TODAY = date(2026, 3, 1)
@@ -401,7 +401,7 @@ def test_a_version_never_replaces_what_cannot_be_read(machines):
     a.file(known).symlink_to("/etc/hostname")
     b.folder.change(known, status="retired", why="It hurt.")
     b.sync()
-    a.sync()
+    assert a.sync().is_behind
     assert a.file(known).is_symlink()
     a.file(known).unlink()
     settle(a, b)
@@ -657,6 +657,32 @@ def test_a_damaged_memory_is_as_good_as_none(machines, caplog):
     settle(a, b)
     assert list(a.texts()) == list(b.texts()) == [f"{known}.md"]
     assert "can't be read" in caplog.text
+
+
+def test_a_damaged_version_holds_up_no_other(machines):
+    a, b = machines
+    known = a.learn()
+    settle(a, b)
+    a.learn(DECISION, summary="Which one")
+    a.folder.change(known, status="retired", why="It hurt.")
+
+    class Damaged(Broken):
+        """A store in which no version can be read."""
+
+        def __getattr__(self, name):
+            if name != "find":
+                return getattr(self._store, name)
+
+            async def find(*args, **options):
+                found = await self._store.find(*args, **options)
+                return [replace(one, data=DamagedData("It is damaged.")) for one in found]
+
+            return find
+
+    a.sharing._store = Damaged(a.sharing._store, 0)
+    assert a.sync().sent == 2
+    settle(b)
+    assert a.texts() == b.texts()
 
 
 def test_the_log_has_one_record_for_each_file(machines, store):

@@ -38,18 +38,25 @@ class Machine:
         }
         self.workers: list[subprocess.Popen[bytes]] = []
 
+    def share(self) -> subprocess.Popen[bytes]:
+        """Share its lessons by the command, without a worker."""
+        return self._run("lessons", "sync", "--watch")
+
     def start(self) -> subprocess.Popen[bytes]:
         """Start one more worker on it."""
+        return self._run("worker", "support.sharing_app:fleet")
+
+    def _run(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.home / "worker.log").open("ab") as output:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "redraft", "worker", "support.sharing_app:fleet"],
+            process = subprocess.Popen(
+                [sys.executable, "-m", "redraft", *words],
                 env=self.environment,
                 cwd=self.home,
                 stdout=output,
                 stderr=output,
             )
-        self.workers.append(worker)
-        return worker
+        self.workers.append(process)
+        return process
 
     def learn(self, content: Any = FAILURE, **changed: Any) -> str:
         """Write the file of a lesson, and return its id."""
@@ -61,7 +68,7 @@ class Machine:
         return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*.md")}
 
     def said(self) -> str:
-        """Return what its workers printed."""
+        """Return what its processes printed."""
         return (self.home / "worker.log").read_text()
 
     def calls(self, program: str) -> list[dict[str, Any]]:
@@ -70,7 +77,7 @@ class Machine:
         return [one for one in lines if (one["machine"], one["program"]) == (self.name, program)]
 
     def stop(self) -> None:
-        """Stop its workers, gracefully where they can."""
+        """Stop its processes, gracefully where they can."""
         for worker in self.workers:
             worker.terminate()
         for worker in self.workers:
@@ -82,7 +89,7 @@ class Machine:
         self.workers.clear()
 
     def kill(self) -> None:
-        """Kill its workers."""
+        """Kill its processes."""
         for worker in self.workers:
             worker.kill()
             worker.wait()

@@ -45,7 +45,7 @@ from redraft.lessons.playbooks import PLAYBOOKS, parse_playbook
 from redraft.lessons.safety import lesson_redactor
 from redraft.redact.log import logger
 from redraft.settings import load_settings, project_folder
-from redraft.stores.base import Record
+from redraft.stores.base import Record, listed
 from redraft.stores.location import project_place, project_store
 from redraft.text.characters import visible
 
@@ -66,6 +66,8 @@ SHARED = "lesson_file"
 """The kind of the records."""
 POLL = 1.0
 """Seconds between two looks at the log and the files; a change takes at most one look here and one there."""
+BEHIND = 10.0
+"""Seconds between two looks while a version can't be written here: each look reads all versions since."""
 SETTLED = 0.25
 """Seconds for which a file must be unchanged: an editor may still be writing it."""
 MISSING_FOR = 0.5
@@ -169,7 +171,8 @@ class Synced:
     """What a comparison did: files written and removed here, and versions sent, deletions among them.
 
     `conflicts` are the names of the copies that were kept. `withheld` says by name why a file is not shared.
-    `is_waiting` is set if a file was changed, or is missing, for so short a time that the next look decides.
+    `is_waiting` is set if a file was changed, or is missing, for so short a time that the next look decides,
+    and `is_behind` if a version could not be written here.
     """
 
     received: int = 0
@@ -178,6 +181,7 @@ class Synced:
     conflicts: tuple[str, ...] = ()
     withheld: Mapping[str, str] = field(default_factory=dict[str, str])
     is_waiting: bool = False
+    is_behind: bool = False
 
     def followed_by(self, other: Synced) -> Synced:
         """Return what this and a later comparison did together."""
@@ -188,6 +192,7 @@ class Synced:
             (*self.conflicts, *other.conflicts),
             other.withheld,
             other.is_waiting,
+            other.is_behind,
         )
 
 
@@ -215,7 +220,13 @@ class _Round:
     def done(self) -> Synced:
         """What it has done so far."""
         return Synced(
-            self.received, self.sent, self.deleted, tuple(self.conflicts), self.withheld, self.is_waiting
+            self.received,
+            self.sent,
+            self.deleted,
+            tuple(self.conflicts),
+            self.withheld,
+            self.is_waiting,
+            bool(self.deferred) and not self.is_waiting,
         )
 
 
@@ -254,8 +265,8 @@ class LessonSharing:
     async def watch(self) -> None:
         """Compare each second, until cancelled; while the store is away, a single warning is logged."""
         while True:
-            await self.try_sync()
-            await asyncio.sleep(POLL)
+            done = await self.try_sync()
+            await asyncio.sleep(BEHIND if done is not None and done.is_behind else POLL)
 
     async def try_sync(self, *, settle: bool = True) -> Synced | None:
         """Compare once; None if the store or the folder is away, which is logged once."""
@@ -366,7 +377,7 @@ class LessonSharing:
     async def _earlier(self, seen: Seen | None) -> tuple[str, ...]:
         if seen is None or not seen.number:
             return ()
-        record = await self._store.get(SHARED, _key(seen.number))
+        record = await listed(self._store, SHARED, _key(seen.number))
         before = None if record is None else version_of(record)
         known = () if before is None else before.earlier
         return (*known, seen.shared)[-MOST_EARLIER:]
