@@ -238,7 +238,7 @@ class LessonSharing:
         await sharing.watch()     # for ever, each second
 
     Lessons, playbooks and `rules.md` are shared, those in the archive included. What is sent is redacted. A
-    file that is no valid lesson, whose name holds a secret, or that is a link stays on this machine, and a
+    file that isn't a valid lesson, whose name holds a secret, or that is a link stays on this machine, and a
     warning says so once.
 
     A file changed on one machine is written on the others, atomically. If it was changed on two, the rules of
@@ -618,7 +618,7 @@ class LessonSharing:
         try:
             _check(name, text)
         except (LessonFileError, ConfigError) as error:
-            return f"It is not shared until it is mended: {error}"
+            return f"It is not shared until it is fixed: {error}"
         return ""
 
     def _withhold(self, one: _Round, name: str, why: str) -> None:
