@@ -17,6 +17,7 @@ from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
+from support.dashboards import Seen, pages
 from support.judged import CLEAR, SHORT, judged_runs
 
 
@@ -299,7 +300,9 @@ def newest_run(store):
 def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
     store = MemoryStore()
     poems(store, range(24))
-    assert "redraft calibrate" in newest_run(store).diagnostics["uncalibrated_judge"]
+    newest = newest_run(store)
+    assert "redraft calibrate" in newest.diagnostics["uncalibrated_judge"]
+    assert run(Runs(store).stored(newest.run_id)).criteria == ()  # its score is that of the whole
 
     calibration = run(labelled(store, lambda one: int(re.search(r"\d+", one.output)[0]) % 2 == 0))
     (criterion,) = calibration.criteria
@@ -325,3 +328,5 @@ def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
     assert len(run(Calibrations(store).list())) == 2
     with pytest.raises(ConfigError, match="is that of a workflow, which fills in its prompt"):
         StabilityTest(again, store)
+    page = pages(store).get(f"/compare/judges/{again.judge.key}").text
+    assert "it can't be asked again here" in Seen(page).words

@@ -1,5 +1,6 @@
 """Cases: read from files and data sets, made of stored runs, and appended without touching what is there."""
 
+import asyncio
 import json
 import sys
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Run
 from redraft.evals.case_file import add_cases, read_cases
 from redraft.evals.cases import EvalCase, case_of
 from redraft.evals.datasets import cases_of_rows, hugging_face_cases
+from redraft.evals.evaluation import graders_of
 from redraft.stores.memory import MemoryStore
 from redraft.types import PlainTask
 from support.kept_runs import record
@@ -206,6 +208,24 @@ def test_rows_become_cases(tmp_path):
     assert (plain.match, plain.reference) == ("", None)
     (own,) = cases_of_rows([{"q": "x", "a": "y"}], columns={"task": "q", "reference": "a"}, match="exact")
     assert (own.task.description, own.reference, own.match) == ("x", "y", "exact")
+
+
+@pytest.mark.parametrize(
+    ("match", "answer", "is_right"),
+    [
+        ("includes", "It is Bombay.", True),
+        ("includes", "It is Delhi.", False),
+        ("exact", "mumbai", False),
+        ("exact", "Mumbai", True),
+        ("exact", ["Mumbai", "Bombay"], True),
+        ("json", '["Mumbai", "Bombay"]', True),
+        ("json", '"Bombay"', False),
+    ],
+)
+def test_of_several_targets_any_will_do(match, answer, is_right):
+    (case,) = cases_of_rows([{"input": "Which city?", "target": ["Mumbai", "Bombay"]}], match=match)
+    evaluation = asyncio.run(graders_of([case])[case.id](case, answer))
+    assert evaluation.satisfactory is is_right
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_without_a_verdict_it_does_not_pass(project):
+    cases = CASES.replace("evaluator: regex, config: {pattern: good}", "description: Is it good?")
+    (project / "judged.yaml").write_text(cases, "utf-8")
+    result = redraft("eval", "judged.yaml", "--agent", "an_app:wrong", "--junit", "j.xml")
+    assert result.exit_code == 4
+    why = "Not judged: the judge's reply can't be used."
+    assert f"12 of 12 tries could not be judged, and are left out. {why}" in " ".join(result.stdout.split())
+    assert f'<skipped message="{why}' in (project / "j.xml").read_text("utf-8")
+
+
 def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     result = redraft(
         "eval", "cases.yaml", "--agent", "an_app:writer", "--junit", "out/j.xml", "--markdown", "s.md"

@@ -55,8 +55,8 @@ def test_an_evaluation_shows_arms_and_what_flipped():
     assert "w against w (first draft): better, +100.0 points" in seen.words
     assert "12100 % (" in seen.words  # cells of one row
     assert (
-        "▲ gained case-0 w (first draft): ✗ not passed, 0.00, its run w: ✓ passed, 1.00, its run"
-        in seen.words
+        "▲ gained case-0 w (first draft): ✗ not passed, 0.00, its run Found no match of 'good' "
+        "w: ✓ passed, 1.00, its run" in seen.words
     )
     assert "It is badgood, all of it." in seen.words  # the words that differ
     assert "2 more cases flipped." in seen.words

@@ -278,7 +278,7 @@ def kappa_cell(agreement: Agreement) -> str:
 class JudgeSummary:
     """A judge in short: what it has judged, how much of that is `left` to label, and what labels say of it.
 
-    `labels` are those that say yes or no.
+    `labels` are those that say yes or no. The judge of a workflow can't be asked again.
     """
 
     key: str
@@ -289,6 +289,7 @@ class JudgeSummary:
     left: int
     labels: int
     agreement: Agreement
+    is_of_workflow: bool = False
 
     @property
     def is_calibrated(self) -> bool:
@@ -361,6 +362,7 @@ class Calibration:
             len(self.left),
             len(self.told),
             self.agreement,
+            self.judging.is_of_workflow,
         )
 
     def report(self, costs: Costs | None = None) -> tuple[CriterionReport, ...]:

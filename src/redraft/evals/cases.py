@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from mimetypes import guess_extension
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
@@ -19,7 +19,7 @@ from redraft.text.replies import json_of, unfenced
 from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redraft.loop.record import RunRecord
 
@@ -41,7 +41,8 @@ class EvalCase:
     `criteria` grade an answer, and an agent that has no criteria of its own reflects by them. `hidden`
     criteria grade in their place where there are any, and no agent sees them. `threshold` (0..1) is the
     overall score that passes. `reference` is an answer that is known to be right; with a `match` (`exact`,
-    `includes` or `json`) an answer must be the same text, hold it, or be the same JSON value. A `control`
+    `includes` or `json`) an answer must be the same text, hold it, or be the same JSON value. Of a list of
+    texts, any one will do, except for `json`. A `control`
     case was answered right without reflection, so a failure on it shows that reflecting spoils good answers.
     `wrong` says what was wrong with the answer in the `run` that the case was made of.
 
@@ -121,7 +122,15 @@ class EvalCase:
 
 
 def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
-    """Return a function that says whether an output matches the reference."""
+    """Return a function that says whether an output matches the reference, or one of several texts."""
+
+    def plain(value: Any) -> str:
+        return " ".join((unfenced(value)[0] if isinstance(value, str) else as_text(value)).split())
+
+    right = {plain(reference)}
+    if isinstance(reference, list | tuple):
+        several = cast("Sequence[Any]", reference)
+        right |= {plain(one) for one in several if all(isinstance(each, str) for each in several)}
 
     def matches(output: Any) -> tuple[bool, str]:
         if match == "json":
@@ -129,12 +138,11 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
                 met = (json_of(output) if isinstance(output, str) else output) == reference
             except OutputError as error:
                 return False, str(error)
+        elif match == "exact":
+            met = plain(output) in right
         else:
-            answer, wanted = (
-                " ".join((unfenced(one)[0] if isinstance(one, str) else as_text(one)).split())
-                for one in (output, reference)
-            )
-            met = answer == wanted if match == "exact" else wanted.casefold() in answer.casefold()
+            answer = plain(output).casefold()
+            met = any(one.casefold() in answer for one in right)
         return met, "" if met else "It is not what was expected."
 
     return matches

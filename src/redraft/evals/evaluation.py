@@ -35,7 +35,7 @@ from redraft.evals.report import (
 from redraft.loop.agent import Agent
 from redraft.loop.evaluation_run import EvaluationRun
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
-from redraft.loop.pattern import ReflectionPattern, judges_of, run_functions, starting_draft
+from redraft.loop.pattern import JudgeHint, ReflectionPattern, judges_of, run_functions, starting_draft
 from redraft.loop.record import Origin, Process
 from redraft.loop.run import Verbs
 from redraft.loop.select import select
@@ -635,6 +635,9 @@ class Grader:
         return result.final_evaluation
 
 
+BY_CASES = JudgeHint(*["model=..., on the command line --judge NAME"] * 2)
+
+
 def graders_of(
     cases: Iterable[EvalCase], pattern: ReflectionPattern | None = None, model: ModelChoice | None = None
 ) -> dict[str, Grader]:
@@ -663,7 +666,7 @@ def _grader(case: EvalCase, pattern: ReflectionPattern | None, judge: ChatModel 
         graded_by = ReflectionPattern(
             0, criteria, threshold, reflection_model=judge, task_type=task_type, on_failure="raise"
         )
-        judges = judges_of(graded_by, judge, task_type)
+        judges = judges_of(graded_by, judge, task_type, BY_CASES)
     except ConfigError as error:
         raise ConfigError(f"The case {case.id!r}: {error}") from error
     return Grader(graded_by, Verbs(None, judges, _unchanged), bool(judges.signals.judged))

@@ -24,7 +24,7 @@ from redraft.stats import (
     rate_of,
 )
 from redraft.stores.base import Record
-from redraft.types import NOTHING_USED, Output, TokenUsage, render_usd
+from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -474,7 +474,8 @@ class EvaluationReport:
             found.append(f"Control cases that did not pass: {', '.join(self.spoiled)}.")
         main = self.figures[0]
         if main.unknown:
-            found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out.")
+            why = self._why_unknown(self.sides[0])
+            found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}")
         if main.failed:
             found.append(
                 f"{main.failed} of {main.tries} tries failed with an error, and count as not passed."
@@ -482,6 +483,14 @@ class EvaluationReport:
         if self.evaluated.note:
             found.append(self.evaluated.note)
         return [one for one in found if one]
+
+    def _why_unknown(self, side: Side) -> str:
+        """Return why the first try that could not be judged was not."""
+        for attempt in self._tries_of(side):
+            answer = side.answer(attempt)
+            if METRICS["passed"](attempt, answer) is None:
+                return attempt.error or _why_not_judged(answer)
+        return ""
 
     def junit(self) -> str:
         """Return the tries of the first side as JUnit XML, each as a test case."""
@@ -498,7 +507,7 @@ class EvaluationReport:
             passed = METRICS["passed"](attempt, answer)
             if passed is None:
                 counts["skipped"] += 1
-                ET.SubElement(element, "skipped", message=_xml(attempt.error or "It could not be judged."))
+                ET.SubElement(element, "skipped", message=_xml(attempt.error or _why_not_judged(answer)))
             elif not passed:
                 counts["failures"] += 1
                 issues = "\n".join(answer.issues) if answer is not None else attempt.error
@@ -507,6 +516,12 @@ class EvaluationReport:
         for key, count in counts.items():
             suite.set(key, str(count))
         return ET.tostring(suite, "unicode", xml_declaration=True) + "\n"
+
+
+def _why_not_judged(answer: GradedAnswer | None) -> str:
+    """Return what its judge said of an answer that it could not judge."""
+    issues = () if answer is None else answer.issues
+    return "; ".join(one for one in issues if one.startswith(NOT_JUDGED)) or "It could not be judged."
 
 
 def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:

@@ -386,7 +386,9 @@ class StoredRun:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The threshold of each criterion, in the order of the criteria."""
+        """The threshold of each criterion, in the order of the criteria; a workflow has but a score."""
+        if self.record.origin.surface == "workflow":
+            return {}
         criteria = self.record.options.get("criteria", ())
         return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
 
