@@ -37,6 +37,32 @@ PACKAGES = (
     "redraft.protocols",
 )
 
+# The guide of a package; the two pages link to each other.
+GUIDES = {
+    "redraft": "start.md",
+    "redraft.loop": "agents.md",
+    "redraft.lessons": "lessons.md",
+    "redraft.notes": "notes.md",
+    "redraft.workflow": "workflows.md",
+    "redraft.cycles": "cycles.md",
+    "redraft.fleet": "fleet.md",
+    "redraft.evals": "evals.md",
+    "redraft.models": "providers.md",
+    "redraft.stores": "runs.md",
+    "redraft.redact": "redaction.md",
+    "redraft.retention": "data.md",
+    "redraft.telemetry": "telemetry.md",
+    "redraft.testing": "testing.md",
+    "redraft.integrations.langgraph": "frameworks.md",
+    "redraft.integrations.openai_agents": "frameworks.md",
+}
+
+
+def links_to_reference(page: str) -> str:
+    """Return a paragraph that leads from a guide to its packages in the reference; empty if it has none."""
+    links = [f"[`{name}`](reference/{name}.md)" for name, guide in GUIDES.items() if guide == page]
+    return f"\nAPI reference: {', '.join(links)}.\n" if links else ""
+
 
 def reference_page(package: str) -> str:
     """Return the page of a package: its docstring, a table of its names, and a directive for each.
@@ -53,7 +79,13 @@ def reference_page(package: str) -> str:
         if home == package:
             directives.append(f"::: {package}.{name}")
     table = "\n".join(["| name | |", "|---|---|", *rows])
-    return "\n\n".join([f"# {package}", getdoc(import_module(package)) or "", table, *directives, ""])
+    guide = (
+        [f"Guide: [{page.removesuffix('.md').capitalize()}](../{page})."]
+        if (page := GUIDES.get(package))
+        else []
+    )
+    about = getdoc(import_module(package)) or ""
+    return "\n\n".join([f"# {package}", about, *guide, table, *directives, ""])
 
 
 def public_names(package: str) -> list[str]:

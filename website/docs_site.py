@@ -18,7 +18,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from api_reference import PACKAGES, reference_page
+from api_reference import PACKAGES, links_to_reference, reference_page
 from site_links import external_links, faults
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +77,7 @@ def _gather(pages: Path, places: dict[str, str]) -> None:
     shutil.rmtree(pages, ignore_errors=True)
     for source, place in places.items():
         text, files = with_site_links((ROOT / source).read_text("utf-8"), source, places)
-        _write(pages / place, text)
+        _write(pages / place, text + links_to_reference(place))
         for file in files:
             _write(pages / "files" / file, (ROOT / file).read_text("utf-8"))
     for package in PACKAGES:
@@ -148,17 +148,23 @@ def _entry(page: str, about: dict[str, str]) -> str:
 
 
 def _make_relative(site: Path) -> None:
-    """Make all links relative, and let those to the home page name its file."""
+    """Make all links relative: those of twins lead to twins, and those to the home page name its file."""
     (site / "sitemap.xml").unlink(missing_ok=True)  # holds nothing but addresses
     canonical = re.compile(rf'<link rel="canonical" href="{NOWHERE}[^"]*">')
     home = re.compile(r'href="(?:\./)?(\.\.(?:/\.\.)*)"')
     address = re.compile(rf"<?{re.escape(NOWHERE)}([^)>\s\"]*)>?")
     for path in [*site.rglob("*.html"), *site.rglob("*.md"), *site.glob("llms*.txt")]:
-        here = path.parent
+
+        def relative(match: re.Match[str], path: Path = path) -> str:
+            page, hash_, heading = match[1].partition("#")
+            twin = Path(page).with_suffix(".md")
+            if path.suffix != ".html" and (site / twin).is_file():
+                page = twin
+            return os.path.relpath(site / page, path.parent) + hash_ + heading
+
         text = canonical.sub("", path.read_text("utf-8"))
         text = home.sub(r'href="\1/index.html"', text)
-        text = address.sub(lambda match: os.path.relpath(site / match[1], here), text)  # noqa: B023
-        path.write_text(text, "utf-8")
+        path.write_text(address.sub(relative, text), "utf-8")
 
 
 def _write(path: Path, text: str) -> None:

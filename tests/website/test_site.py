@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from site_links import external_links, faults
 
 from support.dashboards import chromium
-from support.pages import ROOT
+from support.pages import FENCE, ROOT
 
 BLOCKS = ("li", "table", "tr", "pre", "h2", "h3", "img", "em", "strong")
 
@@ -43,6 +43,10 @@ def test_the_site_is_built_without_a_fault(tmp_path, capfd):
         assert (page, counts(article)) == (page, expected), "code hosts and the site read it differently"
         assert (site / page).is_file(), "its Markdown twin"
 
+    for twin in [*site.glob("*.md"), *site.glob("reference/*.md")]:
+        linked = re.findall(r"\]\(<?([^<)>#\s:]+)[#>)]", FENCE.sub("", twin.read_text("utf-8")))
+        assert (twin.name, [link for link in linked if not (twin.parent / link).is_file()]) == (twin.name, [])
+    assert "](lessons.md" in (site / "notes.md").read_text("utf-8")
     listed = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
     assert {"agents.md", "reference/redraft.lessons.md", "changelog.md"} <= set(listed)
     assert [link for link in listed if not (site / link).is_file()] == []
