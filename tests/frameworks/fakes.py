@@ -1,7 +1,9 @@
 """Play a recipe of docs/recipes.md with a fake in place of its model: `fakes.py RECIPE`.
 
 Each fake asks for the stock of tea unless the conversation has it, and otherwise says the next of three
-answers. It replaces what the recipe makes its model with. A line of JSON tells how the run went.
+answers. The second is the worst, so that the third starts from the conversation of the first. A fake replaces
+what the recipe makes its model with. A line of JSON tells how the run went. With `DIES_AFTER=n`, the process
+dies before it gives another answer; with `FIRST_ANSWER=n`, it goes on with that one.
 """
 
 import asyncio
@@ -12,16 +14,19 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from redraft import Runs
+from redraft import QualityCriterion, Runs
 
 QUESTION = "How much tea is left?"
-ANSWERS = iter(["Some.", "A few.", "There are 7."])
+SCORES = {"Some.": 0.5, "Few.": 0.1, "There are 7.": 1.0}
+ANSWERS = iter([*SCORES][int(os.environ.get("FIRST_ANSWER", "0")) :])
 heard = []
 """How many messages of a person the model had read when it gave each answer."""
 
 
 def next_answer(persons):
     """Return the next answer to a conversation with so many messages of a person."""
+    if len(heard) == int(os.environ.get("DIES_AFTER", "-1")):
+        os._exit(9)
     heard.append(persons)
     return next(ANSWERS)
 
@@ -115,9 +120,6 @@ for line in sys.stdin:
         continue
     if given["type"] != "user":
         continue
-    if not said:
-        with (folder / "looked_up").open("a") as file:
-            file.write("tea\\n")
     said.append(given["message"]["content"])
     (folder / (name + ".session")).write_text(json.dumps(said))
     with (folder / "heard").open("a") as file:
@@ -135,7 +137,6 @@ for line in sys.stdin:
 def claude_agent():
     """Put a script that speaks the protocol of the command `claude` in the place of that command."""
     import claude_agent_sdk
-    import shop
 
     folder = Path.cwd()
     script = folder / "claude"
@@ -145,7 +146,6 @@ def claude_agent():
     claude_agent_sdk.ClaudeAgentOptions = lambda **given: options(cli_path=script, **given)
 
     def report():
-        shop.looked_up[:] = (folder / "looked_up").read_text().split()
         heard[:] = map(int, (folder / "heard").read_text().split())
 
     return report
@@ -278,27 +278,32 @@ def dspy_module():
 # --- a run -------------------------------------------------------------------------------------------------
 
 
-async def stored(run_id):
-    """Return the versions of the run as it is stored, which takes memos that are JSON."""
-    return (await Runs().get(run_id)).versions
+async def remembered(run_id):
+    """Return how many versions of the stored run have a memo."""
+    return sum(version.memo is not None for version in (await Runs().get(run_id)).versions)
+
+
+def score(answer):
+    return SCORES[answer], "Say how many."
 
 
 def play(recipe):
+    import shop
+
+    shop.number = QualityCriterion("number", evaluator="function", evaluator_config={"function": score})
     report = globals()[recipe]()
     answer = import_module(recipe).answer
-    result = asyncio.run(answer.run(QUESTION))
+    result = asyncio.run(answer.run_as("tea", QUESTION))
     if report is not None:
         report()
-    from shop import looked_up
-
     told = {
         "outputs": [version.output for version in result.history.versions],
-        "looked_up": looked_up,
+        "looked_up": shop.looked_up,
         "heard": heard,
         "tokens": [result.token_usage.input_tokens, result.token_usage.output_tokens],
         "requests": result.token_usage.requests,
         "cost": result.token_usage.cost_usd,
-        "stored": len(asyncio.run(stored(result.run_id))),
+        "remembered": asyncio.run(remembered(result.run_id)),
     }
     print(json.dumps(told))
 

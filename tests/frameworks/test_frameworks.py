@@ -16,8 +16,12 @@ ENVIRONMENTS = ROOT / "build" / "frameworks"
     [
         ("openai_client", "clients", {}),
         ("anthropic_client", "clients", {}),
-        # The calls that use tools are the command's own, and it says what they cost.
-        ("claude_agent", "claude_agent_sdk", {"tokens": [30, 9], "requests": 3, "cost": 0.03}),
+        # Tools are the command's own, so that the fake has none; it says what a turn costs.
+        (
+            "claude_agent",
+            "claude_agent_sdk",
+            {"looked_up": [], "tokens": [30, 9], "requests": 3, "cost": 0.03},
+        ),
         ("google_adk_agent", "google_adk", {}),
         ("haystack_agent", "haystack", {}),
         ("smolagents_agent", "smolagents", {}),

@@ -10,6 +10,12 @@ def test_the_recipe_for_openais_client_continues_the_conversation(tmp_path):
     assert play("openai_client", sys.executable, tmp_path) == DONE
 
 
+def test_a_run_that_was_killed_goes_on_with_the_conversation_of_its_memo(tmp_path):
+    assert play("openai_client", sys.executable, tmp_path, DIES_AFTER="2") is None
+    told = play("openai_client", sys.executable, tmp_path, FIRST_ANSWER="2")
+    assert told == DONE | {"looked_up": [], "heard": [2]}  # by the process that went on
+
+
 def test_every_recipe_is_run_by_the_integration_tests():
     tests = (ROOT / "tests" / "frameworks" / "test_frameworks.py").read_text("utf-8")
     recipes = [name.removesuffix(".py") for name in Page(PAGE).files("python") if name != "shop.py"]
