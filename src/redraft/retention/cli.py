@@ -56,7 +56,7 @@ def forget(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Erase a run, a task's runs, or whatever contains a text, wherever Redraft has stored it."""
+    """Erase what is stored of a run, a task or a person (whatever contains a text), wherever that is."""
     with surface(debug=debug):
         if sum(one is not None for one in (run, task, text)) != 1:
             raise ConfigError("Say what to forget: one of --run RUN, --task TASK and --text TEXT.")
@@ -210,7 +210,7 @@ def backup(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Back up the project: settings, runs and all else in the database, lessons. Runs may go on meanwhile."""
+    """Back up the project to a file: settings, database and lessons. Runs may go on meanwhile."""
     with surface(debug=debug):
         made = back_up(file, force=force, files_only=files_only)
         if as_json:
@@ -230,7 +230,7 @@ def restore(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Restore the project in this folder from a backup. End its programs first."""
+    """Restore the project from a backup, into this folder. End its programs first."""
     with surface(debug=debug):
         found = restore_backup(file, check=check, force=force)
         verb = "Would restore" if check else "Restored"
