@@ -365,6 +365,9 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     assert "Out of reach: backups" in done.stdout
     assert "Nothing is stored of it." in redraft("forget", "--run", "done", "--yes").stdout
     assert redraft("forget", "--run", "a", "--task", "b").exit_code == 2
+    asyncio.run(put(run_record("done", status="finished")))
+    read = document(redraft("forget", "--text", "-", "--check", "--json", stdin=f"{PERSON}\n"))
+    assert read["forgotten"]["runs"] == ["done"]
     (project / "export.html").write_text(PERSON)
     left = redraft("forget", "--text", PERSON, "--yes")
     assert (left.exit_code, "  export.html\n" in left.stdout) == (1, True)

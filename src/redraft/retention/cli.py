@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 Check = Annotated[bool, typer.Option("--check", help="Show what would be deleted, and delete nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 MOST_SHOWN = 10
+STDIN = "-"
 
 
 def forget(
@@ -46,7 +48,11 @@ def forget(
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", metavar="TEXT", help="Everything that contains a text, such as a name."),
+        typer.Option(
+            "--text",
+            metavar="TEXT",
+            help="Everything that contains a text, such as a name; '-' reads it from standard input.",
+        ),
     ] = None,
     check: Check = False,
     force: Annotated[
@@ -60,6 +66,8 @@ def forget(
     with surface(debug=debug):
         if sum(one is not None for one in (run, task, text)) != 1:
             raise ConfigError("Say what to forget: one of --run RUN, --task TASK and --text TEXT.")
+        if text == STDIN:
+            text = sys.stdin.read().strip()
         done = run_async(_forget(run, task, text, check=check, force=force, yes=yes, as_json=as_json))
         is_left = done is not None and (done.other_files or done.unreadable)
         raise typer.Exit(ExitCode.NOT_MET if is_left else ExitCode.MET)
