@@ -270,3 +270,12 @@ def test_the_table_of_transfer_is_made_again_from_its_recording(monkeypatch, cap
     assert "| records | without | 20 x 1 | 2.0 (0.0 to 5.0) |" in table
     assert "| records | lessons | 20 x 1 | 14.0 (10.0 to 18.0) |" in table
     assert "| records | lessons - without | 20 | 12 | 0 | 20 | +12.0 (+8.0 to +16.0) |" in table
+
+
+def test_the_table_of_retries_is_made_again_from_its_recording(monkeypatch, capsys):
+    chosen = ["--families", "recorded", "--seeds", "1", "--model", "local:qwen2.5-coder-1.5b"]
+    command(monkeypatch, lessons_retries, *chosen, "--replay")
+    table = capsys.readouterr().out
+    assert "| recorded | lessons | 23 x 1 | 17.0 (13.0 to 21.0) |" in table
+    assert "| recorded | resample | 23 x 1 | 18.0 (14.0 to 22.0) |" in table
+    assert "| recorded | resampling | 23 x 1 | 18.0 (14.0 to 22.0) |" in table
