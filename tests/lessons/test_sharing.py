@@ -562,6 +562,48 @@ def test_an_end_at_any_write_of_a_file_loses_and_doubles_nothing(tmp_path, store
     assert len(a.rules.active()) == 3
 
 
+def test_an_edit_in_the_moment_before_a_version_is_written_is_not_lost(machines, monkeypatch):
+    a, b = machines
+    known = a.learn()
+    settle(a, b)
+    a.folder.change(known, content=replace(FAILURE, why="Because of A."))
+    a.sync()
+    decide = module.step_of
+
+    def edited_meanwhile(*given):
+        path = b.file(known)  # by an editor, which knows of no lock
+        path.write_text(path.read_text().replace(FAILURE.why, "Because of B."))
+        return decide(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "step_of", edited_meanwhile)
+        b.sync()
+    settle(a, b)
+    assert a.texts() == b.texts()
+    assert {one.content.why for one in a.folder.lessons()} == {"Because of A.", "Because of B."}
+
+
+def test_a_process_that_was_stopped_does_not_overwrite_what_another_has_seen_since(machines, store):
+    a, b = machines
+    known = a.learn()
+    settle(a, b)
+    stopped = Machine(a.path, store, "a")
+
+    async def begin():
+        one = await stopped.sharing._begin(settle=False)
+        stopped.sharing._compare(one, delete_missing=False)
+        return one
+
+    one = asyncio.run(begin())
+    b.folder.change(known, status="retired", why="It hurt.")
+    settle(b, a)
+    state = a.path / "reflections" / ".shared" / "state.json"
+    before = state.read_text()
+    one.state.files.clear()  # as if it had found something to write
+    stopped.sharing._save(one)
+    assert state.read_text() == before
+
+
 def test_two_processes_share_one_folder(machines, store):
     a, b = machines
     beside = Machine(a.path, store, "a")
