@@ -583,6 +583,27 @@ def test_an_edit_in_the_moment_before_a_version_is_written_is_not_lost(machines,
     assert {one.content.why for one in a.folder.lessons()} == {"Because of A.", "Because of B."}
 
 
+def test_an_edit_in_the_moment_before_a_file_is_deleted_is_not_lost(machines, monkeypatch):
+    a, b = machines
+    known, _ = a.learn(), a.learn(DECISION, summary="Which one")
+    settle(a, b)
+    a.file(known).unlink()
+    for _ in range(2):
+        a.sync()
+    decide = module.step_of
+
+    def edited_meanwhile(*given):
+        path = b.file(known)
+        path.write_text(path.read_text().replace(FAILURE.why, "Because of B."))
+        return decide(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "step_of", edited_meanwhile)
+        b.sync()
+    settle(a, b)
+    assert a.folder.read(known).content.why == b.folder.read(known).content.why == "Because of B."
+
+
 def test_a_process_that_was_stopped_does_not_overwrite_what_another_has_seen_since(machines, store):
     a, b = machines
     known = a.learn()

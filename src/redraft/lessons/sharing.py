@@ -447,6 +447,7 @@ class LessonSharing:
             if (kept := self._resolved(one, version, seen, mine, found)) is not None:
                 # The file stays as this machine has it, and is sent: it builds on the other version.
                 if kept != mine:
+                    _check_untouched(file)
                     replace_file(file.path, kept.encode())
                 one.state.files[name] = Seen(
                     version.number, version.digest, version.digest, version.place, text=_text_kept(version)
@@ -455,6 +456,7 @@ class LessonSharing:
             step = "write"
         if step == "forget" or (step == "remove" and file is not None):
             if file is not None:
+                _check_untouched(file)
                 with reporting(file.path):
                     file.path.unlink(missing_ok=True)
                 one.received += 1
@@ -665,8 +667,8 @@ class LessonSharing:
     def _write(self, path: Path, text: str, there: Found | None) -> None:
         """Write a file, or replace the one that is there, unless a person has just changed it."""
         self._make_folder(path.parent)
-        if there is not None and _stamp(there.path) != (there.changed_ns, there.size):
-            raise StoreError(f"{there.path}: it has just been changed.")
+        if there is not None:
+            _check_untouched(there)
         try:
             with reporting(path):
                 if there is None:
@@ -873,6 +875,12 @@ def _stamp(path: Path, file: Found | None = None) -> tuple[int, int]:
             it = os.lstat(path)
         return it.st_mtime_ns, it.st_size
     return file.changed_ns, file.size
+
+
+def _check_untouched(file: Found) -> None:
+    """Raise `StoreError` if a person has changed a file since it was looked at."""
+    if _stamp(file.path) != (file.changed_ns, file.size):
+        raise StoreError(f"{file.path}: it has just been changed.")
 
 
 def _is_young(file: Found) -> bool:
