@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 MODEL ?=
 ARGS ?=
 
-.PHONY: demo test soak test-integrations docs lint format bench bench-model clean
+.PHONY: demo test soak test-integrations docs lint format bench bench-model release clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL)) $(ARGS)

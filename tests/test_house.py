@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def test_every_folder_is_in_the_import_contract():
     named = {part.strip() for layer in layers for part in layer.split("|")}
     folders = {path.name for path in (ROOT / "src" / "redraft").iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders <= named
+
+
+def test_every_command_of_make_is_phony():
+    """One that has the name of a folder would otherwise do nothing."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    commands = re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE)
+    assert sorted(re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)[1].split()) == sorted(commands)
 
 
 def test_no_module_checks_the_class_of_a_step():
