@@ -78,7 +78,7 @@ def reference_page(package: str) -> str:
         rows.append(f"| [`{name}`]({page}#{home}.{name}) | {text} |")
         if home == package:
             directives.append(f"::: {package}.{name}")
-    table = "\n".join(["| name | |", "|---|---|", *rows])
+    table = "\n".join(["| name | what it is |", "|---|---|", *rows])
     guide = (
         [f"Guide: [{page.removesuffix('.md').capitalize()}](../{page})."]
         if (page := GUIDES.get(package))
