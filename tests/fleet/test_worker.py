@@ -560,6 +560,30 @@ def test_a_run_of_other_code_fails_at_once_instead_of_mixing_two_programs():
     asyncio.run(main())
 
 
+def test_a_job_is_not_lost_with_the_answer_to_its_claim():
+    """The claim was committed, and the connection cut before the worker heard of it."""
+
+    class Losing(StoreQueue):
+        lost = 0
+
+        async def claim(self, **options):
+            job = await super().claim(**options)
+            if job is not None and not self.lost:
+                self.lost += 1
+                raise StoreError("the connection was cut")
+            return job
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet([writer(store, three_words)], store=store, queue=Losing(store), pick_up_after=1)
+        handle = await fleet.submit("clerk", "Write.", run_id="a")
+        async with working(fleet):
+            assert (await handle.result(within=20)).success
+        assert fleet.queue.lost == 1
+
+    asyncio.run(main())
+
+
 def test_an_outage_is_told_once_and_nobody_is_declared_dead_after_it(monkeypatch, caplog):
     monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.05)
 

@@ -21,7 +21,7 @@ from redraft._validation import check_count, is_number
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, DamagedRecordError, StoreError
 from redraft.fleet.limits import SharedLimits
 from redraft.fleet.programs import JobOutcome, failure
-from redraft.fleet.queue import FleetJob, JobState, WorkerCard
+from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
 from redraft.fleet.spending import SharedSpending
 from redraft.lessons.sharing import project_sharing
@@ -121,6 +121,8 @@ class FleetWorker:
         self._is_reachable = True
         self._reached_since = 0.0
         self._heard_at = 0.0
+        self._is_claiming = False
+        self._unknown: dict[str, int] = {}
         self._clock_offset = 0.0
         self._monitor = None if listen is None else _monitor(self, listen)
         waited = None if self._monitor is None else self._monitor.waited
@@ -228,12 +230,15 @@ class FleetWorker:
                 await _first_of(asyncio.sleep(POLL), self._stopping.wait())
                 continue
             try:
+                self._is_claiming = True
                 job = await self._queue.claim(any_version=self._any_version)
                 self._reached()
             except StoreError as error:
                 self._unreachable(error)
+                self._is_claiming = False  # in the queue, it may have succeeded
                 await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stopping.wait())
                 continue
+            self._is_claiming = False
             if job is not None:
                 self._begin(job)
                 begun += 1
@@ -403,10 +408,27 @@ class FleetWorker:
                 running.task.cancel()
             elif running.claim is not None:
                 running.claim.renew()
+        await self._return_unknown(heartbeat)
         if self._limits is not None:
             await self._limits.renew()
         if self._spending is not None:
             await self._keep_budget(self._spending)
+
+    async def _return_unknown(self, heartbeat: Heartbeat) -> None:
+        """Hand back jobs that this worker holds and does not know: the answer to its claim was lost.
+
+        It must have held them at two heartbeats, since a job may end while a heartbeat is under way.
+        """
+        before, self._unknown = self._unknown, {}
+        if self._is_claiming:
+            return
+        unknown = {run_id: claim for run_id, claim in heartbeat.held.items() if run_id not in self._running}
+        for run_id, claim in unknown.items():
+            job = await self._queue.get(run_id) if before.get(run_id) == claim else None
+            if job is not None and job.claim == claim:
+                logger.warning("The claim of the job %s was lost on its way; it is handed back.", run_id)
+                await self._queue.hand_back(job, any_version=not job.version)
+        self._unknown = unknown
 
     async def _keep_budget(self, spending: SharedSpending) -> None:
         """Hand runs back that wait for money, once what they have paid for is recorded."""
