@@ -109,6 +109,15 @@ def test_a_backup_is_of_one_moment_while_runs_go_on(project, tmp_path):
             assert (count % 5, count > 0) == (0, True)
 
 
+def test_a_backup_among_the_lessons_holds_neither_itself_nor_the_one_it_replaces(project):
+    lessons = project / "memory" / "reflections" / "writer"
+    lessons.mkdir(parents=True)
+    (lessons / "rules.md").write_text("- Be brief.\n")
+    first = back_up(project / "memory" / "all.tar.gz")
+    assert set(first.files) == {"redraft.toml", "memory/reflections/writer/rules.md"}
+    assert back_up(project / "memory" / "all.tar.gz", force=True).files == first.files
+
+
 def test_nothing_is_replaced_without_force(project):
     asyncio.run(fill(project, PERSON))
     before = contents(project)

@@ -43,6 +43,8 @@ STORE, HOOKS, MEMORY = "store", "hooks", "memory"
 INDEX = ".index"
 """The search index of lessons, which is derived from their files."""
 LEFT_OUT = (INDEX, ".git")
+STAGING = ".redraft-"
+"""How the name begins of a folder in which a backup is made or unpacked."""
 MOST_NAMED = 5
 
 
@@ -96,7 +98,7 @@ def back_up(target: Path, *, force: bool = False, files_only: bool = False) -> B
             "with --files-only."
         )
     with _reporting(target), _staging(target.absolute().parent) as stage:
-        _collect(stage, None if files_only else place)
+        _collect(stage, None if files_only else place, target.resolve())
         found = sorted(path for path in stage.rglob("*") if path.is_file())
         files = {str(path.relative_to(stage)): FileInBackup.of(path) for path in found}
         backup = Backup(datetime.now(UTC), version("redraft"), files, remarks=_missing(files_only=files_only))
@@ -140,8 +142,8 @@ def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup
     return replace(backup, remarks=())
 
 
-def _collect(stage: Path, place: Place | None) -> None:
-    """Copy what belongs into a backup to a folder."""
+def _collect(stage: Path, place: Place | None, backup: Path) -> None:
+    """Copy what belongs into a backup to a folder; an earlier `backup` that it replaces does not."""
     folder, settings = project_folder(), load_settings()
     if (folder / SETTINGS_FILE).is_file():
         copyfile(folder / SETTINGS_FILE, stage / SETTINGS_FILE)
@@ -151,10 +153,11 @@ def _collect(stage: Path, place: Place | None) -> None:
     sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
         for at, folders, names in os.walk(source):
-            folders[:] = [one for one in folders if one not in LEFT_OUT]
+            folders[:] = [one for one in folders if one not in LEFT_OUT and not one.startswith(STAGING)]
             for one in names:
                 path = Path(at, one)
-                if path.is_symlink() or not path.is_file() or one.endswith(".tmp"):
+                is_passing = one.endswith(".tmp") or path.resolve() == backup
+                if is_passing or path.is_symlink() or not path.is_file():
                     continue
                 target = stage / name / path.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -298,7 +301,7 @@ def _put(source: Path, target: Path, *, is_private: bool) -> None:
 @contextmanager
 def _staging(folder: Path) -> Generator[Path]:
     """Make a folder that only its owner can read, for as long as the block lasts."""
-    with tempfile.TemporaryDirectory(prefix=".redraft-", dir=folder) as stage:
+    with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as stage:
         yield Path(stage)
 
 

@@ -12,6 +12,7 @@ from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.folder import LessonFolder, agents_in
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules
+from redraft.retention.backup import STAGING
 from redraft.retention.survey import survey_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import ManagedStore
@@ -52,7 +53,7 @@ async def check_data(*, whole: bool = False) -> list[DataFinding]:
             await _check_store(required_project_store("runs"), found, whole=whole)
         _check_permissions(place, found)
     _check_lessons(project_folder() / load_settings().memory, found)
-    left = sorted(one.name for one in project_folder().glob(".redraft-*") if one.is_dir())
+    left = sorted(one.name for one in project_folder().glob(f"{STAGING}*") if one.is_dir())
     if left:
         says = (
             f"A backup or its restoring was interrupted: delete {_some(left)}, which has a copy of the data."
