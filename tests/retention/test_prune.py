@@ -133,7 +133,15 @@ def test_the_command_asks_and_reports(project):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--older-than", "90"], ["--max-size", "5 bits"], ["--older-than", "-1d"]]
+    "words",
+    [
+        [],
+        ["--older-than", "90"],
+        ["--max-size", "5 bits"],
+        ["--older-than", "-1d"],
+        ["--older-than", "999999w"],
+        ["--max-size", f"{'9' * 400}GB"],
+    ],
 )
 def test_what_to_prune_must_be_clear(project, words):
     assert redraft("prune", *words, "--yes").exit_code == 2

@@ -147,21 +147,31 @@ def prune(
     with surface(debug=debug):
         if older_than is None and max_size is None:
             raise ConfigError("Say what to prune: --older-than AGE, --max-size SIZE, or both.")
-        age = None if older_than is None else timedelta(seconds=_number("--older-than", older_than, AGES))
-        size = None if max_size is None else _number("--max-size", max_size, SIZES)
+        age = None
+        if older_than is not None:
+            age = timedelta(seconds=_number("--older-than", older_than, AGES, LONGEST))
+        size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
         run_async(_prune(age, size, labelled=labelled, check=check, yes=yes, as_json=as_json))
 
 
 AGES = {"h": 3_600, "d": 86_400, "w": 604_800}
 SIZES = {"kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000}
+LONGEST = 10_000_000_000
+"""Seconds of the longest age, some 300 years: a date so long ago can still be computed."""
+LARGEST = 10**18
+"""Bytes of the largest size, a billion gigabytes."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
-def _number(option: str, text: str, units: Mapping[str, int]) -> int:
+def _number(option: str, text: str, units: Mapping[str, int], most: int) -> int:
     found = _NUMBER.fullmatch(text.strip().lower())
     if found is None or found[2] not in units:
         raise ConfigError(f"{option} must be a number with a unit ({', '.join(units)}), got {text!r}.")
-    return round(float(found[1]) * units[found[2]])
+    number = float(found[1]) * units[found[2]]
+    if number > most:
+        unit = max(units, key=units.__getitem__)
+        raise ConfigError(f"{option} must be at most {most // units[unit]}{unit}, got {text!r}.")
+    return round(number)
 
 
 async def _prune(
