@@ -220,6 +220,20 @@ def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
     assert forget(text=PERSON, check=True).other_files == ("large.bin",)
 
 
+def test_a_file_that_is_deleted_meanwhile_is_passed_over(project, monkeypatch):
+    monkeypatch.setattr(project_data, "_files_in", lambda folder: [folder / "gone", folder / "copy"])
+    (project / "copy").write_text(PERSON)
+    assert forget(text=PERSON).other_files == ("copy",)
+
+
+def test_an_event_that_was_cut_off_is_named_since_it_is_not_erased(project):
+    event = {"schema_version": 1, "event": "draft", "at": "2026-01-01T00:00:00Z", "text": PERSON}
+    whole = json.dumps(event)
+    (project / "events.jsonl").write_text(f"{whole}\n{whole[:-2]}")
+    erased = forget(text=PERSON)
+    assert (erased.counts, erased.other_files) == ({"event": 1}, ("events.jsonl",))
+
+
 def test_a_job_that_waits_has_to_be_cancelled_first():
     async def main():
         store = MemoryStore()

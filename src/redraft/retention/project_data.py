@@ -7,6 +7,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
+from redraft.lessons.files import reporting
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.sharing import LessonSharing, is_shared
 from redraft.loop.event_log import erase_events, is_event_log
@@ -242,8 +244,9 @@ class ProjectData:
         if self._is_project:
             counts["coding session"] += len(Sessions().erase(is_wanted, check=check))
         for path in _files_in(self._folder):
-            if is_event_log(path):
-                counts["event"] += erase_events(path, is_event, check=check)
+            with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
+                if is_event_log(path):
+                    counts["event"] += erase_events(path, is_event, check=check)
         return counts
 
     # --- pruning -------------------------------------------------------------------------------------------
@@ -371,13 +374,15 @@ class ProjectData:
         return queue if await queue.is_created() else None
 
     def _copies(self, pattern: TextPattern, *, check: bool) -> tuple[str, ...]:
-        """Return the files of the project that contain a text and are not erased from."""
+        """Return the files of the project with a text; with `check`, leave out those to be erased from."""
         own = {self._folder / load_settings().home, self._memory} if check else set[Path]()
-        return tuple(
-            str(path.relative_to(self._folder))
-            for path in _files_in(self._folder)
-            if not own.intersection(path.parents) and not is_event_log(path) and _contains(path, pattern)
-        )
+        found: list[str] = []
+        for path in _files_in(self._folder):
+            with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
+                is_erased_from = not own.isdisjoint(path.parents) or (check and is_event_log(path))
+                if not is_erased_from and _contains(path, pattern):
+                    found.append(str(path.relative_to(self._folder)))
+        return tuple(found)
 
 
 def _remarks(survey: Survey) -> list[str]:
