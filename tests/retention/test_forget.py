@@ -17,6 +17,7 @@ from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
+from redraft.integrations.hook import CodingSession, Sessions
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore
 from redraft.notes.task import TaskIdentity
@@ -224,6 +225,18 @@ def test_a_file_that_is_deleted_meanwhile_is_passed_over(project, monkeypatch):
     monkeypatch.setattr(project_data, "_files_in", lambda folder: [folder / "gone", folder / "copy"])
     (project / "copy").write_text(PERSON)
     assert forget(text=PERSON).other_files == ("copy",)
+
+
+def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
+    sessions = Sessions()
+    for name in ("a", "b", "c"):
+        sessions.save(CodingSession(name))
+
+    def is_wanted(text):
+        sessions.delete(CodingSession("b"))
+        return text == "c"
+
+    assert sessions.erase(is_wanted) == ["c.json"]
 
 
 def test_an_event_that_was_cut_off_is_named_since_it_is_not_erased(project):

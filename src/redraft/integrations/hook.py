@@ -210,7 +210,10 @@ class Sessions:
         """Delete the sessions that contain a wanted text (with `check`, find them); return their files."""
         found: list[str] = []
         for path in sorted(self._folder.glob("*")):
-            text = path.read_text("utf-8", "surrogateescape")
+            try:
+                text = path.read_text("utf-8", "surrogateescape")
+            except FileNotFoundError:  # a hook has just replaced or deleted it
+                continue
             try:
                 is_found = has_text(json.loads(text), is_wanted)
             except ValueError:  # cut off while it was written
