@@ -24,6 +24,7 @@ from redraft import (
     Task,
     TokenUsage,
 )
+from redraft.errors import MissingExtraError
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.loop import Retry
 from redraft.protocols import ChatReply
@@ -172,6 +173,18 @@ def test_a_run_that_a_provider_failed_is_unknown_and_made_again_by_the_next_call
             again = await Evaluation(cases(2), agent, fleet=fleet, run_id="e").run()
         assert [(one.unknown, "The key is wrong." in one.error) for one in first.tries] == [(True, True)] * 2
         assert [one.error for one in again.tries] == ["", ""]
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_lacks_an_extra_ends_the_evaluation_and_does_not_count_against_the_agent():
+    async def main():
+        store = MemoryStore()
+        agent = clerk(store, lambda _request: MissingExtraError("This model", "local"))
+        fleet = fleet_of(store, agent)
+        async with working(fleet):
+            with pytest.raises(ConfigError, match="redraft\\[local\\]"):
+                await Evaluation(cases(2), agent, fleet=fleet).run()
 
     asyncio.run(main())
 

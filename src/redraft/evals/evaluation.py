@@ -83,7 +83,7 @@ class EvaluationFleet(Protocol):
     async def evaluate(self, agent: Agent[Any], run: EvaluationRun, run_id: str, /) -> ReflectionResult[Any]:
         """Have a worker carry out a run of an agent, or go on with it; return its result.
 
-        Raises `ModelError` and `ConfigError` as the run did, and `JobError` for what else failed.
+        Raises `ModelError`, `ConfigError` or `StoreError` as the run did, and `JobError` for other failures.
         """
         ...
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redraft import errors
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
@@ -229,8 +230,9 @@ class Fleet:
         """Have a worker of this version carry out a run of an evaluation; return its result.
 
         The same `run_id` again goes on with the run, also after a failure, and returns the result of one that
-        has finished. A caller that is cancelled cancels the job. Raises `ModelError`, `ConfigError` and
-        `ChangedRunError` if the run failed with such an error, and `JobError` for any other failure.
+        has finished. A caller that is cancelled cancels the job. Raises `ModelError`, `ConfigError`,
+        `ChangedRunError` or `StoreError` if the run failed with such an error or a subclass of it, and
+        `JobError` for any other failure.
         """
         self.check_evaluation(agent, run)
         await store_images(run.task, self.store)
@@ -257,8 +259,9 @@ class Fleet:
                 if job.state == "failed" and result is not None:
                     return result
             kind, _, message = job.error.partition(": ")
-            for one in (ModelError, ConfigError, ChangedRunError):
-                if kind == one.__name__:
+            found = getattr(errors, kind, None)
+            for one in (ModelError, ConfigError, ChangedRunError, StoreError):
+                if isinstance(found, type) and issubclass(found, one):
                     raise one(message) from failure
             raise
         if result is None:
