@@ -16,9 +16,11 @@ import asyncio, json, os, sys, time
 from pathlib import Path
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
-from redraft.cycles import lease
+from redraft.cycles import lease, write_behind
 
 lease.DURATION = float(os.environ.get("LEASE", lease.DURATION))
+# On a busy machine, a database that is late is not away.
+write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
 done = Path("done.jsonl")
 stop_at, _, times = (sys.argv[1] if len(sys.argv) > 1 else "").partition(":")
 noted = []
