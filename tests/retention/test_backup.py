@@ -235,7 +235,11 @@ def test_a_newer_or_damaged_backup_is_refused(project):
     (project / "short").write_bytes(whole[: len(whole) // 2])
     for name, content in {"text": b"no archive", "other": gzip.compress(b"x" * 2_000), "empty": b""}.items():
         (project / name).write_bytes(content)
-    for name in ("short", "text", "other", "empty"):
+    with tarfile.open(project / "deep", "w:gz") as archive:
+        header = tarfile.TarInfo("manifest.json")
+        header.size = 100_000
+        archive.addfile(header, io.BytesIO(b"[" * header.size))
+    for name in ("short", "text", "other", "empty", "deep"):
         with pytest.raises(ConfigError, match="is no backup"):
             restore(Path(name))
     with pytest.raises(StoreError, match="No such file"):

@@ -232,7 +232,7 @@ def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
                 f"{str(source)!r} was written by a newer Redraft ({found.get('redraft')}): upgrade redraft."
             )
         return from_json(Backup, found)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{str(source)!r} is no backup: its {MANIFEST} can't be read ({error}).") from error
 
 
