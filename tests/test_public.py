@@ -59,6 +59,7 @@ NAMES = {
         ReflectionDecision Reviser RunContext Step Stopper StreamingModel TextListener
     """,
     "redraft.redact": "Category Kind Redacted Redactor redact redactor_of_environment",
+    "redraft.retention": "Backup Forgotten ProjectData Pruned back_up restore",
     "redraft.stores": "MemoryStore PostgresStore Record SqliteStore Store",
     "redraft.testing": "Cassette ScriptedEmbedder ScriptedModel",
     "redraft.types": """

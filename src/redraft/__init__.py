@@ -119,6 +119,7 @@ _FEATURES = (
     "stores",
     "models",
     "redact",
+    "retention",
     "loop",
     "types",
     "protocols",
