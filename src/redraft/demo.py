@@ -79,7 +79,7 @@ def demo(
         bool, typer.Option("--replay", help="Show the recording, even if the offline model is installed.")
     ] = False,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Show also what notes on a task are worth in its next runs.")
+        bool, typer.Option("--memory", help="Also show what notes on a task are worth in its next runs.")
     ] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,

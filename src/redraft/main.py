@@ -40,7 +40,7 @@ SECTIONS = {
     "Workflows and agents in cycles": {
         "run": ("redraft.workflow.cli", "Run a workflow."),
         "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
-        "approve": ("redraft.workflow.cli", "Answer what a workflow asks a person."),
+        "approve": ("redraft.workflow.cli", "Answer a question that a workflow asks a person."),
         "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
         "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     },

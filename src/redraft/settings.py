@@ -57,13 +57,13 @@ class Settings:
     )
     smtp_url: str | None = _setting(
         "REDRAFT_SMTP_URL",
-        "The mail server for what agents tell people: `smtp://USER:PASSWORD@HOST:PORT`, or `smtps://`.",
+        "The mail server through which agents notify people: `smtp://USER:PASSWORD@HOST:PORT`, or `smtps://`.",
         is_secret=True,
     )
     dashboard_url: str | None = _setting(
         "REDRAFT_DASHBOARD_URL",
         "The address under which people reach `redraft ui`, such as `https://redraft.example.org`, for links "
-        "in what agents tell them.",
+        "in agents' notices.",
     )
     project: str | None = _setting(
         "REDRAFT_PROJECT",

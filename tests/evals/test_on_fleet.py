@@ -148,9 +148,9 @@ def test_nothing_is_submitted_for_an_agent_that_the_workers_would_not_run():
         Evaluation(cases(), clerk(store, name="other"), fleet=fleet)
     with pytest.raises(ConfigError, match="'clerk' is not defined like the one of the fleet"):
         Evaluation(cases(), clerk(store, system_prompt="Be brief."), fleet=fleet)
-    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'answer' is none"):
+    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'answer' is not one"):
         Evaluation(cases(), {"clerk": fleet.programs["clerk"].agent, "answer": lambda _: "good"}, fleet=fleet)
-    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'Say' is none"):
+    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'Say' is not one"):
         Evaluation(cases(), Task("Say", model=ScriptedModel(["good"])), fleet=fleet)
     with pytest.raises(ConfigError, match="'local' is a function that a worker can't import"):
         Evaluation([EvalCase("one", PlainTask("Task 1."), (local,))], clerk(store), fleet=fleet)

@@ -78,7 +78,7 @@ def test_random_workers_never_hold_more_than_there_is():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "bounds nothing"),
+        ({}, "has no bounds"),
         ({"models": " ", "at_once": 1}, "must be a pattern"),
         ({"requests_per_minute": 0}, "requests_per_minute must be"),
         ({"requests_per_minute": True}, "requests_per_minute must be"),

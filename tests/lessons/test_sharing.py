@@ -680,7 +680,7 @@ def test_another_or_older_database_is_noticed(machines, tmp_path, caplog):
     settle(b, a)
     assert a.texts() == b.texts()
     assert f"{first}.md" in a.texts()
-    assert "compared with the files anew" in caplog.text
+    assert "compared with the files again" in caplog.text
 
 
 def test_an_outage_is_logged_once_and_nothing_is_lost(machines, store, caplog):

@@ -81,7 +81,7 @@ def test_a_failed_check_becomes_a_requirement_without_a_model(caplog):
     )
     assert size_of(second.reflection, order().plain()) < 120
     [warning] = warnings(caplog)
-    assert "'order' hold what its checks ask for, and no advice" in warning
+    assert "'order' contain what its checks ask for, but no advice" in warning
     assert "ReflectionConfig.model" in warning
 
 

@@ -139,7 +139,7 @@ async def run(
         agents = [_load_agent(file, functions, model, listener) for file in files]
         host = AgentHost(agents)
         if host.hooks and listen is None and cycles is None:
-            raise ConfigError("A webhook trigger needs an address to listen at: --listen HOST:PORT.")
+            raise ConfigError("A webhook trigger needs an address to listen on: --listen HOST:PORT.")
         try:
             await host.run(
                 cycles,
@@ -168,7 +168,7 @@ async def status(
 ) -> None:
     """List the agents. Shows whether each is running, how its last cycle went, and what it has spent.
 
-    With AGENT, also shows its newest cycles, and what people could not be told yet.
+    With AGENT, also shows its newest cycles, and notices that could not be delivered yet.
     """
     width = CalmConsole().width
     if agent is None:

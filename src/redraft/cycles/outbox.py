@@ -228,7 +228,7 @@ class Outbox:
                 await self._postpone(one, wait * uniform(0.75, 1.0), error_line(error))  # noqa: S311 (a jitter)
             else:
                 if one.attempts:
-                    logger.info("The agent %r could deliver a notice at last.", self._location.agent)
+                    logger.info("The agent %r has delivered a notice that was waiting.", self._location.agent)
                 await self._end(one)
 
     async def _postpone(self, one: Undelivered, seconds: float, error: str) -> None:
@@ -238,7 +238,7 @@ class Outbox:
         one.due = stamp_of(datetime.now(UTC) + timedelta(seconds=seconds))
         if is_first:
             logger.warning(
-                "The agent %r keeps a notice that %s does not take now: %s",
+                "The agent %r keeps a notice that %s can't accept now: %s",
                 self._location.agent,
                 one.channel,
                 one.error,

@@ -145,7 +145,7 @@ async def _acknowledge(kept_open: AsyncExitStack, cycle: Cycle) -> None:
     try:
         await kept_open.aclose()
     except OSError as error:
-        logger.info("Messages for the agent %r will come again: %s", cycle.spec.name, error)
+        logger.info("Messages for the agent %r will be delivered again: %s", cycle.spec.name, error)
 
 
 async def _read_safely(

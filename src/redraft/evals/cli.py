@@ -241,7 +241,7 @@ async def add(
     ),
     as_json: options.Json = False,
 ) -> None:
-    """Make cases of stored runs, and append them to a file. Secrets and personal data are withheld."""
+    """Make cases from stored runs, and append them to a file. Secrets and personal data are withheld."""
     stored = Runs()
     chosen: list[tuple[RunRecord, bool]] = [(await stored.get(one), control) for one in runs or ()]
     wanted = {has_failed: failed, has_regressed: regressed, was_right_at_first: control and not runs}

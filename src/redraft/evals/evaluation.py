@@ -455,7 +455,7 @@ class Arm:
     def check_on(self, fleet: EvaluationFleet, case: EvalCase, evaluation: str) -> None:
         """Raise `ConfigError` if the workers of a fleet can't answer a case as this arm."""
         if self.original is None:
-            raise ConfigError(f"A fleet evaluates agents, and {self.name!r} is none; leave the fleet out.")
+            raise ConfigError(f"A fleet evaluates agents, and {self.name!r} is not one; leave the fleet out.")
         try:
             fleet.check_evaluation(self.original, self._asked(case, evaluation))
         except ConfigError as error:

@@ -217,7 +217,9 @@ def check_prompt(prompt: str) -> None:
                 f"Write {'{ ' + name + ' }'!r} for the word in braces."
             )
     if "{output}" not in prompt:
-        raise ConfigError("reflection_prompt: the placeholder '{output}' is missing; it is what is judged.")
+        raise ConfigError(
+            "reflection_prompt: the placeholder '{output}' is missing; it stands for the output to be judged."
+        )
 
 
 def judge_messages(

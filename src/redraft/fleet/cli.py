@@ -181,7 +181,7 @@ def show_fleet(
 
 @fleet.command("retry")
 def retry_job(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Queue a job again that failed, was poisoned or cancelled; it continues after its last step."""
+    """Requeue a job that failed, was poisoned or was cancelled; it continues after its last step."""
     with surface(debug=debug):
         _print_job(run_id, _change("retry", run_id), as_json=as_json)
 

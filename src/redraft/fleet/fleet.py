@@ -138,7 +138,7 @@ class Fleet:
         if self._store is None:
             self._store = required_project_store("jobs")
         if not isinstance(self._store, FencedStore):
-            raise ConfigError(f"A fleet needs a store that can fence writes; {self._store!r} is none.")
+            raise ConfigError(f"A fleet needs a store that can fence writes; {self._store!r} can't.")
         return self._store
 
     @property
@@ -342,7 +342,7 @@ class JobHandle:
         return job or await self.job()
 
     async def retry(self) -> FleetJob:
-        """Queue a job again that failed, was poisoned or cancelled; it continues after its last step."""
+        """Requeue a job that failed, was poisoned or was cancelled; it continues after its last step."""
         job = await self.fleet.queue.retry(self.run_id)
         return job or await self.job()
 

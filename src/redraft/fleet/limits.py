@@ -66,7 +66,7 @@ class Limit:
                 f"Limit {self.models!r}: at_once must be a whole number from 1, got {self.at_once!r}."
             )
         if self.requests_per_minute is None and self.tokens_per_minute is None and self.at_once is None:
-            raise ConfigError(f"Limit {self.models!r} bounds nothing; give it one of its bounds.")
+            raise ConfigError(f"Limit {self.models!r} has no bounds; set at least one of them.")
 
 
 @dataclass(frozen=True, slots=True)

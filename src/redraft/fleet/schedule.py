@@ -124,7 +124,7 @@ async def submit_due(
     for at in schedule.due(since, now, late):
         before = await queue.get(latest) if one_waits and latest else None
         if before is not None and before.state == "queued":
-            logger.info("The schedule %s passes a time: its job %s still waits.", schedule.name, latest)
+            logger.info("The schedule %s skips a time: its job %s is still waiting.", schedule.name, latest)
             break
         job, was_added = await queue.submit(schedule.job(at, program))
         latest = job.run_id

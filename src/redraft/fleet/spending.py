@@ -288,7 +288,7 @@ class SharedSpending:
             try:
                 await self.settle()
             except StoreError as error:  # the next heartbeat tries again
-                logger.warning("What calls have cost can't be written: %s", error)
+                logger.warning("The cost of calls can't be written: %s", error)
                 return
 
     async def _admit(self) -> None:

@@ -48,8 +48,8 @@ def stop(context: typer.Context) -> None:
     """Judge what the agent did in a turn, and have it go on if a criterion is not met.
 
     Reads the agent's event as JSON from stdin, and answers as the agent expects. For git, the hook judges
-    what is staged, and exits with 1 if a criterion is not met. Whatever keeps Redraft from judging blocks
-    nothing; a line on stderr says what it was.
+    what is staged, and exits with 1 if a criterion is not met. If something keeps Redraft from judging,
+    nothing is blocked, and a line on stderr says why.
     """
     raise typer.Exit(answer("stop", context.args))
 
@@ -107,7 +107,7 @@ def uninstall(
     ] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Take away what `install` wrote, and nothing else."""
+    """Remove what `install` wrote, and nothing else."""
     with surface(debug=debug):
         from redraft.integrations.agent_config import uninstalled, uninstalled_from_git
 
@@ -188,7 +188,7 @@ def _git(*words: str) -> str:
 
 def mcp(
     http: Annotated[
-        bool, typer.Option("--http", help="Serve any number of clients of this machine over HTTP.")
+        bool, typer.Option("--http", help="Serve any number of clients on this machine over HTTP.")
     ] = False,
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65535, help="The port for --http; 0 picks any free one.")

@@ -177,7 +177,7 @@ class Sessions:
         home = load_settings().home
         if not home:
             raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so nothing tells how often a turn was blocked."
+                "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted."
             )
         self._home = project_folder() / home
         self._folder = self._home / "hooks"

@@ -261,9 +261,9 @@ class ProjectTools:
                 raise ConfigError(f"The attempt {run_id!r} needs a reflection of the kind {due.kind!r}.")
             error = "" if due is None or due.outcome is None else due.outcome.error
         elif not task.strip():
-            raise ConfigError("Say what taught it: an 'attempt_id', or else the 'task'.")
+            raise ConfigError("Say what the lesson is from: an 'attempt_id', or else the 'task'.")
         lesson = await lessons.record(content, about, error=error, run_id=run_id, title=title, doubt=DOUBT)
-        waits = f"A person approves it with `redraft lessons approve {lesson.id}`."
+        waits = f"A person can approve it with `redraft lessons approve {lesson.id}`."
         step = waits if lesson.status == "quarantined" else "It is in use."
         return RecordedLesson(id=lesson.id, title=lesson.name, status=lesson.status, next_step=step)
 

@@ -392,7 +392,7 @@ async def supersede(
 @lessons.command()
 @handles_errors
 async def merge(
-    references: Annotated[list[str], typer.Argument(metavar="ID ID...", help="Two lessons or more.")],
+    references: Annotated[list[str], typer.Argument(metavar="ID ID...", help="Two or more lessons.")],
     keep: Annotated[
         str | None, typer.Option(metavar="ID", help="The lesson to keep. Default: the most confident.")
     ] = None,
@@ -400,7 +400,7 @@ async def merge(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Merge lessons that say the same. The most confident one stays and supersedes the others."""
+    """Merge lessons that say the same thing. The most confident one stays and supersedes the others."""
     async with _library(path, agent) as library:
         keep_id = None if keep is None else library.resolve(keep).id
         ids = [*filter(None, [keep_id]), *(library.resolve(one).id for one in references)]
@@ -558,7 +558,7 @@ async def import_lessons(
 @lessons.command()
 @handles_errors
 async def sync(
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, each second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep syncing, every second, until Ctrl-C.")] = False,
     delete_missing: Annotated[
         bool,
         typer.Option(

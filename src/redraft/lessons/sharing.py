@@ -311,7 +311,9 @@ class LessonSharing:
         state = _state_of(text)
         records = await self._records(state.cursor)
         if state.cursor and _is_other_log(state, records):
-            logger.warning("The store has other lessons than it had; they are compared with the files anew.")
+            logger.warning(
+                "The store holds different lessons than before; they are compared with the files again."
+            )
             state = State(generation=state.generation)
             records = await self._records(0)
         versions: dict[str, Version] = {}
@@ -964,7 +966,7 @@ def _state_of(text: str) -> State:
         return State(**data, files=files)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         if text:
-            logger.warning("What was seen of shared lessons can't be read; they are compared anew: %s", error)
+            logger.warning("The record of shared lessons can't be read; they are compared again: %s", error)
         return State()
 
 

@@ -106,7 +106,7 @@ def _score_now(task: TaskNotes) -> Text:
 @notes.command()
 @handles_errors
 async def show(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
-    """Show the note on a task. Prints it as it is put before the task, with its latest versions."""
+    """Show the note on a task. Prints it as prompts include it, with its latest versions."""
     async with Notes(database) as stored:
         found = await stored.get(task)
     console = CalmConsole()

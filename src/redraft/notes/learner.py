@@ -313,7 +313,9 @@ def learner_of(
     criteria = _criteria_of(task)
     if reflecting is None and config.strategy is None and has_checks(criteria):
         logger.warning(
-            "The notes on the task %r hold what its checks ask for, and no advice: %s", task.title, NO_MODEL
+            "The notes on the task %r contain what its checks ask for, but no advice: %s",
+            task.title,
+            NO_MODEL,
         )
     return Learner(task, config, notebook, reflecting, listeners, criteria)
 

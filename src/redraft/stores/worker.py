@@ -91,7 +91,7 @@ class Worker:
         if _inherited:
             raise StoreError(
                 "This process was forked while a store could not be closed, and must not open one: its locks "
-                "would be mistaken for the parent's. Begin processes with 'spawn'."
+                "would be mistaken for the parent's. Start processes with 'spawn'."
             )
         job = Job(work)
         with _handing_over:

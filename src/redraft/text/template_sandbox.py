@@ -79,7 +79,7 @@ def parse(source: str) -> nodes.Template:
     except TemplateSyntaxError as error:
         raise TemplateError((error.message or "it does not parse").rstrip("."), error.lineno) from error
     except RecursionError as error:
-        raise TemplateLimitError("the template is nested too deep") from error
+        raise TemplateLimitError("the template is nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits
         raise TemplateError(str(error)) from error
     return tree
@@ -117,7 +117,7 @@ def compile_tree(tree: nodes.Template) -> Callable[[Mapping[str, Any], TemplateL
         except TemplateError as error:
             raise type(error)(error.message, _line(error, template) or first) from error
         except RecursionError as error:
-            raise TemplateLimitError("it calls itself, or is nested, too deep") from error
+            raise TemplateLimitError("it calls itself, or is nested, too deeply") from error
         except _FAILURES as error:
             raise TemplateError(str(error), _line(error, template) or first) from error
 
@@ -193,7 +193,7 @@ def _check(node: nodes.Node) -> None:
     if isinstance(node, nodes.Name):
         _check_name(node)
     elif isinstance(node, nodes.Const) and node.value == inf:  # Python has no literal for it
-        raise TemplateError("a number is larger than numbers can be", node.lineno)
+        raise TemplateError("a number is too large", node.lineno)
     elif isinstance(node, nodes.Getattr) and node.attr.startswith("_"):
         raise TemplateError(f"names that begin with '_' can't be read: {node.attr!r}", node.lineno)
     elif isinstance(node, nodes.Filter):

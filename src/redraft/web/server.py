@@ -98,7 +98,7 @@ def parsed_address(text: str) -> Address:
     """Return the address in `HOST:PORT`; raises `ConfigError`."""
     host, separator, port = text.rpartition(":")
     if not (separator and host and port.isascii() and port.isdigit() and int(port) <= 65_535):  # noqa: PLR2004 (ports have 16 bits)
-        raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen at, got {text!r}.")
+        raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen on, got {text!r}.")
     return Address(host.strip("[]"), int(port))
 
 

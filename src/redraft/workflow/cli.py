@@ -132,7 +132,7 @@ def run(
     model: Model = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Where a person has to answer, wait for the answer.")
+        bool, typer.Option("--wait", help="If a person has to answer, wait for the answer.")
     ] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
@@ -202,7 +202,7 @@ def approve(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Answer what a workflow asks a person (`human.approve`), and go on with the workflow."""
+    """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow."""
     with surface(debug=debug):
         if question is None:
             deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)

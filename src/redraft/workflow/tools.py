@@ -269,7 +269,9 @@ class _Connection:
         await asyncio.wait([self._task])
         self._errors.close()
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
-            logger.warning("The MCP server %r did not end well: %s", self._name, describe_error(error))
+            logger.warning(
+                "The MCP server %r did not shut down cleanly: %s", self._name, describe_error(error)
+            )
 
 
 def can_call_tools(model: ChatModel) -> bool:
