@@ -639,7 +639,8 @@ def _sentence(runs: Sequence[DemoRun]) -> str:
     drafts = f" ({at_once} at the first draft)" if at_once else ""
     return (
         f"Better than the first draft: {improved} of {total}. All criteria met: {met} of {total}{drafts}. "
-        "Worse than the first draft: none, since the best version is kept, not the last."
+        "Worse than the first draft: none, since the best version is kept, not the last. Checks see only "
+        "what they check: whether the lamp's text makes sense is a question for a person, or for a judge."
     )
 
 
