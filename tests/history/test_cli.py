@@ -572,6 +572,25 @@ def test_resume_prints_the_call_for_a_run_of_a_program(project):
     assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
 
 
+def test_why_prints_the_call_for_a_run_of_a_program(project):
+    put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
+    told = redraft("why", "r").stdout
+    assert told.endswith("resumes it with this call:\n  await agent.run('Say it.', run_id='r')\n")
+    assert "redraft resume" not in told
+
+
+def test_why_names_the_run_with_which_an_inner_run_goes_on(project):
+    put(record([], run_id="r", process=GONE, parent="outer"))
+    assert redraft("why", "r").stdout.endswith("It ran inside outer, and goes on when that one does.\n")
+
+
+def test_runs_mentions_inner_runs_if_there_are_no_others(project):
+    put(record([], run_id="r", parent="outer"))
+    told = " ".join(redraft("runs").stdout.split())
+    assert "`redraft runs --inner` lists them, and `redraft eval list` the evaluations." in told
+    assert "No runs are stored" not in told
+
+
 # --- runs --criteria -----------------------------------------------------------------------------------
 
 

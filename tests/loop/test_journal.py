@@ -17,6 +17,7 @@ from redraft import (
     ScriptedModel,
     TokenUsage,
     reflect,
+    reflect_sync,
 )
 from redraft._steps import direct, inner_step, observed, retried
 from redraft.errors import ChangedRunError, OutputError, StoreError
@@ -254,6 +255,19 @@ def test_another_program_is_rejected():
         assert len(work.calls) == 4
 
     asyncio.run(main())
+
+
+def test_reflect_sync_resumes_with_a_step_too():
+    store, prompts = MemoryStore(), []
+
+    def write(prompt):
+        prompts.append(prompt)
+        return "made"
+
+    for _ in range(2):
+        step = Journalled(store, "a run")
+        assert reflect_sync("T", generate=write, evaluate=lambda _: 1.0, step=step).best_output == "made"
+    assert len(prompts) == 1
 
 
 def test_another_task_is_rejected():

@@ -534,6 +534,47 @@ def test_a_workflow_started_in_python_is_resumed_in_python(project, monkeypatch)
     assert document(redraft("resume", "mine", "--json"))["run_id"] == "mine"
 
 
+KILLED = """
+import os, sys
+from redraft import SqliteStore
+from redraft.workflow import Workflow
+
+TEXT = '''
+name: killed
+nodes:
+  - {name: first, uses: work}
+  - {name: second, uses: die}
+  - {name: third, uses: work}
+'''
+
+def work(state):
+    return 1
+
+def die(state):
+    os.kill(os.getpid(), 9)
+
+store = SqliteStore(sys.argv[1])
+Workflow.from_text(TEXT, actions={"work": work, "die": die}, keep=store).run_sync({"a": 1}, run_id="wf1")
+"""
+
+
+def test_a_workflow_whose_program_was_killed_says_so_and_how_to_go_on(project):
+    command = [sys.executable, "-c", KILLED, str(project / ".redraft" / "redraft.db")]
+    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
+    (row,) = rows("--status", "killed", kind="workflow")
+    assert (row["run_id"], row["status"], row["nodes"]) == ("wf1", "killed", 1)
+    assert "killed, workflow: 1 node ran" in redraft("runs").stdout
+    call = "await Workflow.from_text(...).run({'a': 1}, run_id='wf1')"
+    told = redraft("why", "wf1").stdout
+    assert "killed: its process ended before the workflow did." in told
+    assert "is gone; 1 node had finished." in told
+    assert "redraft resume" not in told
+    assert call in told
+    assert document(redraft("why", "wf1", "--json"))["why"]["rule"] == "killed"
+    refused = redraft("resume", "wf1")
+    assert (refused.exit_code, refused.stdout.splitlines()[-1]) == (2, call)
+
+
 SLOW = """\
 name: slow
 nodes:
@@ -610,7 +651,7 @@ def test_runs_lists_a_workflow_beside_its_loops(workflow):
     assert row["usage"]["cost_usd"] == 0
     assert [run["parent"] for run in rows(kind="run")] == [run_id]
     listed = redraft("runs").stdout
-    assert "two nodes, a workflow of 3 nodes" in listed
+    assert "two nodes, workflow: 3 nodes ran" in listed
     assert f"{run_id}." in listed
 
 

@@ -67,6 +67,7 @@ from redraft.workflow.cli import (
     ending_text,
     print_result,
     read_history,
+    read_why,
     read_workflows,
     resumed_workflow,
     stored_workflow,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
-    from redraft.workflow.history import StoredWorkflow
+    from redraft.workflow.history import StoredWorkflow, WorkflowHistory
 
 
 T = TypeVar("T")
@@ -104,6 +105,7 @@ LONGEST_NAME = 30
 VERSION_WIDTH = 9
 INDENT = (0, 0, 0, 2)
 BELOW = "<"
+ENDED_EARLY = ("killed", "unknown", "failed", "cancelled")
 MARKS = {
     True: ("addressed    ", GOOD),
     False: ("not addressed", BAD),
@@ -217,7 +219,9 @@ def runs(
             return
         console = CalmConsole()
         if not newest:
-            console.show(_no_runs(place, filtered=any((status, name, reason))))
+            filtered = any((status, name, reason))
+            has_inner = not (filtered or inner) and bool(run_async(Runs().find(inner=True, limit=1)))
+            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner))
             return
         rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
         console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
@@ -283,12 +287,18 @@ def _read_runs(
     ]
 
 
-def _no_runs(place: str, *, filtered: bool) -> str:
+def _no_runs(place: str, *, filtered: bool, has_inner: bool) -> str:
     if filtered:
         return f"No run in {place} matches."
+    if has_inner:
+        return (
+            f"{place} has only runs inside others, such as those of an evaluation: "
+            "`redraft runs --inner` lists them, and `redraft eval list` the evaluations."
+        )
     return (
         f"No runs are stored in {place} yet.\n"
-        "Every run of an Agent and of check, revise and demo is stored: try `redraft demo`."
+        "Every run of an Agent, a @reflected function or a workflow is stored, and so is every run of check, "
+        "revise and demo: try `redraft demo`."
     )
 
 
@@ -330,7 +340,7 @@ def _workflow_row(row: WorkflowRow) -> TableRow:
         row.run_id,
         row.started_at,
         row.name,
-        f"{row.name}, a workflow of {row.nodes} node{'s' * (row.nodes != 1)}",
+        f"{row.name}, workflow: {counted(row.nodes, 'node')} ran",
         state_text(row.status),
         row.nodes,
         "",
@@ -636,6 +646,10 @@ def _prompts_view(run: StoredRun) -> RenderableType:
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
     with surface(debug=debug):
+        if (workflow := read_why(run)) is not None:
+            document = {"run_id": workflow.row.run_id, "why": workflow.why, "after_best": None}
+            deliver(_workflow_why(workflow), document, as_json=as_json)
+            return
         stored = _read_run(run)
         document = {"run_id": stored.record.run_id, "why": stored.why, "after_best": stored.after_best}
         deliver(_why_view(stored), document, as_json=as_json)
@@ -662,11 +676,37 @@ def _why_view(run: StoredRun) -> RenderableType:
     if spent := run.after_best:
         later = f" ({counted(spent.versions, 'version')})" if spent.versions else ""
         parts.append(Text(f"Spent after it{later}: {_after_text(spent)}."))
-    if record.state in ("killed", "failed", "cancelled"):
-        parts += ["", Text(f"redraft resume {record.run_id} goes on with it.", QUIET)]
-    if record.state == "unknown":
-        parts += ["", Text(f"redraft resume {record.run_id} --force goes on with it.", QUIET)]
+    if record.parent and record.state in ENDED_EARLY:
+        parts += ["", Text(f"It ran inside {visible(record.parent)}, and goes on when that one does.", QUIET)]
+    else:
+        parts += _continuation("run", record.run_id, record.state, record.resuming_call())
     return Group(*parts)
+
+
+def _workflow_why(history: WorkflowHistory) -> RenderableType:
+    """Render why a workflow ended early, and what goes on with it."""
+    row, reason = history.row, history.why
+    return Group(
+        Text.assemble((row.run_id, "bold"), f"  workflow {visible(row.name)}, {when(row.started_at)}"),
+        "",
+        Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
+        Padding(Text(visible(reason.detail)), INDENT),
+        *_continuation("workflow", row.run_id, row.status, history.kept.resuming_call),
+    )
+
+
+def _continuation(kind: str, run_id: str, state: str, call: str) -> list[RenderableType]:
+    """Render what goes on with a run that ended early: the call of a program, or else `redraft resume`."""
+    if state not in ENDED_EARLY:
+        return []
+    if call:
+        return ["", Text(_of_a_program(kind, run_id), QUIET), Padding(Text(visible(call)), INDENT)]
+    force = " --force" if state == "unknown" else ""
+    return ["", Text(f"redraft resume {run_id}{force} goes on with it.", QUIET)]
+
+
+def _of_a_program(kind: str, run_id: str) -> str:
+    return f"The {kind} {run_id} belongs to a program of yours, which resumes it with this call:"
 
 
 def _returned(run: StoredRun) -> Text:
@@ -812,8 +852,8 @@ def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bo
         deliver_result(result, None, force=False, as_json=as_json)
         return code_of(result)
     record.check_resumable(force=force)
-    if record.origin.surface != "command":
-        return _print_call("run", record.run_id, record.resuming_call(), as_json=as_json)
+    if call := record.resuming_call():
+        return _print_call("run", record.run_id, call, as_json=as_json)
     token = resumed.set(Resumed(record, required_project_store("runs")))
     try:
         return _repeat_command(context, record.origin.arguments, record.origin.folder, as_json=as_json)
@@ -829,9 +869,9 @@ def _resume_workflow(kept: StoredWorkflow, context: typer.Context, *, as_json: b
         last = run_async(Workflows().last_value(record.run_id))
         print_result(result, last, as_json=as_json)
         return ExitCode.MET
+    kept.check_resumable(force=force)
     if kept.launch is None:
         return _print_call("workflow", record.run_id, record.resuming_call(), as_json=as_json)
-    kept.check_resumable(force=force)
     token = resumed_workflow.set(kept)
     try:
         return _repeat_command(context, kept.launch.arguments, kept.launch.folder, as_json=as_json)
@@ -859,9 +899,7 @@ def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode
     if as_json:
         emit_json({"run_id": run_id, "call": call})
     else:
-        CalmConsole(stderr=True).say(
-            f"The {kind} {run_id} belongs to a program of yours, which resumes it with this call:"
-        )
+        CalmConsole(stderr=True).say(_of_a_program(kind, run_id))
         emit(call)
     return ExitCode.USAGE
 

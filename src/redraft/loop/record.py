@@ -274,7 +274,9 @@ class RunRecord:
             self.process.check_gone(self.run_id, force=force)
 
     def resuming_call(self) -> str:
-        """Return the Python call that resumes a run which a program began."""
+        """Return the Python call that resumes a run; empty if a command began it: `redraft resume` does."""
+        if self.origin.surface == "command":
+            return ""
         surface, run_id = self.origin.surface, self.run_id
         is_short = (
             self.task == PlainTask(self.task.description) and len(self.task.description) <= LONGEST_QUOTED
@@ -287,7 +289,8 @@ class RunRecord:
             call = f"await ensemble.run(..., run_id={ensemble!r})"
         elif surface == "reflected":
             name = self.origin.name.rpartition(".")[2] or "function"
-            call = f"await {name}.run_as({run_id!r}, ...)"
+            told = short_repr(self.task.description, LONGEST_QUOTED)  # with the arguments, which it quotes
+            call = f"await {name}.run_as({run_id!r}, ...)  # {told}"
         else:
             call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
         return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call

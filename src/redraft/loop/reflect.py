@@ -59,6 +59,7 @@ def reflect_sync(
     pattern: ReflectionPattern | None = None,
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
+    step: Step | None = None,
 ) -> ReflectionResult:
     """Like `reflect`, for code that is not async; works inside a running event loop, too."""
     from redraft._sync import run_sync  # noqa: PLC0415 (likewise)
@@ -72,5 +73,6 @@ def reflect_sync(
             pattern=pattern,
             draft=draft,
             until=until,
+            step=step,
         )
     )

@@ -679,6 +679,12 @@ def read_history(run: str) -> WorkflowHistory | None:
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 
 
+def read_why(run: str) -> WorkflowHistory | None:
+    """Read a workflow that ended early and has to explain that itself, without its secrets; else None."""
+    history = run_async(Workflows().why(run))
+    return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
+
+
 def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[WorkflowRow]:
     """Read the newest workflows of a state and a name, without their secrets."""
 

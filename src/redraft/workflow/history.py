@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
+from redraft._texts import counted
 from redraft._validation import only
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError
 from redraft.loop.record import RUN, Process, RunRecord, Status
-from redraft.loop.runs import LAST, PAGE, UNENDED, Runs, StoredStep
+from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, StoredStep, Why
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -21,6 +22,7 @@ from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.node import NODE
 from redraft.workflow.run import WorkflowResult
 from redraft.workflow.runtime import ActionResult
+from redraft.workflow.spec import UNNAMED
 
 if TYPE_CHECKING:
     from redraft.stores.base import Scalar, Store
@@ -36,7 +38,7 @@ class WorkflowRecord:
     """One run of a workflow: its file, its inputs, its graph as it was then, and how it ended.
 
     The steps of its nodes are in its journal; the runs of its loops have it as their parent. A workflow that
-    is a node of another one has that one as its `parent`.
+    is a node of another one has that one as its `parent`. Old records lack the `process`.
     """
 
     noun: ClassVar[str] = "workflow"
@@ -56,6 +58,7 @@ class WorkflowRecord:
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
     graph: WorkflowGraph | None = None
+    process: Process | None = None
 
     def stored(self) -> Record:
         """Return the record for the store, always with the fields that workflows are searched by."""
@@ -94,9 +97,10 @@ class WorkflowRecord:
     def resuming_call(self) -> str:
         """Return the Python call that resumes a workflow that a program started."""
         inputs = f"{dict(self.inputs)!r}, " if self.inputs else ""
+        made = "from_text(...)" if self.file == UNNAMED else f"from_file({self.file!r})"
         return (
             "from redraft.workflow import Workflow\n\n"
-            f"await Workflow.from_file({self.file!r}).run({inputs}run_id={self.run_id!r})"
+            f"await Workflow.{made}.run({inputs}run_id={self.run_id!r})"
         )
 
 
@@ -122,11 +126,21 @@ class StoredWorkflow:
     created_at: datetime
 
     @property
+    def process(self) -> Process | None:
+        """The process that worked on it last; None if an old record does not say."""
+        return self.record.process or (self.launch and self.launch.process)
+
+    @property
     def state(self) -> str:
         """Its status; `killed` or `unknown` if its record says running, and its process does not."""
-        if self.record.status != "running" or self.launch is None:
+        if self.record.status != "running" or self.process is None:
             return self.record.status
-        return self.launch.process.state_of_run
+        return self.process.state_of_run
+
+    @property
+    def resuming_call(self) -> str:
+        """The Python call that resumes it; empty if a command started it: `redraft resume` does."""
+        return "" if self.launch is not None else self.record.resuming_call()
 
     @property
     def is_awaited(self) -> bool:
@@ -149,8 +163,8 @@ class StoredWorkflow:
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
-        if self.launch is not None and self.record.status == "running":
-            self.launch.process.check_gone(self.record.run_id, force=force)
+        if self.process is not None and self.record.status == "running":
+            self.process.check_gone(self.record.run_id, force=force)
 
 
 class Workflows:
@@ -233,6 +247,15 @@ class Workflows:
                 f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which."
             )
         return loops[-1]
+
+    async def why(self, run_id: str) -> WorkflowHistory | None:
+        """Return a workflow that ended early, if it is what explains its end, and not one of its loops."""
+        kept = await self.get(run_id)
+        if kept is None or kept.state not in ("killed", "unknown", "failed", "cancelled"):
+            return None
+        history = await self.history(kept)
+        has_loops = any(node.runs for node in history.nodes)
+        return history if kept.state in ("killed", "unknown") or not has_loops else None
 
     async def row(self, kept: StoredWorkflow) -> WorkflowRow:
         """Sum up a workflow; the nodes are read only if it has not finished."""
@@ -375,6 +398,25 @@ class WorkflowHistory:
     kept: StoredWorkflow
     nodes: tuple[NodeRun, ...]
     waiting: tuple[Approval, ...] = ()
+
+    @property
+    def why(self) -> Why:
+        """Why it ended early."""
+        kept, nodes = self.kept, sum(node.seconds is not None for node in self.nodes)
+        state, error, process = kept.state, kept.record.error, kept.process
+        numbers: dict[str, Any] = {"nodes": nodes}
+        if state in ("killed", "unknown") and process is not None:
+            gone = f"The process {process.pid} is gone"
+            unsure = f"This machine can't tell whether the process {process.pid} is still working on it"
+            detail = (
+                f"{gone if state == 'killed' else unsure}; {counted(nodes, 'node')} had finished. "
+                "A resumed workflow does not repeat what has finished."
+            )
+            numbers |= {"host": process.host, "pid": process.pid}
+        else:
+            detail = f"After {counted(nodes, 'finished node')}: {error}"
+            numbers["error"] = error
+        return Why(state, STATE_HEADLINES[state].replace("run", "workflow"), detail, numbers)
 
     @property
     def row(self) -> WorkflowRow:

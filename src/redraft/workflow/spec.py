@@ -398,6 +398,10 @@ STDIN = "-"
 """The file name for standard input."""
 
 
+UNNAMED = "workflow"
+"""What a workflow that was read from a text has in place of the name of its file."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkflowFile(SpecFile):
     """The text and the name of a workflow file; its errors name the line, the node and the key.
@@ -405,7 +409,7 @@ class WorkflowFile(SpecFile):
     A file that is a list of nodes, without anything else, is a workflow, too.
     """
 
-    file: str = "workflow"
+    file: str = UNNAMED
 
     expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 

@@ -51,7 +51,8 @@ class Question:
 class WorkflowView:
     """What the page of a workflow shows; `state` is its final one, `graph` that of older runs None.
 
-    `continuation` says what goes on with it after an answer.
+    `continuation` says what goes on with it after an answer; `resuming_call` is the Python call that resumes
+    it, if a program started it.
     """
 
     row: WorkflowRow
@@ -61,6 +62,7 @@ class WorkflowView:
     graph: GraphDrawing | None
     waiting: tuple[Question, ...]
     continuation: str
+    resuming_call: str
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
@@ -101,6 +103,7 @@ def workflow_page(history: WorkflowHistory) -> WorkflowView:
         graph,
         waiting,
         history.kept.continuation,
+        history.kept.resuming_call,
     )
 
 

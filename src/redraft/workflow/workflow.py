@@ -17,6 +17,7 @@ from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, journalled_step
+from redraft.loop.record import Process
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
@@ -283,6 +284,7 @@ class Workflow:
             datetime.now(UTC),
             parent=journal.parent,
             graph=self.graph,
+            process=Process.this(),
         )
         keeper = Keeper(journal, record)
         if (finished := await keeper.begin()) is not None:
