@@ -102,7 +102,7 @@ def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
         (("worker", "app"), "MODULE:OBJECT"),
         (("worker", "no_such_module:fleet"), "no module 'no_such_module'"),
         (("worker", "fleet_of_test:flet"), "has no 'flet'"),
-        (("worker", "fleet_of_test:number"), "is no Fleet, but 3"),
+        (("worker", "fleet_of_test:number"), "is not a Fleet but 3"),
         (("worker", "broken:fleet"), "ZeroDivisionError"),
         (("worker", "fleet_of_test:fleet", "--at-once", "0"), "at-once"),
         (("submit", "fleet_of_test:fleet", "clark", "a"), "did you mean 'clerk'"),

@@ -181,7 +181,7 @@ def test_no_resource_is_read_outside(uri, marker):
 def test_no_prompt_reads_outside(file, marker):
     async def main():
         async with in_process() as session:
-            with pytest.raises(MCPError, match="no criteria file") as refused:
+            with pytest.raises(MCPError, match="not a criteria file") as refused:
                 await session.client.get_prompt("revise_by_criteria", {"draft": "x", "criteria_file": file})
         assert SECRET not in str(refused.value)
         assert not marker.exists()

@@ -240,7 +240,7 @@ def test_a_newer_or_damaged_backup_is_refused(project):
         header.size = 100_000
         archive.addfile(header, io.BytesIO(b"[" * header.size))
     for name in ("short", "text", "other", "empty", "deep"):
-        with pytest.raises(ConfigError, match="is no backup"):
+        with pytest.raises(ConfigError, match="is not a backup"):
             restore(Path(name))
     with pytest.raises(StoreError, match="No such file"):
         restore(Path("missing"))

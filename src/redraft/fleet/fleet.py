@@ -438,5 +438,5 @@ def load_fleet(name: str) -> Fleet:
             raise ConfigError(f"The module {module!r} has no {path!r}.")
         found = getattr(found, part)
     if not isinstance(found, Fleet):
-        raise ConfigError(f"{name!r} is no Fleet, but {found!r}.")
+        raise ConfigError(f"{name!r} is not a Fleet but {found!r}.")
     return found

@@ -571,7 +571,9 @@ def _path_in_project(name: str) -> Path:
     except (OSError, ValueError):  # not there, not readable, or a name that no file can have
         path, is_file, size = folder, False, 0
     if not path.is_relative_to(folder) or not is_file:
-        raise ConfigError(f"{name!r} is no criteria file: a YAML file within the project's folder.")
+        raise ConfigError(
+            f"{name!r} is not a criteria file: expected a YAML file within the project's folder."
+        )
     if size > MAX_BYTES:
         raise ConfigError(f"{name!r} is too long: {size:,} bytes, at most {MAX_BYTES:,} are read.")
     return path

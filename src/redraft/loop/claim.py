@@ -55,7 +55,7 @@ class Claim:
     ) -> Claim:
         """Take a claim; raises `ClaimLostError` if one with this number or a higher one was taken before."""
         if not isinstance(store, FencedStore):
-            raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is no FencedStore.")
+            raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is not a FencedStore.")
         while True:
             data = {"number": number, "worker": worker, "newest": "", "fruitless": 0, "is_released": False}
             before, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))

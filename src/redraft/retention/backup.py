@@ -113,7 +113,7 @@ def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup
 
     The whole file is checked first: its layout, its versions, the names in it, each file's SHA-256 and the
     integrity of the database. Files that are not in the backup stay. With `check`, nothing is changed. Raises
-    `ConfigError` for a file that is no backup, or not an intact one, or from a newer Redraft, and if it would
+    `ConfigError` for a file that is not a backup, is damaged, or comes from a newer Redraft, and if it would
     replace something, unless `force`; raises `StoreError` where something can't be read or written.
     """
     folder = project_folder()
@@ -212,7 +212,7 @@ def _unpacked(source: Path, stage: Path) -> Backup:
                     if content is not None:
                         copyfileobj(content, file)
     except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, FileExistsError) as error:
-        raise ConfigError(f"{str(source)!r} is no backup, or not a whole one: {error}.") from error
+        raise ConfigError(f"{str(source)!r} is not a backup, or is incomplete: {error}.") from error
     for name, known in backup.files.items():
         path = stage / name
         if not path.is_file() or FileInBackup.of(path) != known:
@@ -224,7 +224,7 @@ def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
     first = packed.next()
     content = None if first is None or first.name != MANIFEST else packed.extractfile(first)
     if content is None:
-        raise ConfigError(f"{str(source)!r} is no backup: it has no {MANIFEST}.")
+        raise ConfigError(f"{str(source)!r} is not a backup: it has no {MANIFEST}.")
     try:
         found: dict[str, Any] = json.loads(content.read())
         if found["format"] > FORMAT:
@@ -233,7 +233,9 @@ def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
             )
         return from_json(Backup, found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{str(source)!r} is no backup: its {MANIFEST} can't be read ({error}).") from error
+        raise ConfigError(
+            f"{str(source)!r} is not a backup: its {MANIFEST} can't be read ({error})."
+        ) from error
 
 
 def _is_allowed(name: str) -> bool:
