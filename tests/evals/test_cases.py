@@ -51,7 +51,7 @@ def test_a_file_is_read(tmp_path):
     greeting, price = read_cases(written(tmp_path, FILE))
     assert (greeting.id, greeting.threshold, greeting.match) == ("greeting", 0.9, "includes")
     assert [one.name for one in greeting.criteria] == ["short"]
-    assert [one.name for one in greeting.grading] == ["expected"]
+    assert [one.name for one in greeting.grading] == ["short", "expected"]
     assert (price.id, price.threshold, price.control) == ("say-it-in-two-lines", 0.5, True)
     assert [one.name for one in price.criteria] == ["Names the price."]
     assert [one.name for one in price.grading] == ["price"]

@@ -139,6 +139,15 @@ def test_a_reference_is_matched():
             assert report.tries[0].answers[-1].passed is passes, (match, text)
 
 
+def test_a_match_grades_beside_the_criteria():
+    short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 4})
+    case = EvalCase("one", PlainTask("2 + 3?"), (short,), reference="5", match="includes")
+    answers = {"It is 5.": True, "Well, if I add them up, I get 5.": False, "It is 6.": False}
+    for text, passes in answers.items():
+        report = Evaluation([case], lambda _, text=text: text, store=MemoryStore()).run_sync()
+        assert report.tries[0].answers[-1].passed is passes, text
+
+
 class Recalling:
     """An advisor that counts what it is asked, and what it is told."""
 

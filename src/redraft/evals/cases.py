@@ -41,9 +41,9 @@ class EvalCase:
     `criteria` grade an answer, and an agent that has no criteria of its own reflects by them. `hidden`
     criteria grade in their place where there are any, and no agent sees them. `threshold` (0..1) is the
     overall score that passes. `reference` is an answer that is known to be right; with a `match` (`exact`,
-    `includes` or `json`) an answer must be the same text, hold it, or be the same JSON value. Of a list of
-    texts, any one will do, except for `json`. A `control`
-    case was answered right without reflection, so a failure on it shows that reflecting spoils good answers.
+    `includes` or `json`) an answer must also be the same text, hold it, or be the same JSON value. Of a list
+    of texts, any one will do, except for `json`. A `control` case was
+    answered right without reflection, so a failure on it shows that reflecting spoils good answers.
     `wrong` says what was wrong with the answer in the `run` that the case was made of.
 
     `inputs` fill the placeholders of a `redraft.Task` that is evaluated; what it says is then the task.
@@ -87,15 +87,16 @@ class EvalCase:
     @property
     def grading(self) -> tuple[QualityCriterion, ...]:
         """The criteria that grade an answer; empty if those of the agent do."""
+        chosen = self.hidden or self.criteria
         if not self.match:
-            return self.hidden or self.criteria
+            return chosen
         expected = QualityCriterion(
             EXPECTED,
             threshold=1.0,
             evaluator="function",
             evaluator_config={"function": _matcher(self.reference, self.match), "raw": True},
         )
-        return (*self.hidden, expected)
+        return (*chosen, expected)
 
     def document(self, images: str = "images") -> dict[str, Any]:
         """Return the case as it stands in a file: without what is left at its default.
