@@ -63,6 +63,12 @@ def sampled(*scores):
             Signals("judge", frozenset({"clarity"}), self_judged=True),
             {"self_judged_only"},
         ),
+        (  # a judge that was never asked, or whose replies were unreadable, has no opinion
+            [version(1, None, criteria_scores={"type": 0.0, "clarity": None}, gates_passed=False)],
+            ConvergenceReason.MAX_ITERATIONS,
+            Signals("judge", frozenset({"clarity"}), self_judged=True),
+            set(),
+        ),
         (
             judged(0.5, samples=sampled(0.3, 0.5, 0.7)),
             ConvergenceReason.MAX_ITERATIONS,

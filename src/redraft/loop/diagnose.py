@@ -155,7 +155,10 @@ def _judge_problems(
     versions: Sequence[ReflectionVersion], signals: Signals, first_drafts: FirstDrafts
 ) -> dict[str, str]:
     found: dict[str, str] = {}
-    if signals.self_judged:
+    opinions = [
+        version.evaluation.criteria_scores.get(name) for version in versions for name in signals.judged
+    ]
+    if signals.self_judged and any(score is not None for score in opinions):
         found["self_judged_only"] = (
             "The only signal was the model's opinion of itself, which often makes answers worse; "
             "add a check, or let another model judge."
