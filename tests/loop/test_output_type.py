@@ -157,7 +157,7 @@ def test_a_draft_that_is_not_of_the_type_is_a_version_with_an_issue_for_each_pla
     assert "got 'two'" in first.evaluation.issues[0]
     assert first.evaluation.criteria_scores == {"output_type": 0.0, "enough": None}
     assert second.output == result.best_output == Order(item="tea", quantity=2)
-    assert "Version 1: The reply is no Order" in result.diagnostics["draft_notes"]
+    assert "Version 1: The reply is not a valid Order" in result.diagnostics["draft_notes"]
     shown, asked = (message.content for message in model.requests[1].messages[-2:])
     assert json.loads(shown) == BAD
     assert "at /quantity" in asked
@@ -172,7 +172,10 @@ def test_a_model_that_ignores_the_type_loses_nothing():
     assert len(result.history.versions) == 2
     assert result.history.best_version.evaluation.unjudged == ("enough",)
     assert result.token_usage.requests == 3, "a draft, and a revision that was asked for once more"
-    assert "The reply is no Order" in result.diagnostics["draft_notes"]
+    note = result.diagnostics["draft_notes"]
+    assert note.startswith(
+        "Version 1: The reply is not a valid Order: The reply holds no JSON: 'I would rather"
+    )
 
 
 def test_a_judge_is_asked_only_about_outputs_of_the_type_and_sees_their_json():
@@ -359,7 +362,7 @@ def test_an_agent_with_tools_that_ignores_the_type_loses_nothing(refused, answer
     first = result.history.versions[0]
     assert json.dumps(json.loads(first.output)) == answer if path else first.output == answer
     assert first.evaluation.issues[0].path == path
-    assert "The reply is no Order" in result.diagnostics["draft_notes"]
+    assert "The reply is not a valid Order" in result.diagnostics["draft_notes"]
     assert first.token_usage.requests == 2
     assert result.best_output == Order(item="tea", quantity=2)
 

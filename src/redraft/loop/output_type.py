@@ -76,7 +76,7 @@ class OutputType(Generic[OutputT]):
         try:
             value = json_of(text)
         except OutputError as error:
-            return text, (Issue(f"The reply is no {self.name}: {error}", CRITERION),)
+            return text, (Issue(str(error).rstrip("."), CRITERION),)
         if self.is_list and isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
             value = cast("dict[str, Any]", value).get(LIST_KEY, value)
         return self._checked(value, text)
@@ -105,7 +105,7 @@ class OutputType(Generic[OutputT]):
             found = error.errors(include_url=False, include_context=False)[:MOST_ISSUES]
             return text, tuple(_issue(one["msg"], one["loc"], one["input"]) for one in found)
         except (TypeError, ValueError) as error:  # the caller's value has no JSON form
-            return text, (Issue(f"It is no {self.name}: {error}", CRITERION),)
+            return text, (Issue(f"It is not a valid {self.name}: {error}", CRITERION),)
 
     def _schema_issues(self, value: Any) -> tuple[Issue, ...]:
         if self.validator is None:

@@ -212,7 +212,9 @@ def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tu
     if output_type is None:
         return text, ()
     output, problems = output_type.read(text)
-    return output, (f"The reply is no {output_type.name}: {render_issue(problems[0])}.",) if problems else ()
+    return output, (
+        f"The reply is not a valid {output_type.name}: {render_issue(problems[0])}.",
+    ) if problems else ()
 
 
 def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
@@ -225,7 +227,7 @@ def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
         value: Output = json_of(text)
         return from_json(kind, value) if is_record(kind) else value
     except (OutputError, ValueError) as error:  # pydantic's ValidationError is a ValueError
-        raise OutputError(f"the reply is no {kind.__name__}: {error}", usage=usage) from error
+        raise OutputError(f"the reply is not a valid {kind.__name__}: {error}", usage=usage) from error
 
 
 def _text_of(reply: ChatReply, usage: TokenUsage) -> str:

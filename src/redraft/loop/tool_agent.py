@@ -197,7 +197,7 @@ class ToolAgent:
                 raise ConfigError(f"The agent can't run: {error}") from error
             if self.output_type is not None and isinstance(error, UnexpectedModelBehavior) and steps.answer:
                 # The answer was refused, and so was the next one: they are paid for, and can be revised.
-                note = f"The reply is no {self.output_type.name}: {error}"
+                note = f"The reply is not a valid {self.output_type.name}: {error}"
                 conversation = steps.conversation()
                 return Draft(
                     steps.answer, steps.used, conversation=conversation, notes=(note,), model=steps.model
