@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -173,6 +174,7 @@ class CriteriaReader:
             self.fail(way, "the criterion has no 'name'")
         if "config" in fields and "evaluator_config" in fields:
             self.fail((*way, "config"), "'config' and 'evaluator_config' are the same; give one")
+        section = "config" if "config" in fields else "evaluator_config"
         if "config" in fields:
             fields["evaluator_config"] = fields.pop("config")
         if (tests := fields.get("evaluator_config", {}).get("tests")) is not None:
@@ -181,7 +183,8 @@ class CriteriaReader:
             criterion = QualityCriterion(**fields)
             try_out(criterion)
         except ConfigError as error:
-            self.fail(way, str(error))
+            key = _first_named(fields.get("evaluator_config", {}), str(error))
+            self.fail(way if key is None else (*way, section, key), str(error))
         return criterion
 
     def _located(self, tests: Any) -> Any:
@@ -210,6 +213,14 @@ class CriteriaReader:
     def fail(self, way: KeyPath, what: str) -> NoReturn:
         """Raise a `ConfigError` with the file and the line."""
         raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
+
+
+def _first_named(config: Mapping[Any, Any], error: str) -> Any:
+    """Return the key of a configuration that an error names first; None if it names none."""
+    text = re.sub(r"^Criterion ('.*?'|\".*?\"): ", "", error)
+    found = {key: re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", text) for key in config}
+    places = {key: match.start() for key, match in found.items() if match}
+    return min(places, key=places.__getitem__, default=None)
 
 
 def try_out(criterion: QualityCriterion) -> None:
