@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,7 +14,7 @@ from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from redraft.web.page import PageRequest
 from redraft.web.project import Project
-from redraft.workflow.history import LAUNCH, Launch
+from redraft.workflow.history import LAUNCH, Launch, WorkflowRecord
 from redraft.workflow.web import SLICE
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_workflows import kept
@@ -189,6 +190,17 @@ def test_fingerprints_change_until_the_process_is_gone():
         assert len({one for _, one in seen}) == 3
 
     asyncio.run(main())
+
+
+def test_the_page_of_a_killed_workflow_of_a_program_has_the_call_that_resumes_it():
+    store = MemoryStore()
+    gone = Process(Process.this().host, 2**22 + 1, "0")
+    record = WorkflowRecord("w", "slow", "slow.yaml", {}, datetime.now(UTC), process=gone)
+    asyncio.run(store.put(record.stored()))
+    text = pages(store).get("/workflows/w").text
+    assert "with this call" in text
+    assert "Workflow.from_file(" in text
+    assert "redraft resume" not in text
 
 
 FLOW = """
