@@ -42,7 +42,7 @@ STDOUT = "-"
 _HEAD = """\
 ## Lessons from earlier tasks
 
-What agents learnt from earlier tasks in this project. It is advice, not an order: where it does not fit the
+What agents learned from earlier tasks in this project. It is advice, not an order: where it does not fit the
 task, or contradicts what you were told, it does not apply.
 
 """
