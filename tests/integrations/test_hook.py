@@ -531,6 +531,35 @@ def test_the_defaults_are_what_the_page_says():
     assert len(tomllib.loads(table)["hook"]) == len(fields(HookOptions))
 
 
+def test_the_setup_of_the_page_can_be_committed(project):
+    """The criterion is described by what it forbids."""
+    git(project, "rm", "--quiet", "criteria.yaml", "redraft.toml")
+    git(project, "commit", "--quiet", "--message=Without")
+    (project / "criteria.yaml").write_text(PAGE.blocks("yaml")[0], "utf-8")
+    (project / "redraft.toml").write_text(PAGE.blocks("toml")[0], "utf-8")
+    git(project, "add", ".")
+    assert redraft("hook", "stop", "git").exit_code == 0
+    edit(project, "print(2)\n")()
+    git(project, "add", ".")
+    assert redraft("hook", "stop", "git").exit_code == 1
+
+
+def test_the_page_plays_a_session_by_hand(project):
+    set_up(project, criteria=PAGE.blocks("yaml")[0], settings=PAGE.blocks("toml")[0])
+    [by_hand] = PAGE.blocks("console")
+    started, edited, stopped, reply = by_hand.splitlines()
+    for line in (started, edited, stopped):
+        _, text, _, *command = shlex.split(line.removeprefix("$ "))
+        if line == edited:
+            Path(command[0]).write_text(f"{text}\n", "utf-8")
+            continue
+        done = redraft(*command[1:], stdin=text)
+        assert done.exit_code == 0, done.stderr
+    answer, promised = json.loads(done.stdout), json.loads(reply)
+    assert answer["decision"] == promised["decision"]
+    assert answer["reason"].startswith(promised["reason"].removesuffix(" ..."))
+
+
 def test_the_page_tells_a_session_as_it_happens(project):
     """The criteria, the commands and the critique of the page, one after the other."""
     criteria, *_ = PAGE.blocks("yaml")

@@ -34,7 +34,8 @@ class Baseline:
 class WorkTree:
     """The files of a folder in a git repository, without those that git ignores.
 
-    `paths` are git's pathspecs, relative to the folder; `left_out` are folders that are never looked at.
+    `paths` are git's pathspecs, relative to the folder; `left_out` are files and folders that are not looked
+    at.
     """
 
     folder: Path
@@ -111,7 +112,7 @@ class WorkTree:
         return _names(self._git("ls-files", "--others", "--exclude-standard", "-z", "--", *self._pathspecs()))
 
     def _pathspecs(self) -> list[str]:
-        return [*(self.paths or ["."]), *(f":(exclude){folder}" for folder in self.left_out)]
+        return [*(self.paths or ["."]), *(f":(exclude){path}" for path in self.left_out)]
 
     def _git(self, *words: str) -> str:
         done = self._run(*words)

@@ -363,10 +363,11 @@ def _joined(texts: Mapping[str, str]) -> str:
 
 
 def _work_tree(options: HookOptions) -> WorkTree:
-    """Return the project's files, without those that Redraft itself writes."""
+    """Return the project's files, without what Redraft itself writes, its settings and the criteria."""
     settings = load_settings()
-    own = [one for one in (settings.home, settings.memory) if one and not Path(one).is_absolute()]
-    return WorkTree(project_folder(), options.paths, own)
+    own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
+    left_out = [one for one in own if one and not Path(one).is_absolute()]
+    return WorkTree(project_folder(), options.paths, left_out)
 
 
 def _criteria(options: HookOptions) -> CriteriaFile:
