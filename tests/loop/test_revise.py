@@ -177,7 +177,7 @@ def test_a_reply_of_the_wrong_type_is_requested_again_once(reply):
     model = ScriptedModel([reply, '{"name": "Bo"}'])
     draft = revise(model, Person(name="Al"), evaluation("x"))
     assert (draft.output, draft.usage.requests) == (Person(name="Bo"), 2)
-    with pytest.raises(OutputError, match="no Person") as caught:
+    with pytest.raises(OutputError, match="not a valid Person") as caught:
         revise(ScriptedModel([reply, reply]), Person(name="Al"), evaluation("x"))
     assert caught.value.usage.requests == 2
 
