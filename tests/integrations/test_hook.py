@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -217,6 +218,15 @@ def test_paths_and_ignored_files(project):
     assert stop() == ({}, "")
     (project / "sub").mkdir()
     edit(project, "print(1)\n", "sub/ümläut name.py")()
+    assert stop()[0]["decision"] == "block"
+
+
+def test_criteria_outside_of_the_repository(project, tmp_path_factory):
+    shared = tmp_path_factory.mktemp("shared") / "criteria.yaml"
+    shared.write_text(CRITERIA, "utf-8")
+    path = os.path.relpath(shared, project)
+    set_up(project, settings=f'[hook]\ncriteria = "{path}"\n')
+    edit(project, "print(1)\n")()
     assert stop()[0]["decision"] == "block"
 
 

@@ -365,9 +365,11 @@ def _joined(texts: Mapping[str, str]) -> str:
 def _work_tree(options: HookOptions) -> WorkTree:
     """Return the project's files, without what Redraft itself writes, its settings and the criteria."""
     settings = load_settings()
-    own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
-    left_out = [one for one in own if one and not Path(one).is_absolute()]
-    return WorkTree(project_folder(), options.paths, left_out)
+    given = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
+    own = [os.path.normpath(one) for one in given if one and not Path(one).is_absolute()]
+    # git refuses to leave out what is outside of the repository.
+    inside = [one for one in own if Path(one).parts[:1] != ("..",)]
+    return WorkTree(project_folder(), options.paths, inside)
 
 
 def _criteria(options: HookOptions) -> CriteriaFile:
