@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 
+from redraft import Agent, ScriptedModel, SqliteStore
 from support.commands import redraft
 from support.dashboards import TOKEN, served
 
@@ -66,6 +67,15 @@ def test_without_a_store_there_is_no_dashboard(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("ui", "--no-open")
     assert (result.exit_code, "no runs are stored here" in result.stderr) == (2, True)
+
+
+def test_a_store_of_the_users_own_has_a_dashboard(project, monkeypatch):
+    Agent(ScriptedModel(["tea"]), keep=SqliteStore("own.db")).run_sync("Name a drink.")
+    monkeypatch.setattr("redraft.web.server.serve", lambda *words: words[-1](words[-2]))
+    assert (
+        f"The dashboard of {project}/own.db is at" in redraft("ui", "--no-open", "--store", "own.db").stderr
+    )
+    assert f"The dashboard of {project}/.redraft/redraft.db is at" in redraft("ui", "--no-open").stderr
 
 
 def test_without_the_extra_it_says_what_to_install(project, monkeypatch):

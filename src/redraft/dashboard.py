@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redraft.settings import load_settings
-from redraft.stores.location import project_store
+from redraft.stores.location import project_store, store_at
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors
 from redraft.terminal.console import CalmConsole, emit, emit_json
@@ -138,10 +138,11 @@ def ui(
             help="A reusable access token. Without it, the printed address works only once.",
         ),
     ] = None,
+    store: options.Store = None,
     debug: options.Debug = False,
 ) -> None:
     """Open the dashboard in a browser. It shows runs, their costs, why they stopped, and what was learned."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         import webbrowser
         from importlib.util import find_spec
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from redraft import Agent, ScriptedModel
+from redraft.stores import PostgresStore
 from support import commands
 from support.commands import THREE_A
 from support.openai_server import Server, completion
@@ -105,6 +107,17 @@ def test_projects_are_separate_unless_they_share_a_name(redraft):
     shared = json.loads(redraft("runs", "--json", project="three", REDRAFT_PROJECT="shared").stdout)
     assert len(shared["runs"]) == 2
     assert shared["database"].endswith("(project 'shared')")
+
+
+def test_a_postgres_store_of_the_users_own_is_read_with_store(redraft, enter, postgres):
+    enter("one")
+    Agent(ScriptedModel(["tea"]), keep=PostgresStore(postgres.url)).run_sync("Name a drink.", run_id="mine")
+    url = postgres.url.replace("postgres@", f"postgres:{HIDDEN}@")
+    assert "No run" in redraft("runs").stdout
+    listed = json.loads(redraft("runs", "--json", "--store", url).stdout)
+    assert [run["run_id"] for run in listed["runs"]] == ["mine"]
+    assert listed["database"].startswith("postgresql://postgres@")
+    assert "(project" not in listed["database"]
 
 
 def test_a_killed_run_is_resumed(redraft, enter, server):

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
+from redraft import (
+    Agent,
+    Ensemble,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    ScriptedModel,
+    SqliteStore,
+    Task,
+)
 from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables, success_view
 from redraft.loop.record import Origin, Process
 from redraft.loop.success import SuccessCriteria, SuccessFigure
@@ -90,6 +99,59 @@ def test_runs_says_where_it_looked_if_there_are_none(project):
         "runs": [],
     }
     assert "No run in" in redraft("runs", "--status", "failed").stdout
+
+
+@pytest.fixture
+def own_store(project):
+    """The path of a store of the user's own, with a run in it."""
+    (project / "own").mkdir()
+    model = ScriptedModel(["I like coffee.", "I like tea."])
+    tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
+    pattern = ReflectionPattern(quality_criteria=[tea])
+    Agent(model, pattern=pattern, keep=SqliteStore("own/runs.db")).run_sync("Name a drink.", run_id="mine")
+    return "own/runs.db"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["runs"], "Name a drink."),
+        (["show", "mine"], "Best: version 2"),
+        (["show", "last"], "Best: version 2"),
+        (["why", "last"], "quality_met"),
+        (["diff", "mine"], "{+tea+}"),
+        (["export", "mine", "--json"], '"run_id": "mine"'),
+        (["resume", "mine"], "I like tea."),
+    ],
+)
+def test_a_store_of_the_users_own_is_read_with_store(own_store, monkeypatch, command, says):
+    monkeypatch.setenv("REDRAFT_HOME", "")  # the project itself stores nothing
+    result = redraft(*command, "--store", own_store)
+    assert (result.exit_code, says in result.stdout) == (0, True), result.output
+    assert redraft(*command).exit_code == 2
+
+
+def test_the_option_store_holds_for_one_command(own_store, project):
+    found = document(redraft("runs", "--json", "--store", own_store))
+    assert (found["database"], len(found["runs"])) == (f"{project}/{own_store}", 1)
+    assert "--store runs.db" in " ".join(redraft("runs").stdout.split())
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("runs.db", "--store 'runs.db': there is no such file."),
+        ("own", "--store 'own' is a folder; name the file in it"),
+        ("c.yaml", "c.yaml is not a SQLite database"),
+        ("mysql://me:hush@host/db", "--store: The URL of a PostgreSQL database must be postgresql://"),
+    ],
+)
+def test_what_is_no_store_is_refused_and_not_created(own_store, project, path, says):
+    result = redraft("why", "last", "--store", path)
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+    assert "hush" not in result.output
+    assert not (project / "runs.db").exists()
 
 
 def test_runs_needs_a_home(project, monkeypatch):
@@ -208,7 +270,8 @@ def test_an_unknown_id_is_an_error(project, command):
     name, *more = command
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
-    assert "There is no run 'nonsense' here; `redraft runs` lists the runs." in result.stderr
+    assert "There is no run 'nonsense' here; `redraft runs` lists the runs, and " in result.stderr
+    assert "`redraft runs --store PATH` those of a store of your own." in result.stderr
     assert "No runs are stored here yet." in redraft(name, "last", *more).stderr
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft import ConfigError, MemoryStore
+from redraft import ConfigError, MemoryStore, SqliteStore
 from redraft._codec import to_record
 from redraft.errors import OutputError, WorkflowError
 from redraft.loop.record import Process
@@ -364,3 +364,13 @@ def test_the_dashboard_answers():
     result = made(store).run_sync(run_id="r")
     assert (result.state["decision"]["value"], result.state["decision"]["by"]) == ([1], "dashboard")
     assert asyncio.run(Workflows(store).get("r")).record.status == "finished"
+
+
+def test_a_question_in_a_store_of_the_users_own_is_answered_with_store(project):
+    workflow = made(SqliteStore("own.db"))
+    workflow.run_sync(run_id="r")
+    assert redraft("approve", "last").exit_code == 2
+    assert "Send a letter?" in redraft("approve", "--store", "own.db").stdout
+    done = redraft("approve", "last", "--no-resume", "--store", "own.db")
+    assert (done.exit_code, "Approved." in done.stderr) == (0, True), done.output
+    assert workflow.run_sync(run_id="r").state["sent"] == "done"

@@ -40,7 +40,7 @@ from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import project_place, required_project_store
+from redraft.stores.location import project_place, required_project_store, store_at
 from redraft.terminal import options
 from redraft.terminal.commands import run_async
 from redraft.terminal.console import (
@@ -154,11 +154,12 @@ def runs(
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
+    store: options.Store = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         _check_choice("--status", status, STATES)
         _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
         _check_second(
@@ -221,7 +222,7 @@ def runs(
         if not newest:
             filtered = any((status, name, reason))
             has_inner = not (filtered or inner) and bool(run_async(Runs().find(inner=True, limit=1)))
-            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner))
+            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=store is None))
             return
         rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
         console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
@@ -287,7 +288,7 @@ def _read_runs(
     ]
 
 
-def _no_runs(place: str, *, filtered: bool, has_inner: bool) -> str:
+def _no_runs(place: str, *, filtered: bool, has_inner: bool, is_own: bool) -> str:
     if filtered:
         return f"No run in {place} matches."
     if has_inner:
@@ -295,10 +296,13 @@ def _no_runs(place: str, *, filtered: bool, has_inner: bool) -> str:
             f"{place} has only runs inside others, such as those of an evaluation: "
             "`redraft runs --inner` lists them, and `redraft eval list` the evaluations."
         )
+    if not is_own:
+        return f"No runs are stored in {place}."
     return (
         f"No runs are stored in {place} yet.\n"
         "Every run of an Agent, a @reflected function or a workflow is stored, and so is every run of check, "
-        "revise and demo: try `redraft demo`."
+        "revise and demo: try `redraft demo`. For runs in a store of your own, such as "
+        "keep=SqliteStore('runs.db'), add --store runs.db."
     )
 
 
@@ -396,6 +400,7 @@ def show(
             "--version", metavar="V", help="Print the output of a version: 2, 1.3, first, best or last."
         ),
     ] = None,
+    store: options.Store = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -403,7 +408,7 @@ def show(
 
     For a workflow: its nodes, their results, and the runs of its loops.
     """
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         console = CalmConsole()
         if (workflow := read_history(run)) is not None:
             check_workflow_options(workflow, version=version, prompts=prompts)
@@ -643,9 +648,14 @@ def _prompts_view(run: StoredRun) -> RenderableType:
     return Group(*parts)
 
 
-def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
+def why(
+    run: options.Run,
+    store: options.Store = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         if (workflow := read_why(run)) is not None:
             document = {"run_id": workflow.row.run_id, "why": workflow.why, "after_best": None}
             deliver(_workflow_why(workflow), document, as_json=as_json)
@@ -726,11 +736,12 @@ def diff(
     run: options.Run,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "best",
+    store: options.Store = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         stored = _read_run(run)
         found = stored.diff(older, newer)
         if as_json:
@@ -797,11 +808,12 @@ def export(
         typer.Option("--html", metavar="FILE", help="Write one self-contained HTML file; '-' is stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+    store: options.Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Export a run. --html FILE is for people, --json for programs. Read the export before you share it."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         from redraft.history.run_page import run_page
 
         if (html is None) != as_json:
@@ -829,6 +841,7 @@ def resume(
     force: Annotated[
         bool, typer.Option("--force", help="Resume even if its process may still be running.")
     ] = False,
+    store: options.Store = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -838,7 +851,7 @@ def resume(
     with its recorded values and its current file, so that a mistake in the file can be fixed. For any other
     run, the Python call that resumes it is printed, with exit code 2.
     """
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         if (workflow := stored_workflow(run)) is not None:
             raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
         raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))

@@ -195,7 +195,8 @@ class Runs:
             raise ConfigError(
                 "No runs are stored here yet."
                 if run_id == LAST
-                else f"There is no run {run_id!r} here; `redraft runs` lists the runs."
+                else f"There is no run {run_id!r} here; `redraft runs` lists the runs, and "
+                "`redraft runs --store PATH` those of a store of your own."
             )
         return await self.read(record)
 

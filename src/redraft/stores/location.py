@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ from redraft.errors import ConfigError
 from redraft.settings import load_settings, project_folder, settings_in, without_password
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from redraft.stores.base import Store
 
 DATABASE = "redraft.db"
@@ -27,11 +31,14 @@ class Place:
 
     database: Path | str
     space: str
+    named_by: str = field(default="The setting `database_url` (REDRAFT_DATABASE_URL)", compare=False)
+    """Where a user names the URL, for messages."""
 
     def __str__(self) -> str:
         if isinstance(self.database, Path):
             return str(self.database)
-        return f"{without_password(self.database)} (project {self.space!r})"
+        project = f" (project {self.space!r})" if self.space else ""
+        return f"{without_password(self.database)}{project}"
 
     def open(self) -> Store:
         """Return the store; raises `ConfigError` for an invalid URL."""
@@ -44,15 +51,49 @@ class Place:
         try:
             return PostgresStore(self.database, self.space)
         except ConfigError as error:
-            error.args = (f"The setting `database_url` (REDRAFT_DATABASE_URL): {error}",)
+            error.args = (f"{self.named_by}: {error}",)
             raise
+
+
+_given: ContextVar[Place | None] = ContextVar("given", default=None)
+
+
+@contextmanager
+def store_at(given: str | None) -> Generator[None]:
+    """Within the block, use the store at a path or PostgreSQL URL as the project's; None changes nothing.
+
+    It is the store that `SqliteStore(path)` or `PostgresStore(url)` opens. Raises `ConfigError` if there is
+    no such file.
+    """
+    if given is None:
+        yield
+        return
+    token = _given.set(Place(given if "://" in given else _existing_file(given), "", named_by="--store"))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def _existing_file(given: str) -> Path:
+    path = Path(given).absolute()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ConfigError(f"--store {given!r} is a folder; name the file in it, such as {DATABASE}.")
+    raise ConfigError(
+        f"--store {given!r}: there is no such file. Give the path of a SqliteStore, or a PostgreSQL URL."
+    )
 
 
 def project_place() -> Place | None:
     """Return where the project that this process works in keeps its records; None if it keeps none.
 
-    Projects that share a place see only their own records; projects of one name are one project.
+    Projects that share a place see only their own records; projects of one name are one project. A store that
+    was named for this command (`store_at`) takes the place of the project's.
     """
+    if (given := _given.get()) is not None:
+        return given
     project = project_folder()
     settings = settings_in(project)
     if not settings.home:

@@ -37,7 +37,7 @@ from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
-from redraft.stores.location import project_store
+from redraft.stores.location import project_store, store_at
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
 from redraft.terminal.commands import run_async
@@ -199,11 +199,12 @@ def approve(
     no_resume: Annotated[
         bool, typer.Option("--no-resume", help="Answer, and leave the run waiting.")
     ] = False,
+    store: options.Store = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow."""
-    with surface(debug=debug):
+    with surface(debug=debug), store_at(store):
         if question is None:
             deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
             return
