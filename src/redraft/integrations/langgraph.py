@@ -10,8 +10,6 @@ from redraft._steps import allowance
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import AdaptedAgent
-from redraft.loop.conversation import ConversationGenerator, ConversationReviser
-from redraft.loop.run import Verbs
 from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.run import Judges
-    from redraft.loop.triggers import LiveRun, ReflectionTriggers
+    from redraft.loop.triggers import LiveRun
     from redraft.protocols import Advisor, ModelRole, RunContext
     from redraft.stores.base import Store
 
@@ -132,6 +129,11 @@ class GraphAdapter:
         return ()
 
     @property
+    def has_steps(self) -> bool:
+        """False: the framework takes the steps of a graph by itself."""
+        return False
+
+    @property
     def model(self) -> None:
         """None: which models a graph has is known to its nodes alone."""
         return
@@ -142,14 +144,6 @@ class GraphAdapter:
             f"The nodes of the graph have prompts of their own; change them there, not to "
             f"{system_prompt[:40]!r}."
         )
-
-    def check_triggers(self, triggers: ReflectionTriggers) -> None:
-        """Raise `ConfigError` for a trigger that can't fire."""
-        triggers.check_runner("an agent of another framework")
-
-    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
-        """Return the verbs of a run that this graph drafts and revises."""
-        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
 
     async def complete(
         self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun

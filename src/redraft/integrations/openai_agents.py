@@ -11,8 +11,6 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import AdaptedAgent
-from redraft.loop.conversation import ConversationGenerator, ConversationReviser
-from redraft.loop.run import Verbs
 from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
     )
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.run import Judges
-    from redraft.loop.triggers import LiveRun, ReflectionTriggers
+    from redraft.loop.triggers import LiveRun
     from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext
     from redraft.stores.base import Store
 
@@ -115,6 +112,11 @@ class OpenAIAdapter:
         return tuple(tool.name for tool in self.agent.tools)
 
     @property
+    def has_steps(self) -> bool:
+        """False: the framework takes the steps of an agent by itself."""
+        return False
+
+    @property
     def model(self) -> None:
         """None: a model of the SDK can't be asked to judge."""
         return
@@ -125,14 +127,6 @@ class OpenAIAdapter:
             f"The agent {self.agent.name!r} has instructions of its own; change them there, not to "
             f"{system_prompt[:40]!r}."
         )
-
-    def check_triggers(self, triggers: ReflectionTriggers) -> None:
-        """Raise `ConfigError` for a trigger that can't fire."""
-        triggers.check_runner("an agent of another framework")
-
-    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
-        """Return the verbs of a run that this agent drafts and revises."""
-        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
 
     async def complete(
         self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun

@@ -12,6 +12,7 @@ from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
+from redraft.loop.conversation import check_triggers, conversation_verbs
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
@@ -25,7 +26,6 @@ from redraft.loop.pattern import (
     pattern_or_default,
     starting_draft,
     task_of,
-    with_reflections,
 )
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
@@ -276,8 +276,7 @@ class Agent(Generic[OutputT]):
             check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         live = live or self._live(pattern)
         if tool_agent is not None:
-            verbs = tool_agent.verbs(judges_of_type(judges, self._output_type), live)
-            verbs = with_reflections(verbs, live)
+            verbs = conversation_verbs(tool_agent, judges_of_type(judges, self._output_type), live)
         elif self._model is None:
             raise AssertionError("an agent without tools has a model")
         else:
@@ -337,7 +336,7 @@ class Agent(Generic[OutputT]):
     def _live(self, pattern: ReflectionPattern) -> LiveRun:
         if self._tool_agent is None:
             return live_run(pattern, self._model, "a text agent")
-        self._tool_agent.check_triggers(pattern.triggers)
+        check_triggers(self._tool_agent, pattern.triggers)
         return live_run(pattern, self._model)
 
 

@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redraft._critique import render_feedback, render_retry
+from redraft._validation import nearest
+from redraft.errors import ConfigError
+from redraft.loop.pattern import with_reflections
 from redraft.loop.revise import EXTEND, fresh_prompt, improvements_asked, rewriting
+from redraft.loop.run import Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun
 from redraft.types import prompt_of
 
 if TYPE_CHECKING:
-    from redraft.loop.run import Judges, Verbs
+    from redraft.loop.run import Judges
     from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, RunContext
     from redraft.types import Draft, Output, ReflectionEvaluation
@@ -31,20 +35,17 @@ class AgentAdapter(Protocol):
         ...
 
     @property
+    def has_steps(self) -> bool:
+        """Whether its model requests and tool calls are steps of the run, which some triggers need."""
+        ...
+
+    @property
     def model(self) -> ChatModel | None:
         """The agent's model."""
         ...
 
     def with_system_prompt(self, system_prompt: str) -> Self:
         """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
-        ...
-
-    def check_triggers(self, triggers: ReflectionTriggers) -> None:
-        """Raise `ConfigError` for a trigger that can't fire."""
-        ...
-
-    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
-        """Return the verbs of a run that this agent drafts and revises."""
         ...
 
     async def complete(
@@ -56,6 +57,23 @@ class AgentAdapter(Protocol):
         model failed for good, and `UnfinishedError` otherwise, each with the usage and not to be retried.
         """
         ...
+
+
+def check_triggers(agent: AgentAdapter, triggers: ReflectionTriggers) -> None:
+    """Raise `ConfigError` for a trigger that can't fire: it needs steps, or a tool that the agent lacks."""
+    if not agent.has_steps:
+        triggers.check_runner("an agent of another framework")
+    for name in sorted(triggers.tool_result or ()):
+        if agent.tool_names and name not in agent.tool_names:
+            raise ConfigError(
+                f"reflect_on_tools: there is no tool {name!r}; {nearest(name, agent.tool_names)}"
+            )
+
+
+def conversation_verbs(agent: AgentAdapter, judges: Judges, live: LiveRun) -> Verbs:
+    """Return the verbs of a run that an agent drafts and revises."""
+    draft, revise = ConversationGenerator(agent, live), ConversationReviser(agent, live)
+    return with_reflections(Verbs(draft, judges, revise, live), live)
 
 
 KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."

@@ -51,12 +51,9 @@ from redraft._codec import to_json
 from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated, name_of_model
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
-from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
-from redraft.loop.conversation import ConversationGenerator, ConversationReviser
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering
-from redraft.loop.run import Judges, Verbs
 from redraft.loop.triggers import LiveRun, note
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
@@ -83,7 +80,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext, StreamedResponse
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-    from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, ModelRole, RunContext, TextListener
     from redraft.types import ConvergenceReason, Reflection
 
@@ -140,6 +136,11 @@ class ToolAgent:
         return cls(cast("AbstractAgent[Any, Any]", agent))
 
     @property
+    def has_steps(self) -> bool:
+        """True: each request and tool call of the agent is a step."""
+        return True
+
+    @property
     def model(self) -> ChatModel | None:
         """The agent's model, to judge and reflect with; None if each run chooses one."""
         model: Any = self.provider or self.agent.model
@@ -152,18 +153,6 @@ class ToolAgent:
         if self.provider is None:
             raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
         return replace(self, system_prompt=system_prompt)
-
-    def check_triggers(self, triggers: ReflectionTriggers) -> None:
-        """Raise `ConfigError` for a trigger on a tool that the agent does not have."""
-        for name in sorted(triggers.tool_result or ()):
-            if self.tool_names and name not in self.tool_names:
-                raise ConfigError(
-                    f"reflect_on_tools: there is no tool {name!r}; {nearest(name, self.tool_names)}"
-                )
-
-    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
-        """Return the verbs of a run that this agent drafts and revises."""
-        return Verbs(ConversationGenerator(self, live), judges, ConversationReviser(self, live), live)
 
     async def complete(
         self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun

@@ -15,6 +15,7 @@ from redraft._texts import as_text, copy_of
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.loop.agent import tool_agent_with
+from redraft.loop.conversation import check_triggers, conversation_verbs
 from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.pattern import (
     ReflectionPattern,
@@ -274,7 +275,7 @@ class TaskRunner:
             return with_reflections(Verbs(generate, judges, regenerating(generate)), live)
         if self.tool_agent is not None:
             live = live_run(pattern, self.model)
-            return with_reflections(self.tool_agent.verbs(judges, live), live)
+            return conversation_verbs(self.tool_agent, judges, live)
         if self.model is None:
             raise AssertionError("a task without a handler has a model")
         return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
@@ -303,7 +304,7 @@ def runner_of(
     )
     runner.verbs({}, ())  # raises the errors of its triggers now
     if runner.tool_agent is not None:
-        runner.tool_agent.check_triggers(pattern.triggers)
+        check_triggers(runner.tool_agent, pattern.triggers)
     return runner
 
 
