@@ -134,6 +134,14 @@ def listed(things: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def sized(size: int) -> str:
+    """Render a number of bytes: `950 bytes`, `1.5 MB`."""
+    for unit, scale in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
 def counted(number: int, thing: str) -> str:
     """Render a count: `1 version`, `2 versions`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

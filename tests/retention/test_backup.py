@@ -6,8 +6,11 @@ import json
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 
 from redraft import ConfigError, Runs
 from redraft.errors import StoreError
-from redraft.retention import back_up, restore
+from redraft.retention import back_up, backup, restore
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.sqlite import SqliteStore
@@ -239,11 +242,103 @@ def test_a_newer_or_damaged_backup_is_refused(project):
         header = tarfile.TarInfo("manifest.json")
         header.size = 100_000
         archive.addfile(header, io.BytesIO(b"[" * header.size))
-    for name in ("short", "text", "other", "empty", "deep"):
+    packed(project / "spliced", {"memory/a.md": bytes(1_000_000)})
+    plain = gzip.decompress((project / "spliced").read_bytes())
+    (project / "spliced").write_bytes(gzip.compress(plain[:500_000]) + b"no archive")
+    for name in ("short", "text", "other", "empty", "deep", "spliced"):
         with pytest.raises(ConfigError, match="is not a backup"):
             restore(Path(name))
     with pytest.raises(StoreError, match="No such file"):
         restore(Path("missing"))
+
+
+# --- bombs -------------------------------------------------------------------------------------------------
+
+BOMB = 50_000_000
+
+
+def listing(name, size):
+    """Return a manifest that has one file of zeros."""
+    return {"files": {name: {"bytes": size, "sha256": hashlib.sha256(bytes(max(0, size))).hexdigest()}}}
+
+
+def pax_header(header):
+    header.type = tarfile.XHDTYPE
+
+
+def sparse_map(header):
+    header.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": header.name}
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_small_backup_that_unpacks_to_a_lot_is_refused_unless_the_user_allows_it(project, monkeypatch):
+    monkeypatch.setattr(backup, "MOST_BYTES", 1_000_000)
+    packed(project / "bomb", {"memory/a.md": bytes(BOMB)})
+    assert (project / "bomb").stat().st_size < BOMB / 900
+    refused = redraft("restore", "bomb")
+    assert refused.exit_code == 2
+    assert "would unpack to 50.0 MB, more than the 4.9 MB allowed" in refused.stderr
+    assert "If you trust it: --max-size 50MB." in refused.stderr
+    assert left_in(project) == ["bomb", "redraft.toml"]
+    with pytest.raises(ConfigError, match=r"more than the 49\.0 MB allowed"):
+        restore(Path("bomb"), max_bytes=49_000_000)
+    assert redraft("restore", "bomb", "--max-size", "50MB").exit_code == 0
+    assert (project / "memory" / "a.md").stat().st_size == BOMB
+
+
+LYING = {
+    "a file larger than listed": ({"memory/a.md": bytes(BOMB)}, listing("memory/a.md", 10), None),
+    "a file smaller than listed": ({"memory/a.md": b"x"}, listing("memory/a.md", 10), None),
+    "a negative size": ({"memory/a.md": b""}, listing("memory/a.md", -1_000_000), None),
+    "a long header": ({"memory/a.md": bytes(BOMB)}, None, pax_header),
+    "a long map of holes": ({"memory/a.md": b"5000000\n" + b"0\n" * 10_000_000}, None, sparse_map),
+    "a map of holes that is none": ({"memory/a.md": b"9" * 1_000}, None, sparse_map),
+    "a long manifest": ({}, {"redraft": "0" * 70_000_000}, None),
+}
+
+
+@pytest.mark.parametrize(("members", "manifest", "made_by"), LYING.values(), ids=LYING)
+def test_a_backup_that_has_more_in_it_than_it_says_is_refused(project, members, manifest, made_by):
+    packed(project / "bomb", members, manifest, made_by=made_by)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=r"^'.*bomb'"):
+            restore(Path("bomb"))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert left_in(project) == ["bomb", "redraft.toml"]
+
+
+def test_a_backup_for_which_the_disk_has_no_room_is_refused_before_anything_is_written(project, monkeypatch):
+    packed(project / "large", {"memory/a.md": bytes(5_000_000)})
+    usage = os.statvfs(project)
+    free = usage.f_bavail * usage.f_frsize
+    monkeypatch.setattr(backup, "ROOM", free - 1_000_000)
+    with pytest.raises(StoreError, match=r"restoring the backup takes .* there, and .* are free"):
+        restore(Path("large"))
+    assert left_in(project) == ["large", "redraft.toml"]
+
+
+FILLS_ITS_DISK = """\
+import resource
+from pathlib import Path
+from redraft.retention import restore
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+restore(Path("large"))
+"""
+
+
+def test_what_was_unpacked_is_deleted_if_the_disk_is_full(project):
+    packed(project / "large", {"memory/a.md": bytes(5_000_000)})
+    done = subprocess.run([sys.executable, "-c", FILLS_ITS_DISK], check=False, capture_output=True, text=True)
+    assert "StoreError" in done.stderr
+    assert "memory/a.md: File too large." in done.stderr
+    assert left_in(project) == ["large", "redraft.toml"]
 
 
 def test_a_database_of_a_newer_redraft_or_a_broken_one_is_refused(project):

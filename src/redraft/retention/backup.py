@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from gzip import BadGzipFile
 from hashlib import file_digest
 from importlib.metadata import version
+from math import ceil
 from pathlib import Path, PurePosixPath
-from shutil import copyfile, copyfileobj
+from shutil import copyfile, copyfileobj, disk_usage
 from typing import TYPE_CHECKING, Any, Self
 
 from redraft._codec import from_json, to_json
 from redraft._locks import make_folder
-from redraft._texts import counted
+from redraft._texts import counted, sized
+from redraft._validation import check_count
 from redraft.errors import ConfigError, StoreError
-from redraft.lessons.files import replace_file
+from redraft.lessons.files import replace_file, reporting
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.stores.location import DATABASE, project_place
 from redraft.stores.sqlite import check_database, copy_database, restore_database
@@ -46,6 +49,18 @@ LEFT_OUT = (INDEX, ".git")
 STAGING = ".redraft-"
 """How the name begins of a folder in which a backup is made or unpacked."""
 MOST_NAMED = 5
+MOST_BYTES = 1_000_000_000
+MOST_TIMES = 100
+"""A backup may unpack to `MOST_BYTES`, or to this many times its own size, without being asked for: data that
+compresses better than this is rare, and a bomb."""
+MOST_OF_MANIFEST = 64_000_000
+"""Bytes of a manifest: some 300,000 files."""
+LONGEST_HEADER = 100_000
+"""Bytes before a file in an archive; the name in it has some 4,000 at most."""
+ROOM = 100_000_000
+"""Bytes of a disk that a restored backup leaves free."""
+BLOCK = 4_096
+"""Bytes that a file takes on a disk in addition to its content, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,10 @@ class FileInBackup:
 
     bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0:
+            raise ValueError(f"a file can't have {self.bytes:,} bytes")
 
     @classmethod
     def of(cls, path: Path) -> Self:
@@ -108,17 +127,25 @@ def back_up(target: Path, *, force: bool = False, files_only: bool = False) -> B
     return backup
 
 
-def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup:
+def restore(
+    source: Path, *, force: bool = False, check: bool = False, max_bytes: int | None = None
+) -> Backup:
     """Restore the project in the working folder from a backup; return what was in it.
 
-    The whole file is checked first: its layout, its versions, the names in it, each file's SHA-256 and the
-    integrity of the database. Files that are not in the backup stay. With `check`, nothing is changed. Raises
-    `ConfigError` for a file that is not a backup, is damaged, or comes from a newer Redraft, and if it would
-    replace something, unless `force`; raises `StoreError` where something can't be read or written.
+    The whole file is checked first: its layout, its versions, the names and sizes in it, each file's SHA-256
+    and the integrity of the database. Files that are not in the backup stay. With `check`, nothing is
+    changed. `max_bytes` bounds the size of all files; the default is 1 GB, or 100 times the size of the
+    backup if that is more.
+
+    Raises `ConfigError` for a file that is not a backup, is damaged, is too large, or comes from a newer
+    Redraft, and if it would replace something, unless `force`; raises `StoreError` where something can't be
+    read or written, or has no room on the disk.
     """
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes, 0)
     folder = project_folder()
     with _reporting(source), _staging(folder) as stage:
-        backup = _unpacked(source, stage)
+        backup = _unpacked(source, stage, max_bytes)
         settings, place = _settings_after(stage, folder), project_place()
         database = stage / STORE / DATABASE
         if database.exists():
@@ -134,6 +161,11 @@ def restore(source: Path, *, force: bool = False, check: bool = False) -> Backup
             if check:
                 return replace(backup, remarks=(there,) if replaced else ())
             raise ConfigError(f"{there} Restore into an empty folder, or replace them with --force.")
+        for within in {path.parent for path in targets.values()}:
+            on_disk = _disk_of(within)
+            _check_room(
+                within, [backup.files[name] for name, path in targets.items() if _disk_of(path) == on_disk]
+            )
         for name, path in targets.items():
             if name == str(PurePosixPath(STORE, DATABASE)):
                 restore_database(path, database)
@@ -197,21 +229,26 @@ def _add(packed: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> N
     packed.addfile(member, content)
 
 
-def _unpacked(source: Path, stage: Path) -> Backup:
+def _unpacked(source: Path, stage: Path, max_bytes: int | None) -> Backup:
     """Unpack a backup into a folder; raises `ConfigError` unless it is whole and has nothing else in it."""
     try:
-        with tarfile.open(source, "r:gz") as packed:
+        with _Unzipped(source) as unzipped, tarfile.open(fileobj=unzipped, mode="r:") as packed:
+            unzipped.expect(MOST_OF_MANIFEST)
             backup = _manifest(packed, source)
+            _check_size(backup, source, max_bytes)
+            _check_room(stage, backup.files.values())
+            unzipped.expect(LONGEST_HEADER)
             while (member := packed.next()) is not None:
-                if not member.isreg() or not _is_allowed(member.name) or member.name not in backup.files:
-                    raise ConfigError(f"{str(source)!r} has {member.name!r} in it, which no backup has.")
+                _check_member(member, backup, source)
                 target = stage / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 content = packed.extractfile(member)
-                with target.open("xb") as file:  # a name that comes twice is an error
+                unzipped.expect(member.size)
+                with reporting(target), target.open("xb") as file:  # a name that comes twice is an error
                     if content is not None:
                         copyfileobj(content, file)
-    except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, FileExistsError) as error:
+                unzipped.expect(LONGEST_HEADER)
+    except (tarfile.TarError, EOFError, zlib.error, ValueError, BadGzipFile, FileExistsError) as error:
         raise ConfigError(f"{str(source)!r} is not a backup, or is incomplete: {error}.") from error
     for name, known in backup.files.items():
         path = stage / name
@@ -220,13 +257,53 @@ def _unpacked(source: Path, stage: Path) -> Backup:
     return backup
 
 
+class _Unzipped(gzip.GzipFile):
+    """The content of a compressed archive, of which no more is read than is expected next."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+        self._end = LONGEST_HEADER
+
+    def expect(self, size: int) -> None:
+        """Allow this many more bytes to be read."""
+        self._end = self.tell() + size
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read some bytes; raises `tarfile.ReadError` if they are damaged, or more than expected."""
+        if size is None or size < 0 or self.tell() + size > self._end:
+            raise tarfile.ReadError("there is more in it than a backup has at this place")
+        try:
+            return super().read(size)
+        except BadGzipFile as error:  # an OSError, as if a file could not be written
+            raise tarfile.ReadError(str(error)) from error
+
+
+def _check_member(member: tarfile.TarInfo, backup: Backup, source: Path) -> None:
+    """Raise `ConfigError` unless a member of an archive is a file as the manifest says."""
+    known = backup.files.get(member.name)
+    if known is None or not member.isreg() or member.issparse() or not _is_allowed(member.name):
+        raise ConfigError(f"{str(source)!r} has {member.name!r} in it, which no backup has.")
+    if member.size != known.bytes:
+        raise ConfigError(
+            f"{member.name!r} in {str(source)!r} has {member.size:,} bytes, and its {MANIFEST} says "
+            f"{known.bytes:,}: use another backup."
+        )
+
+
 def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
     first = packed.next()
     content = None if first is None or first.name != MANIFEST else packed.extractfile(first)
-    if content is None:
+    if first is None or content is None:
         raise ConfigError(f"{str(source)!r} is not a backup: it has no {MANIFEST}.")
+    if first.size > MOST_OF_MANIFEST:
+        raise ConfigError(
+            f"{str(source)!r} is not a backup: its {MANIFEST} has {sized(first.size)}, and may have "
+            f"{sized(MOST_OF_MANIFEST)}."
+        )
+    text = io.BytesIO()
+    copyfileobj(content, text)
     try:
-        found: dict[str, Any] = json.loads(content.read())
+        found: dict[str, Any] = json.loads(text.getvalue())
         if found["format"] > FORMAT:
             raise ConfigError(
                 f"{str(source)!r} was written by a newer Redraft ({found.get('redraft')}): upgrade redraft."
@@ -236,6 +313,35 @@ def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
         raise ConfigError(
             f"{str(source)!r} is not a backup: its {MANIFEST} can't be read ({error})."
         ) from error
+
+
+def _check_size(backup: Backup, source: Path, max_bytes: int | None) -> None:
+    """Raise `ConfigError` for a backup that says of itself that it is large, and far larger than its file."""
+    size = source.stat().st_size
+    most = max(MOST_BYTES, MOST_TIMES * size) if max_bytes is None else max_bytes
+    if backup.bytes > most:
+        raise ConfigError(
+            f"{str(source)!r} has {sized(size)} and would unpack to {sized(backup.bytes)}, more than the "
+            f"{sized(most)} allowed. If you trust it: --max-size {ceil(backup.bytes / 1_000_000)}MB."
+        )
+
+
+def _check_room(folder: Path, files: Collection[FileInBackup]) -> None:
+    """Raise `StoreError` if the disk of a folder has no room for these files."""
+    needed, free = sum(one.bytes + BLOCK for one in files) + ROOM, disk_usage(_existing(folder)).free
+    if needed > free:
+        raise StoreError(
+            f"{folder}: restoring the backup takes {sized(needed)} there, and {sized(free)} are free."
+        )
+
+
+def _disk_of(path: Path) -> int:
+    return _existing(path).stat().st_dev
+
+
+def _existing(path: Path) -> Path:
+    """Return a folder, or the next one above it that exists."""
+    return next(one for one in (path, *path.parents) if one.exists())
 
 
 def _is_allowed(name: str) -> bool:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from redraft._texts import counted
+from redraft._texts import counted, sized
 from redraft.errors import ConfigError
 from redraft.retention.backup import back_up
 from redraft.retention.backup import restore as restore_backup
@@ -206,11 +206,11 @@ def _deliver_pruned(found: Pruned, *, as_json: bool) -> None:
 
 def _pruned_text(found: Pruned) -> RenderableType:
     verb = "Would delete" if found.checked else "Deleted"
-    runs = f"{verb} {counted(len(found.runs), 'run')}, {_size(found.bytes)} of records."
+    runs = f"{verb} {counted(len(found.runs), 'run')}, {sized(found.bytes)} of records."
     lines = [Text(runs if found.runs else "No run is to be deleted.")]
     if found.size is not None and found.size_before is not None:
         would = "would take about" if found.checked else "takes"
-        lines.append(Text(f"The store took {_size(found.size_before)}, and {would} {_size(found.size)} now."))
+        lines.append(Text(f"The store took {sized(found.size_before)}, and {would} {sized(found.size)} now."))
     lines += [Text(f"{counted(number, 'run')} stay: {why}.", QUIET) for why, number in found.spared.items()]
     lines += [Text(visible(remark)) for remark in found.remarks]
     return Group(*lines)
@@ -245,12 +245,21 @@ def restore(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the database and other files that exist here.")
     ] = False,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size",
+            metavar="SIZE",
+            help="Allow a backup to unpack to this: 5GB. By default 1GB, or 100 times its own size.",
+        ),
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Restore the project from a backup, into this folder. End its programs first."""
     with surface(debug=debug):
-        found = restore_backup(file, check=check, force=force)
+        size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
+        found = restore_backup(file, force=force, check=check, max_bytes=size)
         verb = "Would restore" if check else "Restored"
         if as_json:
             emit_json({"restored": {**_summary(found), "checked": check}})
@@ -266,18 +275,11 @@ def _summary(made: Backup) -> dict[str, Any]:
 
 
 def _contents(made: Backup) -> str:
-    return f"{counted(len(made.files), 'file')} ({_size(made.bytes)})"
+    return f"{counted(len(made.files), 'file')} ({sized(made.bytes)})"
 
 
 def _backup_text(told: str, made: Backup) -> RenderableType:
     return Group(Text(visible(told)), *(Text(visible(remark)) for remark in made.remarks))
-
-
-def _size(size: int) -> str:
-    for unit in ("GB", "MB", "kB"):
-        if size >= (scale := SIZES[unit.lower()]):
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} bytes"
 
 
 OUT_OF_REACH = (
