@@ -253,6 +253,22 @@ def test_the_config_of_a_run_reaches_the_graph():
     assert result.token_usage.requests == 1  # of a node that is no coroutine, too
 
 
+def test_a_later_call_of_with_options_changes_only_what_it_names():
+    shop = Shop(says("7"), says("7"), *[looks(number) for number in range(9)])
+    seen = []
+    agent = reflecting(shop.graph, pattern=pattern(), keep=False)
+    agent = agent.with_options(config={"recursion_limit": 4}, history=[HumanMessage("Hello.")])
+    agent = agent.with_options(on_event=lambda mode, data: seen.append(mode))
+    agent.run_sync("How much?")
+    assert seen
+    seen.clear()
+    agent.with_options(history=None, on_event=None).run_sync("How much?")
+    assert not seen
+    assert [messages[0].text.startswith("How much?") for messages in shop.seen] == [False, True]
+    with pytest.raises(UnfinishedError, match="GraphRecursionError"):
+        agent.with_options(on_event=None).run_sync("How much?")
+
+
 def test_what_can_not_work_is_said_before_anything_is_spent():
     shop = Shop()
     agent = reflecting(shop.graph, pattern=pattern(), keep=False)

@@ -231,6 +231,34 @@ def test_the_context_and_an_earlier_conversation_reach_the_agent():
     assert model.calls[0].system_instructions == "Be brief."
 
 
+def test_a_later_call_of_with_options_changes_only_what_it_names():
+    seen = []
+
+    def instructions(wrapper, agent):
+        seen.append(wrapper.context)
+        return "Be brief."
+
+    agent, model, _ = shop(lambda call: "7", instructions=instructions)
+    history = [{"role": "user", "content": "Hello."}]
+    reflected = reflecting(agent, pattern=pattern(), keep=False).with_options(
+        context="shop 3", history=history
+    )
+    reflected.with_options(max_turns=2).run_sync("How much?")
+    reflected.with_options(context="shop 4", history=None).run_sync("How much?")
+    reflected.with_options(context=None).run_sync("How much?")
+    assert list(dict.fromkeys(seen)) == ["shop 3", "shop 4", None]
+    firsts = [call.input[0]["content"] == "Hello." for call in model.calls]
+    assert firsts == [True, True, False, False, True, True]  # two calls a run
+
+
+def test_an_option_of_an_earlier_call_can_be_removed():
+    agent, _, _ = shop(number_when_asked)
+    limited = reflecting(agent, pattern=pattern(), keep=False).with_options(max_turns=1)
+    with pytest.raises(UnfinishedError, match="MaxTurnsExceeded"):
+        limited.with_options(context="shop 3").run_sync("How much?")
+    assert limited.with_options(max_turns=None).run_sync("How much?").success
+
+
 @pytest.mark.parametrize("on_event", [None, repr])  # called plainly, and streamed
 @pytest.mark.parametrize("tokens", [20, 100])
 def test_a_token_budget_ends_the_agent_between_two_of_its_calls(tokens, on_event):

@@ -496,6 +496,21 @@ def test_a_wrapped_agent_keeps_its_type_its_deps_and_its_history():
     assert vars(inner) == before
 
 
+def test_a_later_call_of_with_options_changes_only_what_it_names():
+    actor = Actor([final(city="Paris", people=5)] * 3)
+    inner = wrapped(actor, deps_type=str)
+    seen = []
+    inner.instructions(lambda ctx: seen.append(ctx.deps) or "Count.")
+    history = [ModelRequest([UserPromptPart("Hello.")]), ModelResponse([TextPart("Hi.")])]
+    agent = Agent.from_pydantic_ai(inner, pattern=counted()).with_options(deps="Ann", message_history=history)
+    later = agent.with_options(deps="Bob").with_options(usage_limits=UsageLimits(request_limit=1))
+    for one in (later, later.with_options(deps=None, message_history=None), agent):
+        assert one.run_sync("How many?").success
+    assert seen == ["Bob", None, "Ann"]
+    first = [messages[0].parts[0].content for messages in actor.requests]
+    assert [content == "Hello." for content in first] == [True, False, True]
+
+
 def test_a_wrapped_agents_own_model_judges():
     actor = Actor([final(city="Paris", people=1), "clarity: 0.9"])
     pattern = ReflectionPattern(quality_criteria=["clarity"], structured_reflection=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from redraft._steps import allowance
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
-from redraft.loop.agent import AdaptedAgent
+from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -90,23 +90,23 @@ class GraphAgent(AdaptedAgent[Any]):
     def with_options(
         self,
         *,
-        config: RunnableConfig | None = None,
-        context: Any = None,
-        history: Sequence[BaseMessage] = (),
-        on_event: Callable[[str, Any], None] | None = None,
+        config: RunnableConfig | None = UNCHANGED,
+        context: Any = UNCHANGED,
+        history: Sequence[BaseMessage] | None = UNCHANGED,
+        on_event: Callable[[str, Any], None] | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of LangGraph, in place of those of an earlier call.
+        """Return this agent with options of LangGraph; those of an earlier call stay unless named again.
 
         `config` and `context` are passed to each run of the graph, one for each version; the thread is that
         of the run, so a `thread_id` raises `ConfigError`. `history` are the messages before the query.
-        `on_event` is called with the mode and the data of what the graph streams.
+        `on_event` is called with the mode and the data of what the graph streams. None removes an option;
+        a `config` replaces the earlier one as a whole.
         """
-        given = cast("dict[str, Any]", config or {})
-        if "thread_id" in given.get("configurable", {}):
+        if config is not UNCHANGED and "thread_id" in (config or {}).get("configurable", {}):
             raise ConfigError(
                 "config: the thread is that of the run; pass the messages of another one as history."
             )
-        return self._with_adapter(config=given, context=context, history=tuple(history), on_event=on_event)
+        return self._with_adapter(config=config, context=context, history=history, on_event=on_event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._steps import allowance
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
-from redraft.loop.agent import AdaptedAgent
+from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.models.provider import with_list_price
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -76,34 +76,37 @@ class OpenAIAgent(AdaptedAgent[Any]):
     def with_options(
         self,
         *,
-        context: Any = None,
-        history: Sequence[TResponseInputItem] = (),
-        max_turns: int | None = None,
-        run_config: RunConfig | None = None,
-        on_event: Callable[[StreamEvent], None] | None = None,
+        context: Any = UNCHANGED,
+        history: Sequence[TResponseInputItem] | None = UNCHANGED,
+        max_turns: int | None = UNCHANGED,
+        run_config: RunConfig | None = UNCHANGED,
+        on_event: Callable[[StreamEvent], None] | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of the SDK, in place of those of an earlier call.
+        """Return this agent with options of the SDK; those of an earlier call stay unless named again.
 
         `context`, `max_turns` (by default the SDK's own) and `run_config` are passed to each run of the
         wrapped agent, one for each version. `history` are the input items of an earlier conversation, such as
-        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events.
+        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events. None
+        removes an option.
         """
-        options = {"run_config": run_config, **({} if max_turns is None else {"max_turns": max_turns})}
-        return self._with_adapter(context=context, history=tuple(history), options=options, on_event=on_event)
+        return self._with_adapter(
+            context=context, history=history, max_turns=max_turns, run_config=run_config, on_event=on_event
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAIAdapter:
     """An agent of the SDK, run from a prompt to its final output, which becomes a draft.
 
-    `context`, `history` (the input items before the run), `options` of the SDK's runner and `on_event` apply
-    to one run.
+    `context`, `history` (the input items before the run), `max_turns`, `run_config` and `on_event` apply to
+    one run.
     """
 
     agent: Agent[Any]
     context: Any = None
     history: tuple[Any, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    max_turns: int | None = None  # by default the SDK's own
+    run_config: RunConfig | None = None
     on_event: Any = None  # called with each StreamEvent of the SDK
 
     @property
@@ -146,7 +149,7 @@ class OpenAIAdapter:
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})
         role = "generation" if run.attempt.number == 1 else "revision"
-        calls = ModelCalls(live, role, self.context, items, self.options.get("run_config"))
+        calls = ModelCalls(live, role, self.context, items, self.run_config)
         try:
             within = allowance.get()
             running = self._run(agent, items, calls)
@@ -177,7 +180,9 @@ class OpenAIAdapter:
         self, agent: Agent[Any], items: list[Any], calls: ModelCalls
     ) -> RunResult | RunResultStreaming:
         version = version_text.get()
-        options: Any = {"context": calls.context, "hooks": calls, **self.options}
+        options: Any = {"context": calls.context, "hooks": calls, "run_config": self.run_config}
+        if self.max_turns is not None:
+            options["max_turns"] = self.max_turns
         if version is None and self.on_event is None:
             return await Runner.run(agent, items, **options)
         result = Runner.run_streamed(agent, items, **options)

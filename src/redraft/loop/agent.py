@@ -362,6 +362,17 @@ def _calling_module() -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
+class Unchanged:
+    """What an option is by default, so that None can remove it."""
+
+    def __repr__(self) -> str:
+        """Return the word that `help` shows."""
+        return "UNCHANGED"
+
+
+UNCHANGED = cast("Any", Unchanged())
+
+
 class AdaptedAgent(Agent[OutputT]):
     """An agent of a framework whose answers are judged and revised.
 
@@ -391,10 +402,13 @@ class AdaptedAgent(Agent[OutputT]):
         self._system_prompt = ""
         self._set_pattern(pattern, lessons)
 
-    def _with_adapter(self, **options: Any) -> Self:
-        """Return this agent with its adapter's fields replaced."""
+    def _with_adapter(self, *, history: Sequence[Any] | None, **options: Any) -> Self:
+        """Return this agent with those fields of its adapter replaced that are not `UNCHANGED`."""
+        if history is not UNCHANGED:
+            options["history"] = tuple(history or ())
+        named = {name: value for name, value in options.items() if value is not UNCHANGED}
         agent = copy(self)
-        agent._tool_agent = replace(cast("Any", self._tool_agent), **options)  # noqa: SLF001 (a copy of itself)
+        agent._tool_agent = replace(cast("Any", self._tool_agent), **named)  # noqa: SLF001 (a copy of itself)
         return agent
 
 
@@ -408,16 +422,16 @@ class WrappedAgent(AdaptedAgent[OutputT]):
     def with_options(
         self,
         *,
-        deps: Any = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        usage_limits: UsageLimits | None = None,
+        deps: Any = UNCHANGED,
+        message_history: Sequence[ModelMessage] | None = UNCHANGED,
+        usage_limits: UsageLimits | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of Pydantic AI, in place of those of an earlier call.
+        """Return this agent with options of Pydantic AI; those of an earlier call stay unless named again.
 
         They are passed to each run of the wrapped agent, one for each version. A fresh start begins after
-        `message_history`.
+        `message_history`. None removes an option.
         """
-        return self._with_adapter(deps=deps, history=tuple(message_history or ()), limits=usage_limits)
+        return self._with_adapter(deps=deps, history=message_history, limits=usage_limits)
 
 
 def _drafting_at(temperature: float, verbs: Verbs) -> Verbs:
