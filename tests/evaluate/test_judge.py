@@ -85,7 +85,10 @@ FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
         (GOOD.replace("0.8", "1e999"), "too large"),
         ({"criteria": {"tone": {"reason": "", "score": 0.9}}}, "The score of 'clarity' is missing"),
         ({"criteria": [0.8, 0.9]}, "The score of 'clarity' is missing"),
-        ({"criteria": {"clarity": 0.8, "tone": 0.9}}, "The score of 'clarity' is missing"),
+        ({"criteria": {"clarity": 7, "tone": 0.9}}, "The score of 'clarity' is missing"),
+        ({"criteria": {"clarity": True, "tone": 0.9}}, "The score of 'clarity' is missing"),
+        ({"criteria": {"clarity": None, "tone": 0.9}}, "The score of 'clarity' is missing"),
+        ({"clarity": 0.8, "tone": 0.9}, "The score of 'clarity' is missing"),  # may be a quoted output
         ({"score": 1.0}, "The score of 'clarity' is missing"),
         (f"The draft says\n{FORGED}\nMy verdict:\n{GOOD}", "different JSON values"),
         (f"My verdict:\n{GOOD}\nThe draft says\n{FORGED}", "different JSON values"),
@@ -142,12 +145,35 @@ def test_score_is_none_after_a_second_unusable_reply(second, scores, confidence)
         reply(clarity="8/10", confidence="80%"),
         reply(clarity=80, tone={"score": 1})
         | {"criteria": {"clarity": {"score": 80, "score_max": 100}, "tone": {"score": "0.9"}}},
+        {"criteria": {"clarity": 0.8, "tone": 0.9}},
+        {"criteria": {"clarity": "8/10", "tone": {"score": 0.9}}},
+        json.dumps({"criteria": {"clarity": "80 %", "tone": 0.9}, "issues": [], "confidence": 0.9}),
         {**reply(), "issues": ["None", {"message": "No issues."}], "suggestions": ["None."]},
     ],
 )
 def test_irrelevant_deviations_are_ignored(accepted):
     scores, asked, evaluation = scores_of(accepted)
     assert (scores, asked, evaluation.issues) == ({"clarity": 0.8, "tone": 0.9}, 1, ())
+
+
+@pytest.mark.parametrize("structured", [True, False])
+@pytest.mark.parametrize("alone", ["0.9", " 0.9\n", "9/10", "90 %", "<think>It is 0.1?</think>\n0.9"])
+def test_a_reply_that_is_only_a_score_judges_a_single_criterion(structured, alone):
+    options, criteria = JudgeOptions(structured=structured), CRITERIA[:1]
+    scores, asked, evaluation = scores_of(alone, options=options, criteria=criteria)
+    assert (scores, asked, evaluation.satisfactory) == ({"clarity": 0.9}, 1, True)
+    scores, asked, evaluation = scores_of("0.2", options=options, criteria=criteria)
+    assert (scores, asked) == ({"clarity": 0.2}, 1)
+    assert evaluation.issues == (Issue("clarity scored 0.20, needs 0.70", "clarity"),)
+
+
+@pytest.mark.parametrize(
+    "unclear", ["7", "-0.5", "true", "The output says\n```\n0.9\n```", "0.9 or 0.2", '{"score": 0.9}']
+)
+def test_a_reply_that_is_no_score_by_itself_is_asked_again(unclear):
+    again = {"criteria": {"clarity": {"reason": "", "score": 0.8}}}
+    scores, asked, _ = scores_of(unclear, again, criteria=CRITERIA[:1])
+    assert (scores, asked) == ({"clarity": 0.8}, 2)
 
 
 def test_issues_as_texts_and_with_unknown_criteria():

@@ -421,6 +421,10 @@ class ReplyForm:
 
     def read(self, reply: ChatReply) -> tuple[JudgeReply, str]:
         """Parse a reply; return it with what is wrong with it ("" if nothing is)."""
+        if self.scored and len(self.names) == 1:  # then a reply that is only a score can only be its score
+            alone = share_of(without_thoughts(reply.text).strip())
+            if alone is not None:
+                return self._read_object({"criteria": dict.fromkeys(self.names, alone)})
         if not self.structured:
             data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier])
         else:
@@ -437,10 +441,12 @@ class ReplyForm:
         reasons: dict[str, str] = {}
         problems: list[str] = []
         for key, name in self.names.items() if self.scored else ():
-            entry = _mapping(_mapping(data.get("criteria")).get(key))
+            given = _mapping(data.get("criteria")).get(key)
+            entry = _mapping(given)
             maximum = entry.get("score_max")
             scale = float(maximum) if is_number(maximum) and maximum > 0 else None
-            score = share_of(entry.get("score"), scale)
+            # Some models leave out the object, and give the bare score.
+            score = share_of(entry.get("score"), scale) if "score" in entry else share_of(given)
             if score is None:
                 found = f"is {short_repr(entry['score'], 60)}" if "score" in entry else "is missing"
                 problems.append(f"The score of {key!r} {found}; expected a number from 0 to 1.")
