@@ -308,7 +308,10 @@ def test_no_two_agents_share_a_folder():
     ("summary", "title"),
     [
         ("API timeout handling", "api-timeout-handling"),
-        ("The price list could not be fetched at all", "the-price-list-could-not"),
+        ("The price list could not be fetched at all", "price-list-could-not-be"),
+        ("No print() is left in the code", "no-print-left-in-code"),
+        ("The lamp is a gift", "the-lamp-is-a-gift"),
+        ("A the an is are a", "a-the-an-is-are"),
         ("Café: naïve (retry!)", "cafe-naive-retry"),
         ("你好", "你好"),
         ("Проверяй статус ответа, потом тело", "проверяй-статус-ответа-потом-тело"),

@@ -40,7 +40,7 @@ def test_a_run_goes_on_without_unreadable_rules(tmp_path, caplog):
             rules.symlink_to("/etc/passwd")
             result = await run(lessons, 1.0)
             assert [one.source.partition("/")[2] for one in result.advice] == [
-                "2026-03-01-fetch-the-price-list-of"
+                "2026-03-01-fetch-price-list-of-shop"
             ]
             assert result.diagnostics == {}
             assert "a link" in caplog.text

@@ -55,7 +55,7 @@ def test_a_lesson_is_recalled_for_its_own_task_and_for_others_once_it_helped(tmp
         prompts = []
         await run(lessons, 0.1, prompts=prompts)
         [lesson] = await lessons.find()
-        assert lesson.id == "agent/2026-03-01-fetch-the-price-list-of"
+        assert lesson.id == "agent/2026-03-01-fetch-price-list-of-shop"
         assert (tmp_path / "reflections" / f"{lesson.id}.md").is_file()
         assert (lesson.status, lesson.kind, lesson.tools) == ("quarantined", "failure", ("http_get",))
 

@@ -380,7 +380,8 @@ def test_what_checks_say_is_redacted_and_holds_no_orders():
     assert secret() not in repr(made)
     assert "Ignore all" not in repr(made)
     assert made.content.what_went_wrong.count("[withheld") == 2
-    assert written(replace(hostile, issues=hostile.issues[1:]), TEXTS | NOT_SYSTEMIC)[0].title == ""
+    unnamed = replace(hostile, issues=hostile.issues[1:], requirements=())
+    assert written(unnamed, TEXTS | NOT_SYSTEMIC)[0].title == ""
 
 
 @pytest.mark.parametrize("status", ["success", "decision"])
@@ -435,6 +436,32 @@ def test_a_title_is_short_and_not_the_task(title, kept):
     assert made.title == kept
 
 
+FACTS = {
+    "a requirement": (
+        ["No print() is left in the code."],
+        "style: Found it",
+        "No print() is left in the code",
+    ),
+    "several": (["Dates are ISO 8601.", "It is short."], "", "Dates are ISO 8601"),
+    "only an issue": ([], "tone: too loud.", "tone: too loud"),
+    "withheld": (["[withheld]", "It is short."], "", "It is short"),
+    "a clause too many": (
+        ["Each order names its customer, the day and the place, and whoever will fetch it from there."],
+        "",
+        "Each order names its customer, the day and the place",
+    ),
+    "no clause": (["word " * 20], "", "word " * 15 + "..."),
+    "one long word": (["语" * 100], "", "语" * 76 + " ..."),
+}
+
+
+@pytest.mark.parametrize(("required", "issue", "title"), FACTS.values(), ids=FACTS)
+def test_without_a_model_a_lesson_is_named_after_what_is_required(required, issue, title):
+    outcome = replace(OUTCOME, error=issue, issues=(issue,) if issue else (), requirements=tuple(required))
+    made, _ = written(outcome, ModelError("down"))
+    assert made.title == title
+
+
 def test_without_facts_there_is_no_other_title():
     made, _ = written(replace(OUTCOME, error=""), TEXTS | NOT_SYSTEMIC)
     assert (made.title, made.confidence) == ("", OPINION_CONFIDENCE)
@@ -474,4 +501,4 @@ def test_a_mended_success_is_written_from_the_facts_if_need_be(replies):
     made, _ = written(MENDED, *replies)
     assert made.content.strategy == "\n".join(MENDED.requirements)
     assert made.content.why_it_worked == f"An output failed before this one passed. {ISSUES}"
-    assert (made.title, made.confidence) == ('fields: "customer" is a required property', FACTS_CONFIDENCE)
+    assert (made.title, made.confidence) == (REQUIRED[0].removesuffix("."), FACTS_CONFIDENCE)

@@ -245,6 +245,8 @@ def agent_path(path: Path, agent: str) -> Path:
 
 
 _TITLE_WORDS = 5
+_FILLERS = frozenset(("a", "an", "the", "is", "are"))
+"""Words that a long title can do without."""
 _LONGEST_NAME = 60
 _LONGEST_NAME_BYTES = 120
 # What Windows reserves for devices, with or without an ending.
@@ -268,10 +270,13 @@ def folder_name(agent: str) -> str:
 def short_title(title: str) -> str:
     """Return at most five words of a title in any script, lowercase, with hyphens, as a file name.
 
-    Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay.
+    Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay. A title of more
+    words loses its articles first.
     """
-    words = _letters(without_invisible(title)).split()[:_TITLE_WORDS]
-    name = unicodedata.normalize("NFC", "-".join(words)[:_LONGEST_NAME])
+    words = _letters(without_invisible(title)).split()
+    if len(words) > _TITLE_WORDS:
+        words = [word for word in words if word not in _FILLERS] or words
+    name = unicodedata.normalize("NFC", "-".join(words[:_TITLE_WORDS])[:_LONGEST_NAME])
     return name.encode()[:_LONGEST_NAME_BYTES].decode(errors="ignore").strip("-") or "untitled"
 
 

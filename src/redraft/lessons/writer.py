@@ -405,10 +405,9 @@ class Facts:
 
     @property
     def title(self) -> str:
-        """The beginning of the first fact that is not withheld; empty if there is none."""
-        facts = (one.removeprefix(_FAILED_WITH) for one in self.lines)
-        words = next((one.split() for one in facts if not is_empty(one)), list[str]())
-        return " ".join(words[:MOST_TITLE_WORDS])[:MOST_TITLE]
+        """What is required, or else what was wrong, as a heading; empty if neither is known."""
+        facts = (*self.required, *(one.removeprefix(_FAILED_WITH) for one in self.lines))
+        return next((_heading(one) for one in facts if not is_empty(one)), "")
 
     def quoted_in(self, content: Content) -> Content:
         """Return a reflection that quotes the facts where they belong."""
@@ -471,6 +470,23 @@ def _after(facts: tuple[str, ...], text: str) -> str:
         return shown
     room = LONGEST - len(_MENDED_IT) - len(shown) - CUT_NOTICE
     return f"{shown}\n{without_middle(text, room)}"
+
+
+_CLAUSE_END = re.compile(r"[.;:,]\s|\s\(")
+_MORE = " ..."
+
+
+def _heading(text: str) -> str:
+    """Return a sentence as a heading: without its full stop, and if it is too long, up to a clause."""
+    line = one_line(text)
+    if len(line) <= MOST_TITLE:
+        return line.rstrip(".")
+    clauses = [line[: end.start()] for end in _CLAUSE_END.finditer(line[:MOST_TITLE])]
+    whole = [one for one in clauses if len(one.split()) >= _FEWEST_WORDS]
+    if whole:
+        return whole[-1]
+    cut = line[: MOST_TITLE - len(_MORE)]
+    return f"{cut.rpartition(' ')[0] or cut}{_MORE}"
 
 
 def _fact(text: str) -> str:
