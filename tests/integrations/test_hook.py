@@ -230,6 +230,18 @@ def test_criteria_outside_of_the_repository(project, tmp_path_factory):
     assert stop()[0]["decision"] == "block"
 
 
+@pytest.mark.parametrize("place", ["{project}", "{project}/.git/..", "{link}", "../{name}"])
+def test_the_criteria_are_not_judged_however_their_path_is_given(place, project, tmp_path_factory):
+    link = tmp_path_factory.mktemp("links") / "project"
+    link.symlink_to(project)
+    path = place.format(project=project, link=link, name=project.name)
+    set_up(project, settings=f'[hook]\ncriteria = "{path}/criteria.yaml"\n')
+    edit(project, CRITERIA + "# print(1)\n", "criteria.yaml")()
+    assert stop() == ({}, "")
+    edit(project, "print(1)\n")()
+    assert stop()[0]["decision"] == "block"
+
+
 FILES = """\
 criteria:
   - {name: short, description: At most two lines., evaluator: lines, config: {at_most: 2}}

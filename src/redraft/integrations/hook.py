@@ -364,12 +364,20 @@ def _joined(texts: Mapping[str, str]) -> str:
 
 def _work_tree(options: HookOptions) -> WorkTree:
     """Return the project's files, without what Redraft itself writes, its settings and the criteria."""
-    settings = load_settings()
-    given = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
-    own = [os.path.normpath(one) for one in given if one and not Path(one).is_absolute()]
+    settings, folder = load_settings(), project_folder()
+    own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
     # git refuses to leave out what is outside of the repository.
-    inside = [one for one in own if Path(one).parts[:1] != ("..",)]
-    return WorkTree(project_folder(), options.paths, inside)
+    inside = [name for one in own if one and (name := _name_inside(folder, one))]
+    return WorkTree(folder, options.paths, inside)
+
+
+def _name_inside(folder: Path, given: str) -> str:
+    """Return a path, relative or absolute, by its name in a folder; empty if it is not inside of it."""
+    path = Path(os.path.normpath(folder / given))
+    for one in (path, path.parent.resolve() / path.name):  # `folder` has no links in it, a path may
+        if folder in one.parents:
+            return str(one.relative_to(folder))
+    return ""
 
 
 def _criteria(options: HookOptions) -> CriteriaFile:
