@@ -4,11 +4,13 @@ import asyncio
 import inspect
 import re
 import tomllib
+from typing import get_args
 
 import pytest
 
 from redraft import ScriptedModel
 from redraft.main import COMMANDS
+from redraft.protocols import ModelRole
 from redraft.settings import settings_table
 from redraft.terminal.exits import ExitCode
 from support.pages import ROOT, Page
@@ -88,6 +90,11 @@ def test_the_settings_table_is_generated():
 def test_the_commands_page_names_every_command():
     text = Page("docs/commands.md").text
     assert [name for name in COMMANDS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_testing_page_lists_every_role_of_a_request():
+    listed = Page("docs/testing.md").text.split("## What a request is for")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == sorted(get_args(ModelRole))
 
 
 def test_the_commands_page_lists_every_exit_code():

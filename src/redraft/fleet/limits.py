@@ -42,7 +42,8 @@ class Limit:
     """What all workers together may ask of the models whose names match `models`.
 
     `models` is a pattern: `openai:*` is every model of that provider. Calls of all kinds count: drafts,
-    revisions, judges, reflections. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
+    revisions, judges, reflections; calls that the OpenAI Agents SDK, LangGraph or your own functions send
+    themselves don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
     has more than twice its share. `at_once` bounds the calls under way. What has no bound is None.
 
     A provider's Retry-After, or a status 429 without one, holds for all calls that match. If several limits
