@@ -4,6 +4,8 @@ import asyncio
 import inspect
 import re
 import tomllib
+from itertools import groupby
+from operator import itemgetter
 from typing import get_args
 
 import pytest
@@ -103,13 +105,27 @@ def test_the_commands_page_lists_every_exit_code():
 
 
 def test_the_map_in_contributing_matches_the_import_contract():
-    rows = re.findall(r"^\| \d+ \| (.+?) \|", Page("CONTRIBUTING.md").text, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", Page("CONTRIBUTING.md").text, re.MULTILINE)
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = config["tool"]["importlinter"]["contracts"][0]
     layers = [layer.split(" | ") for layer in contract["layers"][1:]]  # the first is `python -m redraft`
-    *above, last = [re.findall(r"`(\w+)`", row) for row in rows]
+    floors = [[name for _, name in group] for _, group in groupby(rows, key=itemgetter(0))]
+    *above, last = floors
     assert above == layers[: len(above)]
     assert [[name] for name in last] == layers[len(above) : len(above) + len(last)]
+
+
+def test_the_map_in_contributing_names_modules_that_exist():
+    rows = re.findall(
+        r"^\|.*?\| (?:`(\w+)`|the kernel) \|.*\|(.*)\|$", Page("CONTRIBUTING.md").text, re.MULTILINE
+    )
+    named = [
+        ROOT / "src" / "redraft" / folder / module
+        for folder, cell in rows
+        for module in re.findall(r"`(\w+\.py)`", cell)
+    ]
+    assert len(named) > 20
+    assert [str(path) for path in named if not path.exists()] == []
 
 
 def test_changelog_entries_are_short():

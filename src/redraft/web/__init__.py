@@ -1,1 +1,1 @@
-"""The dashboard, and the page of a run in one HTML file; `pages` says how a page is added."""
+"""The dashboard, and the page of a run in one HTML file; `page` says how a page is added."""
