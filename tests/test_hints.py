@@ -100,7 +100,7 @@ def test_an_option_of_the_pattern_is_named_as_such(call, name):
 
 
 def test_a_keyword_that_is_like_no_other_lists_them():
-    with pytest.raises(TypeError, match=r"argument 'brush'\. Known are 'colour', 'width'\.$"):
+    with pytest.raises(TypeError, match=r"argument 'brush'\. Expected one of 'colour', 'width'\.$"):
         paint("red", brush=1)
 
 

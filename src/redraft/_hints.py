@@ -73,7 +73,7 @@ def _hint(
             return f"{unknown!r}. Pass it as {parameter}={taker.__name__}({unknown}=...)."
     close = get_close_matches(unknown, known, 1)
     return f"{unknown!r}. " + (
-        f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(map(repr, known))}."
+        f"Did you mean {close[0]!r}?" if close else f"Expected one of {', '.join(map(repr, known))}."
     )
 
 

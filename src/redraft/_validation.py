@@ -27,8 +27,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
         or get_close_matches(name.lower(), names, 1)
         or [one for one in names if len(name) >= START and one.startswith(name.lower()[:START])]
     )
-    listed = f"known are {', '.join(map(repr, names))}." if names else "none is known."
-    return f"did you mean {close[0]!r}? K{listed[1:]}" if close else listed
+    if not names:
+        return "none are defined."
+    listed = f"expected {'one of ' if len(names) > 1 else ''}{', '.join(map(repr, names))}."
+    return f"did you mean {close[0]!r}? E{listed[1:]}" if close else listed
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -147,7 +147,9 @@ def _from_file(path: Path) -> dict[str, Any]:
         }
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"{path.name}: unknown setting {key!r}; known are {', '.join(sorted(known))}.")
+            raise ConfigError(
+                f"{path.name}: unknown setting {key!r}; expected one of {', '.join(sorted(known))}."
+            )
         expected = dict if key in TABLES else str
         if not isinstance(value, expected):
             raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")

@@ -306,7 +306,7 @@ UNKNOWN = {
     ),
     "one of several": (
         {"changes": {"level": 4, "speed": 2}},
-        "takes no parameter 'speed'; known are 'level'",
+        "takes no parameter 'speed'; expected 'level'",
     ),
     "of one action": ({"changes": {"levle": 4}, "action": "lower"}, "did you mean 'level'"),
     "of one by its id": ({"changes": {"levle": 4}, "action": "1-1"}, "did you mean 'level'"),

@@ -158,7 +158,7 @@ FILES = {
     "a function with a missing argument": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
     "a function with an unknown argument": (stage("sense", "type: function\nname: s\nconfig: {function: read_rates, with: {when: 5}}"), 7, "sense", "s", "config.function", "unexpected keyword argument 'when'"),
     # plans and actions
-    "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' declares an action 'hold'; none is known"),
+    "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' declares an action 'hold'; none are defined"),
     "two actions of one name": (stage("actuate", EXECUTE + LOG + LOG), 10, "actuate", "e", "config.actions.1.name", "two actions named 'note'"),
     "an action of an unknown type": (stage("actuate", EXECUTE + "  - {type: mail, name: x}"), 9, "actuate", "e", "config.actions.0.type", "unknown type 'mail'"),
     "no actions": (stage("actuate", "type: execute\nname: e\nconfig: {actions: []}"), 7, "actuate", "e", "config.actions", "a list that is not empty"),

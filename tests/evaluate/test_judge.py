@@ -383,7 +383,7 @@ def test_sentences_get_short_keys():
         ({"samples": 3, "kind": "probability"}, "the same each time"),
         ({"prompt": "Judge it."}, "'{output}' is missing"),
         ({"prompt": "Judge {outptu}."}, "unknown placeholder '{outptu}'; did you mean 'output'"),
-        ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; known are 'task'"),
+        ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; expected one of 'task'"),
     ],
 )
 def test_invalid_judge_options(fields, message):

@@ -371,7 +371,7 @@ def test_invalid_panel(criteria, message):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (criterion("llm", prompt="x"), "llm has no 'prompt'; none is known"),
+        (criterion("llm", prompt="x"), "llm has no 'prompt'; none are defined"),
         (QualityCriterion("it", gate=True), "gate=True works only for criteria that need no model"),
     ],
 )

@@ -47,7 +47,7 @@ async def never(versions):
         ({"improvement_threshold": -0.1}, "improvement_threshold"),
         ({"judge_samples": 0}, "judge_samples"),
         ({"revision_strategy": "full-rewrite"}, "did you mean 'full_rewrite'"),
-        ({"best_version_selection": "xyz"}, "known are 'highest_score'"),
+        ({"best_version_selection": "xyz"}, "expected one of 'highest_score'"),
         ({"judge": "vote"}, "judge"),
         ({"on_failure": "ignore"}, "on_failure"),
         ({"reflection_triggers": ["step_intervall"]}, "did you mean 'step_interval'"),
@@ -176,7 +176,7 @@ def test_a_criterion_checks_itself(fields):
 
 @pytest.mark.parametrize(
     ("evaluator", "message"),
-    [("regexp", "did you mean 'regex'"), ("pytest", "known are 'llm'"), ("", "known are 'llm'")],
+    [("regexp", "did you mean 'regex'"), ("pytest", "expected one of 'llm'"), ("", "expected one of 'llm'")],
 )
 def test_an_unknown_evaluator_raises(evaluator, message):
     with pytest.raises(ConfigError, match=message):

@@ -417,7 +417,10 @@ def test_path_as_source(tmp_path):
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("qwen-coder", "no weights named 'qwen-coder'; known are qwen2.5-coder-0.5b, qwen2.5-coder-1.5b"),
+        (
+            "qwen-coder",
+            "no weights named 'qwen-coder'; expected one of qwen2.5-coder-0.5b, qwen2.5-coder-1.5b",
+        ),
         ("/nowhere/x.gguf", "cannot be read: No such file"),
         (__file__, "is not a GGUF file"),
     ],

@@ -52,7 +52,7 @@ def test_aliases(weights):
         ("openai: ", "has no model name after the colon"),
         (":gpt-4o", "has no provider before the colon"),
         ("opnai:gpt-4o", "Did you mean 'openai:gpt-4o'"),
-        ("local:qwen", "no weights named 'qwen'; known are qwen2.5-coder-0.5b"),
+        ("local:qwen", "no weights named 'qwen'; expected one of qwen2.5-coder-0.5b"),
         ("local:/nowhere/own.gguf", "'/nowhere/own.gguf' cannot be read"),
     ],
 )

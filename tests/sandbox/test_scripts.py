@@ -45,7 +45,7 @@ def test_one_call_runs_every_language(script):
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (("ruby", "1"), "did you mean|known are 'python', 'lua', 'prolog'"),
+        (("ruby", "1"), "did you mean|expected one of 'python', 'lua', 'prolog'"),
         (("pythn", "1"), "did you mean 'python'"),
         (("lua", "1", {}, ScriptLimits(), "process"), "`sandbox: process` is for Python"),
         (("python", "1", {}, ScriptLimits(), "jail"), "must be 'inline' or 'process', got 'jail'"),

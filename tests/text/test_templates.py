@@ -160,7 +160,7 @@ def test_invalid_template_names_the_line(source, line, message):
         (
             "{{ state.user.email }}",
             1,
-            "state.user.email: 'user' has no 'email'; known are 'name', 'items', '_x'.",
+            "state.user.email: 'user' has no 'email'; expected one of 'name', 'items', '_x'.",
         ),
         ("{{ state.user.nam }}", 1, "state.user.nam: 'user' has no 'nam'; did you mean 'name'?"),
         ("\n\n{{ state.usr.email }} x", 3, "state.usr: 'state' has no 'usr'; did you mean 'user'?"),

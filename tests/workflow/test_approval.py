@@ -95,7 +95,7 @@ def test_the_first_answer_counts():
         await approvals.answer(approval, approved=True, by="Ada")
         await approvals.answer(approval, approved=False, by="Bob")
 
-    with pytest.raises(ConfigError, match="has been approved already: by Ada"):
+    with pytest.raises(ConfigError, match="has already been answered: approved by Ada"):
         asyncio.run(twice())
     assert made(store).run_sync(run_id="r").state["decision"]["by"] == "Ada"
 
@@ -127,7 +127,7 @@ def test_an_answer_after_the_deadline_is_too_late():
         await asyncio.sleep(0.02)
         await Approvals(store).answer(approval, approved=True)
 
-    with pytest.raises(ConfigError, match="has been rejected already: its deadline has passed"):
+    with pytest.raises(ConfigError, match="has already been answered: rejected when its deadline passed"):
         asyncio.run(late())
 
 
@@ -168,8 +168,8 @@ def launched(store, *words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "No process is waiting: once answered, the workflow goes on with redraft resume r."),
-        (("--wait",), "The process that waits for the answer goes on with the workflow by itself."),
+        ((), "No process is waiting: once answered, continue the workflow with redraft resume r."),
+        (("--wait",), "The process that is waiting for the answer continues the workflow by itself."),
     ],
 )
 def test_the_dashboard_says_what_goes_on_with_the_run(words, message):
@@ -294,10 +294,10 @@ def test_the_command_ends_waiting_and_approve_goes_on(file):
     assert redraft("resume", "last").exit_code == 5
     approved = redraft("approve", question["id"], "--value", '"another"', "-m", "better")
     assert (approved.exit_code, approved.stdout) == (0, "another\n")
-    assert redraft("approve").stderr == "Nothing waits for an answer.\n"
+    assert redraft("approve").stderr == "Nothing is waiting for an answer.\n"
     again = redraft("approve", question["id"])
     assert again.exit_code == 2
-    assert "has been approved already: by " in again.stderr
+    assert "has already been answered: approved by " in again.stderr
 
 
 def test_the_list_says_until_when_an_answer_counts_and_what_comes_then(file, tmp_path):
@@ -311,7 +311,7 @@ def test_the_list_says_until_when_an_answer_counts_and_what_comes_then(file, tmp
 def test_reject_and_leave_it_waiting(file):
     redraft("run", file)
     result = redraft("approve", "last", "--reject", "--no-resume")
-    goes_on = "No process is waiting: once answered, the workflow goes on with redraft resume "
+    goes_on = "No process is waiting: once answered, continue the workflow with redraft resume "
     assert result.stderr.startswith(f"Rejected.\n{goes_on}")
     shown = " ".join(redraft("show", "last").stdout.split())
     assert "Nothing is left to answer" in shown
@@ -322,8 +322,8 @@ def test_reject_and_leave_it_waiting(file):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "No question 'nothing' waits for an answer"),
-        (("last", "--reject", "--value", "1"), "leave it out with --reject"),
+        (("nothing",), "There is no open question 'nothing'"),
+        (("last", "--reject", "--value", "1"), "can't be combined with --reject"),
         (("last", "--value", "{"), "--value takes JSON, got '{': Expecting property name"),
         (("last", "--value", "hello"), "For text, write --value '\"hello\"'."),
         (("last", "--value", "it's"), "For text, write --value '\"it'\"'\"'s\"'."),
@@ -355,10 +355,10 @@ def test_the_dashboard_answers():
         assert client.post(place, json=wrong).status_code == status
     assert client.post("/approvals/none", json={"verdict": "approve"}).status_code == 404
     told = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
-    goes_on = "The program that began the workflow goes on with it, by itself if it waits, or with"
+    goes_on = "The program that started the workflow continues if it is waiting; if not, use"
     assert told["message"] == f"Approved. {goes_on} workflow.resume('r')."
     late = client.post(place, json={"verdict": "reject"})
-    assert (late.status_code, "has been approved already: by dashboard" in late.text) == (400, True)
+    assert (late.status_code, "has already been answered: approved by dashboard" in late.text) == (400, True)
     assert "Nothing is left to answer" in Seen(client.get("/workflows/r").text).words
     assert goes_on in Seen(client.get("/workflows/r").text).words
     result = made(store).run_sync(run_id="r")

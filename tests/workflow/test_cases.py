@@ -76,15 +76,15 @@ FAILING = {
     ),
     "a value that is not there": (
         "  replies: [hello, {valid: true}]\n  expect: {state: {nope: 1}}\n",
-        "state.nope: expected 1, and there is none",
+        "state.nope: expected 1, but it is missing",
     ),
     "too few replies": (
         "  replies: [hello]\n  expect: {state: {valid: true}}\n",
-        "replies: there is none left for call 2, which asks",
+        "replies: none is left for call 2, which asks",
     ),
     "too many replies": (
         "  replies: [hello, {valid: true}, more]\n  expect: {state: {valid: true}}\n",
-        "1 of 3 were not asked for",
+        "1 of 3 were not used",
     ),
     "another node": (
         "  replies: [hello, {valid: true}]\n  expect: {nodes: [write]}\n",
@@ -100,7 +100,7 @@ FAILING = {
     ),
     "an error that did not come": (
         "  replies: [hello, {valid: true}]\n  expect: {error: away}\n",
-        "expected 'away', and the workflow finished",
+        "expected 'away', but the workflow finished",
     ),
     "a schema": ("  replies: [hello, {valid: true}]\n  expect: {schema: {required: [nope]}}\n", "schema: "),
 }
@@ -115,7 +115,7 @@ def test_cases_that_fail_say_why(run, case, problem):
 def test_a_model_without_replies_is_never_asked(run):
     for replies, missing in (("gpt-4: [a, b]", "judge"), ("'openai:other': [a]", "gpt-4")):
         result = run(f"  replies: {{{replies}}}\n  expect: {{state: {{}}}}\n")
-        assert f"replies: there are none for the model {missing!r}" in result.stderr
+        assert f"replies: none are given for the model {missing!r}" in result.stderr
 
 
 def test_models_call_tools_that_return_what_the_case_says(run):
@@ -160,9 +160,9 @@ UNKNOWN = {
     "an action": ("expect: {}", "actions: the workflow has no 'http.request'"),
     "a model": (
         "replies: {gpt-4: [a], judge: [b], gtp-4: [c]}\n  expect: {}",
-        "replies: no file names a model 'gtp-4'",
+        "replies: no workflow file uses a model 'gtp-4'",
     ),
-    "a tool": ("tools: {pirce: 24}\n  expect: {}", "tools: no file names a tool 'pirce'"),
+    "a tool": ("tools: {pirce: 24}\n  expect: {}", "tools: no workflow file uses a tool 'pirce'"),
 }
 
 
@@ -224,16 +224,16 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
     ("text", "line", "message"),
     [
         ("cases: []\n", 1, "a list that is not empty"),
-        ("- a\n", 1, "a file of cases is a mapping with 'cases'"),
+        ("- a\n", 1, "a file of cases must be a mapping with 'cases'"),
         ("cases:\n- name: a\n  expect: {}\n  reply: []\n", 4, "did you mean 'replies'?"),
         ("cases:\n- name: a\n  expect: {stat: {}}\n", 3, "did you mean 'state'?"),
         ("cases:\n- name: a\n", 2, "'expect' is missing"),
         ("cases:\n- expect: {}\n", 2, "'name' is missing"),
         ("cases:\n- {name: a, expect: {}}\n- {name: a, expect: {}}\n", 3, "there are two cases named 'a'"),
-        (REPLIES % "{$eror: away}", 4, "there is no '$eror'; did you mean '$error'?"),
-        (REPLIES % "{$error: away, more: 1}", 4, "'more' does not go with '$error'"),
-        (REPLIES % "{$tool: 5}", 4, "'$tool' takes a text, got 5"),
-        (REPLIES % "{$tool: a, arguments: [1]}", 4, "'arguments' takes a mapping, got [1]"),
+        (REPLIES % "{$eror: away}", 4, "unknown key '$eror'; did you mean '$error'?"),
+        (REPLIES % "{$error: away, more: 1}", 4, "'more' can't be combined with '$error'"),
+        (REPLIES % "{$tool: 5}", 4, "'$tool' must be text, got 5"),
+        (REPLIES % "{$tool: a, arguments: [1]}", 4, "'arguments' must be a mapping, got [1]"),
         (REPLIES.replace("  - ", "    m: [") % "{$tol: a}]", 4, "did you mean '$tool'?"),
         (
             "cases:\n- name: a\n  expect: {}\n  actions:\n    human.approve: {approve: true}\n",

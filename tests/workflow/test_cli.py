@@ -134,7 +134,7 @@ def test_values_are_text_unless_given_as_json(project, words, state):
         (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
         (["-v", "a:={"], "-v a: invalid JSON"),
         (["-v", "a:=NaN"], "NaN is not a JSON number"),
-        (["-v", "a:=[1e999]"], "1e999 is larger than a number can be"),
+        (["-v", "a:=[1e999]"], "the number 1e999 is too large"),
         (["-v", "a:=" + "[" * 100_000], "-v a: invalid JSON"),
         (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),
         (["-v", "a=@bytes"], "-v a: 'bytes' is not UTF-8 text."),
@@ -169,12 +169,12 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
     ("text", "message"),
     [
         ("nodes: []", "w.yaml, line 1"),
-        ("- a", "a workflow is a mapping"),
+        ("- a", "a workflow must be a mapping"),
         ("name: [", "w.yaml, line"),
         (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
         (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
         (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
-        (CALL.format("system: '{{ variables.topic }}'"), "nothing sets it: pass it to run(), on the"),
+        (CALL.format("system: '{{ variables.topic }}'"), "nothing sets it: pass it to run(), or on the"),
         (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
         (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
         (CALL.format("max_tokens: 9"), "use --model NAME"),
@@ -182,8 +182,8 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (f"{LOOP_ALONE}  - {{name: tell, run: return dict(state)}}\n", "with.generator: No model was given"),
         (f"nodes:\n  - {{name: first, run: 'return 3'}}\n{LOOP_NODE}", "with.generator: No model was given"),
         (f"nodes:\n  - {{name: first, run: 'return {{\"n\": [1]}}'}}\n{LOOP_NODE}", "No model was given"),
-        (CYCLES, "w.yaml, line 2, stages: this is an agent that runs in cycles; redraft cycle run w.yaml"),
-        (CYCLES.replace("stages:", "reflect:"), "reflect: this is an agent that runs in cycles"),
+        (CYCLES, "line 2, stages: this file defines an agent that runs in cycles; use redraft cycle run w."),
+        (CYCLES.replace("stages:", "reflect:"), "reflect: this file defines an agent that runs in cycles"),
         (NODE.format("run: 'x = (1'"), "w.yaml, line 4, node 'first', run: the code does not parse"),
         (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
     ],
@@ -465,7 +465,10 @@ def test_errors_of_custom_actions_are_not_reported_as_defects(ran):
 
     result = ran(text="name: w\nnodes:\n  - {name: a, uses: breaks}\n", words=())
     assert result.exit_code == 2
-    assert "Error: w.yaml, line 3, node 'a': KeyError: 'nothing'. Most likely an action" in result.stderr
+    assert (
+        "Error: w.yaml, line 3, node 'a': KeyError: 'nothing'. Most likely one of your own actions"
+        in result.stderr
+    )
 
 
 def test_handled_node_errors_are_reported_once(ran):
@@ -745,11 +748,11 @@ def test_commands_for_runs_take_the_only_loop_of_a_workflow(kept, command):
     run_id = kept(ONE_LOOP + ONE_LOOP.replace("NAME", "other"))
     refused = redraft(command, run_id, "--json")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"The workflow '{run_id}' has 2 loops: {run_id}." in refused.stderr
+    assert f"The workflow '{run_id}' has 2 loops; give the id of one: {run_id}." in refused.stderr
     run_id = kept("\n  - {name: n, run: return 1}\n")
     for word in ("last", run_id):
         refused = redraft(command, word, "--json")
-        assert f"No loop of the workflow '{run_id}' ran; `redraft show {run_id}`" in refused.stderr
+        assert f"No loop of the workflow '{run_id}' has run; `redraft show {run_id}`" in refused.stderr
 
 
 @pytest.mark.parametrize("words", [("--version", "best"), ("--prompts",)])
@@ -757,7 +760,9 @@ def test_version_and_prompts_are_rejected_for_a_workflow(workflow, words):
     run_id = workflow()
     result = redraft("show", run_id, *words)
     assert result.exit_code == 2
-    assert f"{words[0]} is for runs; give one of its loops: {run_id}." in " ".join(result.stderr.split())
+    assert f"{words[0]} applies to runs only; name one of its loops: {run_id}." in " ".join(
+        result.stderr.split()
+    )
 
 
 def test_show_withholds_secrets(workflow):

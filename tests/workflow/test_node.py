@@ -178,8 +178,8 @@ def test_a_node_is_run_again_after_failures(caplog):
     state = ran("- {name: n, uses: work, retries: {times: 2, wait: 0}}", actions={"work": work}).state
     assert state == {"n": 5}
     assert [record.message for record in caplog.records] == [
-        "The node 'n' failed and is run again in 0.0 s: ValueError: boom",
-        "The node 'n' failed and is run again in 0.0 s: none",
+        "The node 'n' failed and will be retried in 0.0 s: ValueError: boom",
+        "The node 'n' failed and will be retried in 0.0 s: none",
     ]
 
 
@@ -248,7 +248,7 @@ def test_a_file_with_wrong_inputs_is_not_run_again(tmp_path):
     (tmp_path / "outer.yaml").write_text(
         "nodes:\n- {name: run, uses: ./inner.yaml, with: {n: '{{ state.x }}'}, retries: {times: 1, wait: 60}}"
     )
-    with pytest.raises(WorkflowError, match="the input 'n' is wrong"):
+    with pytest.raises(WorkflowError, match="the input 'n' is invalid"):
         Workflow.from_file(tmp_path / "outer.yaml", keep=False).run_sync({"x": "many"})
 
 
@@ -372,7 +372,7 @@ def test_a_failed_item_ends_the_map_after_those_under_way():
     with pytest.raises(ValueError, match="no b") as caught:
         ran(MAP % "", {"them": list("abcdef")}, actions={"work": work})
     assert len(work.seen) < 6
-    assert caught.value.__notes__ == ["item 1", "workflow, line 3, node 'n'"]
+    assert caught.value.__notes__ == ["item 2 of 6", "workflow, line 3, node 'n'"]
 
 
 def test_a_failed_item_leads_to_the_node_that_on_error_names():

@@ -50,10 +50,15 @@ def test_inputs_have_their_types_and_defaults(given, state):
 @pytest.mark.parametrize(
     ("given", "line", "key", "message"),
     [
-        ({}, 4, "inputs.name", "'name' is missing: pass it to run(), on the command line use -v name=TEXT"),
-        ({"name": 5}, 4, "inputs.name", "'name' is wrong: expected string, got 5"),
-        ({"name": "a", "age": "old"}, 5, "inputs.age", "'age' is wrong: expected integer?, got 'old'"),
-        ({"name": "a", "tags": [1]}, 6, "inputs.tags", "'tags' is wrong: "),
+        (
+            {},
+            4,
+            "inputs.name",
+            "'name' is missing: pass it to run(), or on the command line use -v name=TEXT",
+        ),
+        ({"name": 5}, 4, "inputs.name", "'name' is invalid: expected string, got 5"),
+        ({"name": "a", "age": "old"}, 5, "inputs.age", "'age' is invalid: expected integer?, got 'old'"),
+        ({"name": "a", "tags": [1]}, 6, "inputs.tags", "'tags' is invalid: "),
         ({"name": "a", "agee": 1}, 3, "inputs", "there is no input 'agee'; did you mean 'age'?"),
     ],
 )
@@ -104,8 +109,8 @@ def test_outputs_are_taken_from_the_state():
             {"a": "x"},
             "workflow, line 5, outputs.sum.value: the output 'sum' can't be rendered: line 1: can only",
         ),
-        ({}, "workflow, line 4, outputs.n: the output 'n' is wrong"),
-        ([1], "line 4, outputs.n: the output 'n' is wrong: expected object, got"),
+        ({}, "workflow, line 4, outputs.n: the output 'n' is invalid"),
+        ([1], "line 4, outputs.n: the output 'n' is invalid: expected object, got"),
     ],
 )
 def test_a_wrong_output_is_an_error_and_loses_nothing(made_by_node, message):
@@ -201,10 +206,10 @@ MISTAKES = {
     ),
     "an input of another type": (
         "with: {x: a, n: b}",
-        "node 'n', with.n: the input 'n' is wrong: expected integer",
+        "node 'n', with.n: the input 'n' is invalid: expected integer",
     ),
-    "an unknown input": ("with: {x: a, y: b}", "there is no input 'y'; known are 'x', 'n'"),
-    "a template that does not parse": ("with: {x: '{{ state. }}'}", "with.x: the template is wrong"),
+    "an unknown input": ("with: {x: a, y: b}", "there is no input 'y'; expected one of 'x', 'n'"),
+    "a template that does not parse": ("with: {x: '{{ state. }}'}", "with.x: invalid template"),
 }
 
 
@@ -230,7 +235,7 @@ def test_a_file_that_runs_itself(files):
         inner="nodes:\n- {name: n, uses: ./outer.yaml}", outer="nodes:\n- {name: n, uses: ./inner.yaml}"
     )
     with pytest.raises(
-        WorkflowError, match=r"inner.yaml, line 2, node 'n', uses: './outer.yaml' runs this file itself"
+        WorkflowError, match=r"inner.yaml, line 2, node 'n', uses: './outer.yaml' runs this file, so"
     ):
         opened(path, Model())
 
@@ -238,7 +243,7 @@ def test_a_file_that_runs_itself(files):
 def test_a_value_that_turns_out_wrong_stops_the_inner_run_before_it_spends(files):
     model = Model()
     outer = "nodes:\n- {name: a, uses: work}\n- {name: n, uses: ./inner.yaml, with: {x: '{{ state.a }}'}}"
-    with pytest.raises(WorkflowError, match="the input 'x' is wrong: expected string, got 5") as caught:
+    with pytest.raises(WorkflowError, match="the input 'x' is invalid: expected string, got 5") as caught:
         opened(files(inner=INNER, outer=outer), model, making(5)).run_sync({"model": "m"})
     assert model.asked == []
     assert caught.value.__notes__[0].endswith("line 3, node 'n'")

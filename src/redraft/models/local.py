@@ -468,8 +468,8 @@ def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
     weights = PACKAGED.get(str(source)) or WeightsFile(Path(source).expanduser())
     if isinstance(weights, WeightsFile) and weights.path.suffix != ".gguf" and not weights.path.is_file():
         raise ConfigError(
-            f"There are no weights named {str(source)!r}; known are {', '.join(sorted(PACKAGED))}, "
-            "or give the path of a .gguf file."
+            f"There are no weights named {str(source)!r}; expected one of {', '.join(sorted(PACKAGED))}, "
+            "or the path of a .gguf file."
         )
     if problem := weights.missing():
         raise ConfigError(problem)

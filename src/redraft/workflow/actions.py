@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Answer a prompt or messages; with a schema, return the reply's value.
+    """Ask a model a prompt or messages; return its reply, with a schema as the parsed value.
 
     Raises `ModelError` if the provider failed for good, `OutputError` for a reply that is empty or does not
     follow the schema.
@@ -76,7 +76,9 @@ def _messages(call: LlmParams) -> tuple[Message, ...]:
     if call.messages is None:
         return (*system, Message("user", str(call.prompt)))
     if isinstance(call.messages, str):
-        raise ConfigError(f"llm.call: messages must be a list of role and content, got {call.messages!r}.")
+        raise ConfigError(
+            f"llm.call: messages must be a list of objects with role and content, got {call.messages!r}."
+        )
     return (*system, *(Message(turn.role, turn.content) for turn in call.messages))
 
 
@@ -118,7 +120,7 @@ def check_host(url: str, hosts: Sequence[str]) -> None:
         is_same = host.endswith(name.removeprefix("*")) if name.startswith("*.") else host == name
         if is_same and only in (None, str(port)):
             return
-    listed = f"listed are {', '.join(map(repr, hosts))}" if hosts else "none is listed"
+    listed = f"the file lists {', '.join(map(repr, hosts))}" if hosts else "the file lists none"
     raise ConfigError(f"{HTTP}: the host {host!r} is not listed under 'hosts'; {listed}.")
 
 

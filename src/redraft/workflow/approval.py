@@ -85,7 +85,7 @@ Approver: TypeAlias = Callable[[Approval], "HumanAnswer | bool | Awaitable[Human
 
 
 class WaitingForAnswer(BaseException):
-    """A node can't go on before a person has answered: this run ends, and is resumed with the answer.
+    """A node can't go on until a person has answered: this run ends, and is resumed with the answer.
 
     Like a cancellation, it is no failure, and no `except Exception` may take it for one.
     """
@@ -125,7 +125,10 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
     if inside is None:
         answer = await _asked(approval, resources.approver)
         if answer is None:
-            raise ConfigError(f"{APPROVE}: the run is not stored, so no answer could resume it.")
+            raise ConfigError(
+                f"{APPROVE}: the run is not stored, so no answer could resume it; store the run, or give the "
+                "workflow an approver."
+            )
         return _result(answer)
     place = f"{inside.place}/{inside.number(APPROVE)}"
     run_id = inside.outer.run_id
@@ -168,9 +171,9 @@ def _result(answer: HumanAnswer) -> ActionResult:
 
 @keyword_hints()
 class Approvals:
-    """The questions to people in a store, by default the project's, and their answers.
+    """Questions to people, and their answers, in a store (by default the project's).
 
-    Raises `ConfigError` if the settings keep nothing, `StoreError` if the store can't be read.
+    Raises `ConfigError` if storage is turned off (an empty `home`), `StoreError` if the store can't be read.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -190,9 +193,9 @@ class Approvals:
         return sorted((one for one in mine if one.id not in answers), key=lambda one: one.asked_at)
 
     async def get(self, name: str) -> Approval | None:
-        """Return the waiting question with an id or of a run, or whose id begins so; None if there is none.
+        """Return the open question with this id, id prefix or run id; None if there is none.
 
-        A whole id also finds one that can't be answered any more. Raises `ConfigError` if there are several.
+        A whole id also finds one that can no longer be answered. Raises `ConfigError` if there are several.
         """
         waiting = await self.waiting()
         if name == LAST:
@@ -219,15 +222,15 @@ class Approvals:
         try:
             before = await self.answer_to(approval)
         except OutputError as error:
-            raise ConfigError(f"{approval.id!r} can't be answered any more. {error}") from error
+            raise ConfigError(f"The question {approval.id!r} can no longer be answered. {error}") from error
         data = approval.data if value is ... else plain_data(value, "The value of the answer")
         name, proof = (by, "") if isinstance(by, str) else (by.name, by.token_id)
         answer = HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof)
         stored = before or await self.put(approval, answer)
         if stored != answer:
             said = "approved" if stored.approved else "rejected"
-            who = "its deadline has passed" if stored.timed_out else f"by {stored.by or 'somebody'}"
-            raise ConfigError(f"{approval.id!r} has been {said} already: {who}.")
+            how = "when its deadline passed" if stored.timed_out else f"by {stored.by or 'somebody'}"
+            raise ConfigError(f"The question {approval.id!r} has already been answered: {said} {how}.")
         return answer
 
     async def answer_to(self, approval: Approval) -> HumanAnswer | None:

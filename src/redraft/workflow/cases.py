@@ -79,7 +79,7 @@ class CasesSpec(Strict):
 class CasesFile(WorkflowFile):
     """The text and the name of a file of cases."""
 
-    expected: ClassVar[str] = "a file of cases is a mapping with 'cases'"
+    expected: ClassVar[str] = "a file of cases must be a mapping with 'cases'"
 
 
 def cases_beside(file: str) -> Path:
@@ -133,14 +133,14 @@ def _wrong_reply(reply: Mapping[str, Any]) -> str:
     """Return what is wrong with a reply that is no data for JSON; empty if nothing is."""
     special = [key for key in reply if key.startswith("$")]
     if unknown := [key for key in special if key not in (TOOL, ERROR)]:
-        return f"there is no {unknown[0]!r}; {nearest(unknown[0], (TOOL, ERROR))}"
+        return f"unknown key {unknown[0]!r}; {nearest(unknown[0], (TOOL, ERROR))}"
     allowed = {TOOL: {TOOL, ARGUMENTS}, ERROR: {ERROR}}
     if special and (others := [key for key in reply if key not in allowed[special[0]]]):
-        return f"{others[0]!r} does not go with {special[0]!r}"
+        return f"{others[0]!r} can't be combined with {special[0]!r}"
     if special and not isinstance(reply[special[0]], str):
-        return f"{special[0]!r} takes a text, got {short_repr(reply[special[0]])}"
+        return f"{special[0]!r} must be text, got {short_repr(reply[special[0]])}"
     if TOOL in reply and not isinstance(reply.get(ARGUMENTS, {}), Mapping):
-        return f"{ARGUMENTS!r} takes a mapping, got {short_repr(reply[ARGUMENTS])}"
+        return f"{ARGUMENTS!r} must be a mapping, got {short_repr(reply[ARGUMENTS])}"
     return ""
 
 
@@ -197,7 +197,7 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
         else:
             state, nodes = result.state, result.nodes
             if expect.error is not None:
-                problems.append(f"error: expected {expect.error!r}, and the workflow finished")
+                problems.append(f"error: expected {expect.error!r}, but the workflow finished")
     # A workflow may end well without a reply or an answer, and the case would not say why.
     unscripted = [*missing, *(one for script in models.values() for one in script.unanswered)]
     problems = list(dict.fromkeys(unscripted)) or problems
@@ -234,10 +234,14 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
     mentioned = "\n".join([*texts, json.dumps(case.inputs, ensure_ascii=False)])
     if isinstance(case.replies, dict):
         yield from (
-            f"replies: no file names a model {name!r}" for name in case.replies if name not in mentioned
+            f"replies: no workflow file uses a model {name!r}"
+            for name in case.replies
+            if name not in mentioned
         )
     if not servers:
-        yield from (f"tools: no file names a tool {name!r}" for name in case.tools if name not in mentioned)
+        yield from (
+            f"tools: no workflow file uses a tool {name!r}" for name in case.tools if name not in mentioned
+        )
 
 
 def _answer(answer: Any, missing: list[str], approval: Approval) -> HumanAnswer:
@@ -265,7 +269,7 @@ def _unexpected_calls(
     if prompts is not None and len(prompts) != len(asked):
         yield f"prompts: expected {counted(len(prompts), 'call')}, got {len(asked)}"
     if left := sum(len(script.left) for script in scripts.values()):
-        yield f"replies: {left} of {left + len(asked)} were not asked for"
+        yield f"replies: {left} of {left + len(asked)} were not used"
 
 
 def _mentions_tools(value: Any) -> bool:
@@ -302,7 +306,7 @@ def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
             for problem in (
                 differences(value, found[key], f"{place}.{key}")
                 if key in found
-                else [f"{place}.{key}: expected {short_repr(value)}, and there is none"]
+                else [f"{place}.{key}: expected {short_repr(value)}, but it is missing"]
             )
         ]
     if isinstance(expected, list) and isinstance(got, list):
@@ -335,7 +339,7 @@ class Replies:
         self.asked.append(asked)
         if not self.left:
             call = len(self.asked)
-            what = f"replies: there is none left for call {call}, which asks {short_repr(asked, 300)}"
+            what = f"replies: none is left for call {call}, which asks {short_repr(asked, 300)}"
             self.unanswered.append(what)
             raise ModelError(what)
         reply = self.left.pop(0)

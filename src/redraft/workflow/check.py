@@ -153,7 +153,7 @@ class _FileCheck:
             if not VARIABLE.fullmatch(name):
                 self.fail(("env", at), f"{name!r} is not a valid name of an environment variable")
         if self.spec.timeout is not None and self.spec.budget.seconds is not None:
-            self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give one of them")
+            self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give only one")
         for key, declared in (("inputs", self.spec.inputs), ("outputs", self.spec.outputs)):
             self.signature(key, declared)
         for at, host in enumerate(self.spec.hosts):
@@ -187,12 +187,12 @@ class _FileCheck:
                 found = schema.check(kind[DEFAULT])
                 if not found.valid:
                     what = problems_of(kind, kind[DEFAULT], found)
-                    self.fail((key, name, DEFAULT), f"the default is wrong: {what}")
+                    self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
         is_unclear = any(place[:2] == path for place in self.malformed)
         if (server.command is None) == (server.url is None) and not is_unclear:
-            self.fail(path, "an MCP server has either 'command' (a program) or 'url'")
+            self.fail(path, "give an MCP server either 'command' (a program) or 'url'")
         if server.url is not None and not server.url.startswith(("http://", "https://")):
             self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
         for at, name in enumerate(server.env):
@@ -202,7 +202,7 @@ class _FileCheck:
         for name, text in server.headers.items():
             self.template(text, (*path, "headers", name))
             if any(scope != "env" for scope in _scopes_of(text)):
-                self.fail((*path, "headers", name), "a header of a server reads nothing but 'env'")
+                self.fail((*path, "headers", name), "the headers of a server can read only 'env'")
 
     def headers(self, headers: Mapping[str, Any], path: KeyPath) -> None:
         """Report secrets that do not come from the environment."""
@@ -233,11 +233,15 @@ class _FileCheck:
                 (*path, "name"), f"there are two nodes named {node.name!r}; give each a name of its own"
             )
         if node.name == END:
-            self.fail((*path, "name"), f"{END!r} is what ends a workflow; give the node another name")
+            self.fail(
+                (*path, "name"), f"the name {END!r} is reserved for the end of a workflow; rename the node"
+            )
         if (node.uses is None) == (node.run is None):
-            self.fail(path, "a node has either 'uses' (an action) or 'run' (code)")
+            self.fail(path, "give a node either 'uses' (an action) or 'run' (code)")
         if node.run is not None and node.with_:
-            self.fail((*path, "with"), "'with' holds the parameters of 'uses'; code sees the state")
+            self.fail(
+                (*path, "with"), "'with' holds the parameters of 'uses'; code reads its values from the state"
+            )
         if isinstance(node.when, str):
             self.template(braced(node.when), (*path, "when"))
         self.jumps(node, path)
@@ -253,7 +257,7 @@ class _FileCheck:
         """Check the list of a node."""
         if node.map is None:
             if "at_once" in node.model_fields_set:
-                self.fail((*path, "at_once"), "'at_once' is for a node with a 'map'")
+                self.fail((*path, "at_once"), "'at_once' has no effect without 'map'")
         elif isinstance(node.map, str):
             self.template(braced(node.map), (*path, "map"))
         else:
@@ -282,8 +286,8 @@ class _FileCheck:
             tree = ast.parse(code.run)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = error.lineno if isinstance(error, SyntaxError) else None
-            at = f" in line {line}" if line else ""
-            why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
+            at = f" on line {line}" if line else ""
+            why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deeply"
             mark = next((one for one in ("lua", "prolog") if code.run.lstrip("-% ").startswith(one)), None)
             mend = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
             self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
@@ -366,7 +370,7 @@ class _FileCheck:
             except ConfigError as error:
                 self.fail((*path, "url"), str(error))
         elif not self.spec.hosts:
-            self.fail((*path, "url"), f"{HTTP} sends only to hosts that the file lists under 'hosts'")
+            self.fail((*path, "url"), f"{HTTP} sends requests only to hosts listed under 'hosts'; list some")
 
     def tools(self, call: LlmParams, path: KeyPath) -> None:
         for at, name in enumerate(call.tools or ()):
@@ -387,11 +391,11 @@ class _FileCheck:
                 f"expected a number of seconds above 0, or a template, got {plain['deadline']!r}",
             )
         if found is not None and found.default is not None and "deadline" not in params:
-            self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give one")
+            self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give a 'deadline', too")
         node = self.spec.nodes[int(path[1])]
-        for key, what in (("timeout", "its limit is 'deadline', under 'with'"), ("retries", "it asks once")):
+        for key, what in (("timeout", "set 'deadline' under 'with' instead"), ("retries", "it asks once")):
             if key in node.model_fields_set:
-                self.fail((*path[:2], key), f"{key!r} is not for {APPROVE!r}: {what}")
+                self.fail((*path[:2], key), f"{key!r} can't be used with {APPROVE!r}: {what}")
 
     def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""
@@ -463,7 +467,7 @@ class _FileCheck:
 
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if call.action is None and "uses" in call.params:
-            self.fail((*path, "uses"), "inside an action, another one goes under 'action'")
+            self.fail((*path, "uses"), "inside an action, name another action under 'action'")
         elif (call.action is None) == (call.run is None):
             self.fail(path, "give either 'action' or 'run'")
         elif call.run is not None and call.params:
@@ -505,7 +509,7 @@ class _FileCheck:
         if call.tools is not None:
             self.tools(call, path)
         elif "max_steps" in params:
-            self.fail((*path, "max_steps"), "bounds the replies of a model with 'tools', and it has none")
+            self.fail((*path, "max_steps"), "has no effect without 'tools'")
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
         for what in evaluator.mistakes():
@@ -554,7 +558,7 @@ class _FileCheck:
         try:
             found = template(text)
         except TemplateError as error:
-            self.fail(path, f"the template is wrong: {error}", within=error.line)
+            self.fail(path, f"invalid template: {error}", within=error.line)
             return
         for read in sorted(found.paths, key=str):
             if read[0] == "env" and len(read) > 1 and read[1] not in self.spec.env:
@@ -564,7 +568,7 @@ class _FileCheck:
                 self.fail(path, f"there is no 'secrets'; {ported.FILE_ADVICE['secrets']}")
             elif name in (ITEM, INDEX) and name not in self.scopes:
                 self.fail(
-                    path, f"{name!r} is there only in the parameters and the code of a node with a 'map'"
+                    path, f"{name!r} is available only in the parameters and code of a node with a 'map'"
                 )
             elif name not in self.scopes:
                 known = nearest(name, self.scopes)
@@ -596,7 +600,7 @@ class _FileCheck:
         at, to = next((one, after) for one, after in pairwise(cycle) if after <= one)
         self.fail(
             ("nodes", at),
-            f"the way from {self.names[at]!r} back to {self.names[to]!r} has no bound; "
+            f"the cycle from {self.names[at]!r} back to {self.names[to]!r} is unbounded; "
             f"give {self.names[to]!r} a 'max_visits'",
         )
 
@@ -687,7 +691,7 @@ def _check_signature(fn: Callable[..., Any], name: str, params: Iterable[str]) -
         return
     except TypeError as error:
         raise ConfigError(
-            f"the action {name!r} is called with state=... and the parameters of the file: {error}"
+            f"the action {name!r} can't be called with state=... and these parameters: {error}"
         ) from error
 
 
@@ -722,7 +726,7 @@ def missing_values(
                     missing.add(name)
                     yield source.error(
                         path,
-                        f"{scope}.{rest[0]} is read here, and nothing sets it: pass it to run(), on the "
+                        f"{scope}.{rest[0]} is read here, but nothing sets it: pass it to run(), or on the "
                         f"command line use -v {rest[0]}=TEXT",
                     )
         may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
@@ -771,7 +775,7 @@ def check_models(
             if name in uses.with_tools and not can_call_tools(model):
                 place = (*uses.with_tools[name], "tools")
                 problems.append(
-                    source.error(place, f"the model {full!r} can't call tools; name a provider's")
+                    source.error(place, f"the model {full!r} can't call tools; use a provider's model")
                 )
         except ConfigError as error:
             problems.append(source.error(path if name is None else (*path, "model"), str(error)))

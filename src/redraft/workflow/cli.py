@@ -132,7 +132,7 @@ def run(
     model: Model = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="If a person has to answer, wait for the answer.")
+        bool, typer.Option("--wait", help="If a person must answer, wait for the answer.")
     ] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
@@ -142,8 +142,8 @@ def run(
     """Run a workflow. Prints its outputs, else the result of its last node, or with --json the final state.
 
     The result of a loop is its output; an object with a single text prints that text. Exit code 1 means that
-    a loop with `on_failure: raise` failed, 3 that the workflow's budget was spent, or the time of a node, and
-    5 that the run waits for a person: `redraft approve` answers, and goes on with it.
+    a loop with `on_failure: raise` failed, 3 that the workflow's budget or a node's time limit was exceeded,
+    and 5 that the run is waiting for a person: `redraft approve` answers and continues it.
     """
     with surface(debug=debug):
         kept = resumed_workflow.get()
@@ -191,13 +191,16 @@ def approve(
             show_default=False,
         ),
     ] = None,
-    reject: Annotated[bool, typer.Option("--reject", help="Reject it instead.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject instead of approving.")] = False,
     value: Annotated[
-        str | None, typer.Option("--value", metavar="JSON", help="Approve this in place of its data.")
+        str | None,
+        typer.Option("--value", metavar="JSON", help="Approve this value instead of the data shown."),
     ] = None,
-    comment: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="The reason.")] = "",
+    comment: Annotated[
+        str, typer.Option("-m", "--message", metavar="TEXT", help="The reason for the answer.")
+    ] = "",
     no_resume: Annotated[
-        bool, typer.Option("--no-resume", help="Answer, and leave the run waiting.")
+        bool, typer.Option("--no-resume", help="Only store the answer; don't resume the run.")
     ] = False,
     store: options.Store = None,
     as_json: options.Json = False,
@@ -209,7 +212,7 @@ def approve(
             deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
             return
         if reject and value is not None:
-            raise ConfigError("--value is what to approve; leave it out with --reject.")
+            raise ConfigError("--value is the value to approve, so it can't be combined with --reject.")
         changed = ... if value is None else _json_value(value)
         run_id, kept = run_async(_answer(question, approved=not reject, value=changed, comment=comment))
         console = CalmConsole(stderr=True)
@@ -239,7 +242,7 @@ async def _answer(
     approvals = Approvals()
     approval = await approvals.get(question)
     if approval is None:
-        raise ConfigError(f"No question {question!r} waits for an answer; `redraft approve` lists them.")
+        raise ConfigError(f"There is no open question {question!r}; `redraft approve` lists those there are.")
     async with people_of(project_store()) as people:
         by = await people.who("", os.environ.get("REDRAFT_TOKEN", "")) or getuser()
     await approvals.answer(approval, approved=approved, value=value, comment=comment, by=by)
@@ -252,7 +255,7 @@ def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
     if found or as_json:
         deliver(Group(*map(_question, found)), {"waiting": found}, as_json=as_json)
     else:
-        CalmConsole(stderr=True).say("Nothing waits for an answer.")
+        CalmConsole(stderr=True).say("Nothing is waiting for an answer.")
 
 
 def _question(approval: Approval) -> RenderableType:
@@ -355,7 +358,7 @@ def _json(text: str) -> Any:
     def finite(word: str) -> float:
         if isfinite(number := float(word)):
             return number
-        raise ValueError(f"{word} is larger than a number can be")
+        raise ValueError(f"the number {word} is too large")
 
     try:
         return json.loads(text, parse_constant=reject, parse_float=finite)
@@ -373,7 +376,7 @@ def load_workflow(file: str, **options: Unpack[WorkflowOptions]) -> Workflow:
     document = source.document()
     if "nodes" not in document and (agent_key := next((key for key in AGENT_KEYS if key in document), None)):
         raise source.error(
-            (agent_key,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
+            (agent_key,), f"this file defines an agent that runs in cycles; use redraft cycle run {file}"
         )
     return Workflow(source, **options)
 
@@ -438,7 +441,7 @@ def _explain_own_actions(workflow: Workflow, uses: Requirements) -> Generator[No
         names = ", ".join(map(repr, uses.own_actions))
         place = vars(error).get("__notes__", [workflow.source.file])[0]
         raise WorkflowError(
-            f"{place}: {type(error).__name__}: {error}. Most likely an action of your own raised it "
+            f"{place}: {type(error).__name__}: {error}. Most likely one of your own actions raised it "
             f"({names}); --debug shows where."
         ) from error
 
@@ -569,7 +572,7 @@ class WorkflowProgress:
         self._console.show(Text.assemble(self._label(event.node), "  ", outcome))
 
     def _show_item(self, event: ItemFinished) -> None:
-        place = f"item {event.index} of {event.count}: "
+        place = f"item {event.index + 1} of {event.count}: "
         self._console.show(Text.assemble(self._label(event.node), "  ", place, (event.error, BAD)))
 
     def _show_question(self, approval: Approval) -> None:
@@ -599,8 +602,8 @@ def check_workflow_options(history: WorkflowHistory, *, version: str | None, pro
         return
     option = "--prompts" if version is None else "--version"
     runs = [run.run_id for node in history.nodes for run in node.runs]
-    instead = f"give one of its loops: {', '.join(runs)}" if runs else "it has no loops"
-    raise ConfigError(f"{history.row.run_id!r} is a workflow, and {option} is for runs; {instead}.")
+    instead = f"name one of its loops: {', '.join(runs)}" if runs else "it has no loops"
+    raise ConfigError(f"{history.row.run_id!r} is a workflow, but {option} applies to runs only; {instead}.")
 
 
 def workflow_view(history: WorkflowHistory) -> RenderableType:
@@ -617,7 +620,7 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
         parts += ["", _nodes(history)]
     if history.waiting:
         parts += ["", *map(_question, history.waiting)]
-        parts.append(Text("redraft approve ID answers, with --reject or not.", QUIET))
+        parts.append(Text("redraft approve ID answers; with --reject, it rejects.", QUIET))
     elif row.status == "waiting":
         parts += ["", "Nothing is left to answer: each question has its answer, or its deadline has passed."]
         parts.append(Text(history.kept.continuation, QUIET))
@@ -634,7 +637,7 @@ def _nodes(history: WorkflowHistory) -> Table:
     table.add_column()
     for node in history.nodes:
         seconds = "" if node.seconds is None else f"{node.seconds:.1f} s"
-        name = visible(node.node) or "not ended"
+        name = visible(node.node) or "not finished"
         table.add_row(name, seconds, _outcome(node))
         for run in node.runs:
             scores = first_to_best(run)

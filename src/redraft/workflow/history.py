@@ -68,8 +68,9 @@ class WorkflowRecord:
     def check_same(self, _stored: Record, before: WorkflowRecord, /) -> None:
         """Raise `ChangedRunError` if the stored run is of another workflow, or had other inputs."""
         if (before.name, before.inputs) != (self.name, to_json(self.inputs)):
+            other = " with other inputs" if before.name == self.name else ""
             raise ChangedRunError(
-                f"The id {self.run_id!r} belongs to a run of the workflow {before.name!r} with other inputs. "
+                f"The run_id {self.run_id!r} belongs to a run of the workflow {before.name!r}{other}. "
                 "Give a new run a new run_id."
             )
 
@@ -150,16 +151,14 @@ class StoredWorkflow:
 
     @property
     def continuation(self) -> str:
-        """Say what goes on with the workflow after the answers that it waits for."""
+        """Say how the workflow continues once its questions are answered."""
         run_id = self.record.run_id
         if self.is_awaited:
-            return "The process that waits for the answer goes on with the workflow by itself."
+            return "The process that is waiting for the answer continues the workflow by itself."
         if self.launch is None:
             call = f"workflow.resume({run_id!r})"
-            return (
-                f"The program that began the workflow goes on with it, by itself if it waits, or with {call}."
-            )
-        return f"No process is waiting: once answered, the workflow goes on with redraft resume {run_id}."
+            return f"The program that started the workflow continues if it is waiting; if not, use {call}."
+        return f"No process is waiting: once answered, continue the workflow with redraft resume {run_id}."
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
@@ -170,7 +169,7 @@ class StoredWorkflow:
 class Workflows:
     """The workflows in a store, by default the project's.
 
-    Raises `ConfigError` if the settings keep nothing, `StoreError` if the store can't be read.
+    Raises `ConfigError` if storage is turned off (an empty `home`), `StoreError` if the store can't be read.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -200,10 +199,10 @@ class Workflows:
         return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
 
     async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> StoredWorkflow | None:
-        """Return the workflow with an id, an id that begins so, or the `last` one; None if it is a run's.
+        """Return the workflow with this id or id prefix, or the `last` one; None if a run has it.
 
-        With `or_of_loop`, the id of a loop's run stands for its workflow. Raises `ConfigError` if several
-        begin so.
+        With `or_of_loop`, the id of a loop's run stands for its workflow. Raises `ConfigError` for an
+        ambiguous prefix.
         """
         found = await (self._last() if run_id == LAST else self._named(run_id, or_of_loop=or_of_loop))
         return None if found is None else await self._read(found)
@@ -231,7 +230,7 @@ class Workflows:
         return results[-1].get("value") if results else None
 
     async def loop(self, run_id: str) -> str | None:
-        """Return the id of the run of a workflow's loop, for `last` its last loop; None if it is no workflow.
+        """Return the run id of a workflow's loop, for `last` of its last loop; None if it isn't a workflow.
 
         Raises `ConfigError` if no loop ran, or if there are several to choose from.
         """
@@ -241,10 +240,12 @@ class Workflows:
         found = workflow.record.run_id
         loops = [loop.key for loop in await self._store.find(RUN, where={"parent": found})]
         if not loops:
-            raise ConfigError(f"No loop of the workflow {found!r} ran; `redraft show {found}` says what did.")
+            raise ConfigError(
+                f"No loop of the workflow {found!r} has run; `redraft show {found}` shows what has."
+            )
         if len(loops) > 1 and run_id != LAST:
             raise ConfigError(
-                f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which."
+                f"The workflow {found!r} has {len(loops)} loops; give the id of one: {', '.join(loops)}."
             )
         return loops[-1]
 

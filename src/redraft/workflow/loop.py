@@ -133,7 +133,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
             failure.usage = result.token_usage
             raise failure
         reason = f"The evaluator failed: {describe_error(failure)}"
-        logger.warning("%s returns the attempts made so far. %s", LOOP, reason)
+        logger.warning("%s ended early, with the attempts made so far. %s", LOOP, reason)
     elif result.stop is not None and result.convergence_reason in BUDGETS:
         reason = result.stop.detail
     value = loop_value(result, pattern.best_version_selection, reason)

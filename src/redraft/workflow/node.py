@@ -83,7 +83,7 @@ class NodeRunner:
                     error.usage = used
                 return None
             wait, why = retry.backoff(failures, error), describe_error(error)
-            logger.warning("The node %r failed and is run again in %.1f s: %s", self.node.name, wait, why)
+            logger.warning("The node %r failed and will be retried in %.1f s: %s", self.node.name, wait, why)
             return wait
 
         tried = retried(inner_step.get(), retry, next_wait)
@@ -168,7 +168,7 @@ class Items:
     def _fail(self, index: int, error: Exception) -> None:
         self.failures[index] = error
         if self.last is None and (self.node.on_error != CONTINUE or is_final(error)):
-            error.add_note(f"item {index}")
+            error.add_note(f"item {index + 1} of {len(self.items)}")
             self.last = error
 
     def _result(self) -> ActionResult:

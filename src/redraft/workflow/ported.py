@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 IGNORED = {
     "state_schema": "'state_schema' is ignored; 'inputs' declares the values of a run, and checks them",
     "config": "'config' is ignored; an error ends the workflow unless the node's 'on_error' handles it",
-    "edges": "'edges' is ignored, as it says what the order of the nodes says; leave it out",
+    "edges": "'edges' is ignored, since it only repeats the order of the nodes; leave it out",
 }
 """Keys of the file that are left out of account, with what `--check` says of them."""
 
 FILE_ADVICE = {
-    "edges": "nodes run in the order of the file, which 'goto' changes",
+    "edges": "nodes run in the order of the file; use 'goto' to change it",
     "imports": "actions of your own come from a package, and tools from functions.py beside the file",
     "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
     "secrets": "list environment variables under 'env', and read them as env.NAME",
@@ -75,7 +75,7 @@ def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
         one = _mapping(edge)
         origin, target = one.get("from"), one.get("to")
         if one.get("type") == "parallel" or "fan_in" in one or list in (type(origin), type(target)):
-            yield ("edges", at), f"nodes run one after the other, and not at once; {NODE_ADVICE['items']}"
+            yield ("edges", at), f"nodes run one after the other, not in parallel; {NODE_ADVICE['items']}"
         elif origin in jumping:  # its goto wins
             continue
         elif "when" in one or "condition" in one:
@@ -106,14 +106,14 @@ def advice(path: KeyPath) -> str | None:
 # --- what works differently, though the file is valid ---
 
 CORRECTOR = (
-    "the reply of this corrector is the next output, where the_edge_agent runs the generator again; "
-    "'apply: replace' says so in the file, 'apply: feedback' does the other"
+    "the reply of this corrector is the next output, but the_edge_agent runs the generator again; write "
+    "'apply: replace' to confirm, or 'apply: feedback' to run the generator again"
 )
-NUMBER = "a number is valid from 0.8 on, in the_edge_agent from 0.5; 'threshold' says it in the file"
+NUMBER = "a number is valid from 0.8, but in the_edge_agent from 0.5; set 'threshold' to choose"
 OUTPUT = "in the_edge_agent, assigning 'output' returns it; assign to 'result' instead, or return the value"
 CONTENT = "in the_edge_agent, 'llm.call' returns its text under 'content'; here the result is the text itself"
 DEPENDENCIES = (
-    "'dependencies' is of draft 7, and without effect in draft 2020-12; write 'dependentRequired', or "
+    "'dependencies' belongs to draft 7 and has no effect in draft 2020-12; write 'dependentRequired', or "
     "'$schema: http://json-schema.org/draft-07/schema#'"
 )
 DRAFT_7 = ("draft-07", "draft-06", "draft-04", "2019-09")

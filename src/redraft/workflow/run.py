@@ -182,7 +182,7 @@ class WorkflowRun:
             target = self._target(node.on_error)
         if target is None:
             raise self._located(error, at)
-        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, describe_error(error))
+        logger.warning("The node %r failed; the workflow continues: %s", node.name, describe_error(error))
         self._nodes.append(node.name)
         self._tally.add("nodes", usage_of(error))
         self._forget_last_loop(node)

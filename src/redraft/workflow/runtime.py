@@ -205,7 +205,7 @@ class Resources:
             parts = chosen if isinstance(chosen, list | tuple) else [chosen]
             for part in parts:
                 if isinstance(part, str | None):
-                    raise ConfigError(f"replies: there are none for the model {part or 'of the settings'!r}.")
+                    raise ConfigError(f"replies: none are given for the model {part or 'of the settings'!r}.")
         return model_of(chosen)
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
@@ -245,7 +245,7 @@ class Resources:
         if (built_in := self.built_in.get(plain_name(action))) is not None:
             return await built_in(params, scope, self)
         known = [*self.built_in, *self.actions]
-        raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
+        raise WorkflowError(f"Unknown action {action!r}; {nearest(action, known)}")
 
 
 def _load(point: EntryPoint) -> Callable[..., Any]:

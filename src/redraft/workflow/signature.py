@@ -35,7 +35,7 @@ def schema_of(declared: str | Mapping[str, Any]) -> dict[str, Any]:
     name = declared.removesuffix("?")
     one = name.removesuffix("[]")
     if one not in TYPES:
-        raise ConfigError(f"there is no type {declared!r}; {nearest(one, TYPES)}")
+        raise ConfigError(f"unknown type {declared!r}; {nearest(one, TYPES)}")
     schema = {} if one == "any" else {"type": one}
     return {"type": "array", "items": schema} if name.endswith("[]") else schema
 
@@ -45,7 +45,7 @@ def read_inputs(
     resources: Resources,
     values: Mapping[str, Any],
     unknown: Container[str] = (),
-    mend: str = "pass it to run(), on the command line use -v {name}=TEXT",
+    mend: str = "pass it to run(), or on the command line use -v {name}=TEXT",
 ) -> tuple[dict[str, Any], list[tuple[KeyPath, str]]]:
     """Return the inputs of a run, with their defaults, and what is wrong with them.
 
@@ -74,7 +74,7 @@ def read_inputs(
                 continue
             inputs[name] = found.value
             if not found.valid and name in values:  # likewise a wrong default
-                what = f"the input {name!r} is wrong: {problems_of(declared, value, found)}"
+                what = f"the input {name!r} is invalid: {problems_of(declared, value, found)}"
                 wrong.append((("inputs", name), what))
     return inputs, wrong
 
@@ -103,7 +103,7 @@ def read_outputs(
             continue
         found = _converted(value, declared, resources)
         if not found.valid:
-            what = f"the output {name!r} is wrong: {problems_of(declared, value, found)}"
+            what = f"the output {name!r} is invalid: {problems_of(declared, value, found)}"
             wrong.append(str(source.error(("outputs", name), what)))
         outputs[name] = found.value
     if wrong:

@@ -349,7 +349,7 @@ class WorkflowSpec(Strict):
     )
     outputs: dict[str, str | dict[str, Any]] = Field(
         default_factory=dict[str, str | dict[str, Any]],
-        description="The values that a run returns, of the state or of the template `value`: types as above.",
+        description="The values that a run returns, from the state or the template `value`; types as above.",
     )
     env: list[str] = Field(
         default_factory=list[str], description="The environment variables that templates and code may read."
@@ -411,7 +411,7 @@ class WorkflowFile(SpecFile):
 
     file: str = UNNAMED
 
-    expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
+    expected: ClassVar[str] = "a workflow must be a mapping with 'nodes'"
 
     def document(self) -> dict[str, Any]:
         """Return the document as plain data; of a list, a mapping that has it under `nodes`."""

@@ -73,8 +73,8 @@ class Tools:
         elif tool or name not in self.functions():
             known = nearest(name, [*self.functions(), *self.servers])
             raise ConfigError(
-                f"there is no tool {name!r}; tools are functions of {FUNCTIONS} beside the file, and servers "
-                f"under 'mcp' or SERVER.TOOL for one of theirs; {known}"
+                f"unknown tool {name!r}; give a function of {FUNCTIONS} beside the file, the name of a "
+                f"server under 'mcp' for all its tools, or SERVER.TOOL for one; {known}"
             )
 
     def functions(self) -> dict[str, Callable[..., Any]]:

@@ -113,7 +113,7 @@ async def answer(form: Form) -> str:
     name, verdict, value = form.path["approval"], form.text("verdict"), form.text("value", "").strip()
     approval = await approvals.get(name)
     if approval is None or approval.id != name:
-        raise NotFoundError(f"There is no question {name!r}.")
+        raise NotFoundError(f"There is no open question {name!r}.")
     if verdict not in ("approve", "reject"):
         raise ConfigError(f"The verdict must be 'approve' or 'reject', got {verdict!r}.")
     try:

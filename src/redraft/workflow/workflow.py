@@ -363,7 +363,7 @@ def _inner_workflow(
 ) -> Workflow | WorkflowError:
     """Read the file of a node, mistakes or not; return the error for one that can't be read."""
     if path.resolve() in above:
-        return WorkflowError(f"{name!r} runs this file itself, so it would never end")
+        return WorkflowError(f"{name!r} runs this file, so the workflow would never end")
     try:
         source = WorkflowFile(read_file(path), str(path))
         return Workflow(source, above=above, **cast("WorkflowOptions", {**options, "strict": False}))
