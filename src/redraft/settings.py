@@ -129,6 +129,14 @@ def project_folder(folder: Path | None = None) -> Path:
     return next((one for one in (start, *start.parents) if (one / SETTINGS_FILE).is_file()), start)
 
 
+def cache_folder() -> Path:
+    """Return the user's folder for what can be made again: `$XDG_CACHE_HOME/redraft`, or `~/.cache/redraft`.
+
+    It may not exist. Raises `RuntimeError` for a user without a home.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "redraft"
+
+
 def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}

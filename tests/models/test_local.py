@@ -385,6 +385,7 @@ def test_unwritable_cache_folder(site, monkeypatch):
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(ConfigError, match=r"No space left on device.* XDG_CACHE_HOME"):
         TINY.file()
+    assert not list((site.parent / "cache").rglob("*.part"))
 
 
 @pytest.mark.parametrize(

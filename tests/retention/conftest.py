@@ -14,6 +14,7 @@ def project(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")  # a second for each test
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.with_name(f"{tmp_path.name}-cache")))
     if request.param == "postgres":
         monkeypatch.setenv("REDRAFT_DATABASE_URL", request.getfixturevalue("postgres").url)
         monkeypatch.setenv("REDRAFT_PROJECT", "shop")

@@ -1,11 +1,19 @@
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
+from redraft.integrations.hook import CodingSession, Sessions
+from redraft.lessons.files import replace_file
+from redraft.models.local import PackagedWeights
 from redraft.retention import checkup
 from redraft.retention.checkup import check_data
+from redraft.sandbox.prolog import compiled
+from redraft.sandbox.scripts import private_cache
 from redraft.stores import sqlite as sqlite_file
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
@@ -104,3 +112,61 @@ def test_a_large_store_is_read_only_on_request(project, monkeypatch):
 def test_what_an_interrupted_backup_left_is_named(project):
     (project / ".redraft-x1").mkdir()
     assert "delete .redraft-x1" in problems()["leftovers"]
+
+
+class KilledError(BaseException):
+    """Ends a writer before its file gets its name."""
+
+
+@pytest.fixture
+def is_killed(monkeypatch):
+    """Kill each process that has written a file, and before it can remove it."""
+
+    def replace(*_):
+        raise KilledError
+
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+
+
+def write_rules():
+    replace_file(Path("AGENTS.md"), b"Be brief.")
+
+
+def write_lesson():
+    Path("memory/reflections/clerk").mkdir(parents=True)
+    replace_file(Path("memory/reflections/clerk/2026-11-20-brief.md"), b"Be brief.")
+
+
+def save_session():
+    Sessions().save(CodingSession("claude-1"))
+
+
+def compile_prolog():
+    import wasmtime
+
+    compiled(wasmtime.Engine(), wasmtime.wat2wasm("(module)"), private_cache())
+
+
+def join_weights():
+    weights = PackagedWeights("tiny", "tiny-part", 0, "1.0", 1, sha256().hexdigest(), "tiny.txt")
+    weights.file()
+
+
+WRITERS = [write_rules, write_lesson, save_session, compile_prolog, join_weights]
+
+
+@SQLITE
+@pytest.mark.parametrize("write", WRITERS, ids=[one.__name__ for one in WRITERS])
+def test_a_file_that_a_killed_process_left_half_written_is_named(write, project, is_killed):
+    with pytest.raises(KilledError):
+        write()
+    assert problems() == {}  # it may be written to yet
+    cache = project.with_name(f"{project.name}-cache")
+    (left,) = (
+        path
+        for path in [*project.rglob("*"), *cache.rglob("*")]
+        if path.is_file() and path.name not in ("redraft.toml", ".gitignore") and path.suffix != ".lock"
+    )
+    os.utime(left, (0, 0))
+    assert str(left) in problems()["half-written files"]

@@ -124,5 +124,9 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+TEMPORARY = ".*.*-*.tmp"
+"""Matches the name under which a file is written until it is whole."""
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -24,6 +24,7 @@ from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.reply import alternatives_of, parsed_of
 from redraft.protocols import ChatReply
+from redraft.settings import cache_folder
 from redraft.text.characters import well_formed
 from redraft.types import TokenUsage
 
@@ -303,6 +304,8 @@ def _check_processor() -> None:
 
 
 _CHUNK_BYTES = 1 << 20
+PART = ".part"
+"""The ending of weights that are being joined, in the cache folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +329,7 @@ class PackagedWeights:
     @property
     def joined(self) -> Path:
         """The place of the joined file."""
-        return _cache_place() / f"{self.name}-{self.sha256[:12]}.gguf"
+        return cache_folder() / f"{self.name}-{self.sha256[:12]}.gguf"
 
     @property
     def is_joined(self) -> bool:
@@ -352,7 +355,7 @@ class PackagedWeights:
         if self.is_joined:
             return target
         parts = self._part_files()
-        cache_folder()
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(target.with_suffix(".lock")):
             if not _has_size(target, self.bytes):
                 self._join(parts, target)
@@ -386,7 +389,7 @@ class PackagedWeights:
         from hashlib import sha256  # noqa: PLC0415 (once in the life of an installation)
 
         digest = sha256()
-        joined = target.with_suffix(".part")  # safe under the lock: overwrites what a killed process left
+        joined = target.with_suffix(PART)  # safe under the lock: overwrites what a killed process left
         try:
             with joined.open("wb") as whole:
                 for part in parts:
@@ -404,6 +407,8 @@ class PackagedWeights:
                 )
             joined.replace(target)
         except OSError as error:
+            with suppress(OSError):
+                joined.unlink()  # what there is would fill a full disk
             raise ConfigError(
                 f"The weights of {self.name!r} could not be written to {str(target.parent)!r}: {error}. "
                 f"Set XDG_CACHE_HOME to a folder with {self.bytes / 1e6:.0f} MB of room."
@@ -474,18 +479,6 @@ def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
     if problem := weights.missing():
         raise ConfigError(problem)
     return weights
-
-
-def cache_folder() -> Path:
-    """Create and return the folder for joined weights: `$XDG_CACHE_HOME/redraft` or `~/.cache/redraft`."""
-    folder = _cache_place()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def _cache_place() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "redraft"
 
 
 def _has_size(path: Path, size: int) -> bool:

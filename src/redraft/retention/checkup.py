@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import stat
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft._texts import counted
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.folder import LessonFolder, agents_in
+from redraft.lessons.files import TEMPORARY
+from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules
+from redraft.models.local import PART
 from redraft.retention.backup import STAGING
 from redraft.retention.survey import survey_of
-from redraft.settings import load_settings, project_folder
+from redraft.settings import cache_folder, load_settings, project_folder
 from redraft.stores.base import ManagedStore
 from redraft.stores.location import project_place, required_project_store
 from redraft.stores.sqlite import schema_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from redraft.stores.base import Store
     from redraft.stores.location import Place
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 LARGEST = 100_000_000
 """Bytes of the largest store whose records are all read without being asked for."""
 MOST_NAMED = 3
+ABANDONED = 3_600
+"""Seconds after which nobody writes to a file any more: each is written in one go."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -53,12 +59,7 @@ async def check_data(*, whole: bool = False) -> list[DataFinding]:
             await _check_store(required_project_store("runs"), found, whole=whole)
         _check_permissions(place, found)
     _check_lessons(project_folder() / load_settings().memory, found)
-    left = sorted(one.name for one in project_folder().glob(f"{STAGING}*") if one.is_dir())
-    if left:
-        says = (
-            f"A backup or its restoring was interrupted: delete {_some(left)}, which has a copy of the data."
-        )
-        found.append(DataFinding("leftovers", is_fine=False, says=says))
+    _check_leftovers(found)
     return found
 
 
@@ -137,6 +138,43 @@ def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
         found.append(DataFinding("lessons", is_fine=False, says=says))
     elif count:
         found.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
+
+
+def _check_leftovers(found: list[DataFinding]) -> None:
+    """Find what killed processes left, in the project and in the user's cache folder."""
+    copies = sorted(one.name for one in project_folder().glob(f"{STAGING}*") if one.is_dir())
+    if copies:
+        says = (
+            f"A backup or its restoring was interrupted: delete {_some(copies)}, which has a copy of the "
+            "data."
+        )
+        found.append(DataFinding("leftovers", is_fine=False, says=says))
+    sizes = {str(path): _size_if_abandoned(path) for path in _half_written()}
+    left = {path: size for path, size in sizes.items() if size is not None}
+    if left:
+        says = f"Writing was interrupted: delete {_some(left)} ({sum(left.values()) / 1e6:,.1f} MB)."
+        found.append(DataFinding("half-written files", is_fine=False, says=says))
+
+
+def _half_written() -> Iterator[Path]:
+    """Yield the files that get their own name when they are whole."""
+    project, settings = project_folder(), load_settings()
+    yield from project.glob(TEMPORARY)
+    yield from (project / settings.memory / REFLECTIONS).rglob(TEMPORARY)
+    if settings.home:
+        yield from (project / settings.home / "hooks").glob("*.[0-9]*")
+    with suppress(RuntimeError):  # a user without a home has no cache
+        yield from cache_folder().glob(f"*{PART}")
+        yield from (cache_folder() / "prolog").glob(".*")
+
+
+def _size_if_abandoned(path: Path) -> int | None:
+    """Return the size of a file that nobody has written to for an hour; None for any other."""
+    try:
+        found = path.stat()
+    except OSError:  # it has just got its name, or is another user's
+        return None
+    return found.st_size if time.time() - found.st_mtime > ABANDONED else None
 
 
 def _some(names: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ from redraft.execution import Command, ScriptOutcome
 from redraft.sandbox.answers import MAX_DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
 from redraft.sandbox.jail import PACKAGES, ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
+from redraft.settings import cache_folder
 
 if TYPE_CHECKING:
     from redraft.execution import CommandOutcome, Script, ScriptRunner
@@ -115,9 +116,8 @@ def private_cache() -> str | None:
 
     Its files are run as machine code, so it must belong to this user, be closed to others, and be no link.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(base).expanduser() / "redraft" / "prolog"
     try:
+        folder = cache_folder() / "prolog"
         if not folder.is_absolute():
             return None
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
