@@ -3,8 +3,10 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -222,7 +224,7 @@ def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
 
 
 def test_a_file_that_is_deleted_meanwhile_is_passed_over(project, monkeypatch):
-    monkeypatch.setattr(project_data, "_files_in", lambda folder: [folder / "gone", folder / "copy"])
+    monkeypatch.setattr(project_data, "_files_in", lambda folder, unread: [folder / "gone", folder / "copy"])
     (project / "copy").write_text(PERSON)
     assert forget(text=PERSON).other_files == ("copy",)
 
@@ -236,7 +238,76 @@ def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
         sessions.delete(CodingSession("b"))
         return text == "c"
 
-    assert sessions.erase(is_wanted) == ["c.json"]
+    assert sessions.erase(is_wanted, on_unreadable=pytest.fail) == ["c.json"]
+
+
+def test_what_could_not_be_searched_is_named_and_all_else_is_erased(project):
+    asyncio.run(fill(project, PERSON))
+    (project / "quokka.txt").unlink()
+    lessons = project / "memory" / "reflections" / "clerk"
+    (lessons / "2026-01-01-folder.md").mkdir()
+    (lessons / "2026-01-01-latin.md").write_bytes("Z\u00ebphyr".encode("latin-1"))
+    (lessons / "2026-01-01-link.md").symlink_to("/etc/passwd")
+    (lessons / "rules.md").unlink()
+    (lessons / "rules.md").mkdir()
+    (lessons / "playbooks").write_text("no folder")
+    (project / ".redraft" / "hooks" / "claude.json").mkdir()
+    [index] = (project / "memory" / ".index").glob("*.db")
+    index.write_bytes(b"no database" * 1_000)
+    unreadable = (
+        ".redraft/hooks/claude.json: Is a directory.",
+        "memory/reflections/clerk/2026-01-01-folder.md: This is not a file.",
+        "memory/reflections/clerk/2026-01-01-latin.md: This is not UTF-8: invalid continuation byte.",
+        "memory/reflections/clerk/2026-01-01-link.md: This is a link, and links are not followed.",
+        "memory/reflections/clerk/playbooks: This is not a folder.",
+        "memory/reflections/clerk/rules.md: This is not a file.",
+    )
+    checked = forget(text=PERSON, check=True)
+    assert checked.unreadable == unreadable
+    erased = forget(text=PERSON)
+    assert (erased.unreadable, erased.counts) == (unreadable, checked.counts)
+    assert holders(project, "quokk") == []
+    command = redraft("forget", "--text", PERSON, "--yes")
+    assert (command.exit_code, "could not be searched" in command.stdout) == (1, True)
+    assert all(f"  {one}\n" in command.stdout for one in unreadable)
+    assert redraft("forget", "--text", PERSON, "--check").exit_code == 0
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+def test_damaged_records_that_stay_are_named_those_of_agents_too(project):
+    asyncio.run(fill(project, PERSON, OTHER))
+    with closing(sqlite3.connect(project / ".redraft" / "redraft.db")) as database, database:
+        for key in ("letter-quokka/00001", "letter-wombat/00001", "journal"):
+            damaged = database.execute("UPDATE records SET data = '{' WHERE key = ?", (key,))
+            assert damaged.rowcount == 1
+    named = forget(text=PERSON).unreadable
+    assert [one.partition(" is damaged")[0] for one in named] == [
+        "The record 'step' 'letter-wombat/00001'",
+        "The record 'journal' 'journal'",
+    ]
+    left = redraft("forget", "--text", PERSON, "--yes", "--json")
+    assert (left.exit_code, document(left)["forgotten"]["unreadable"]) == (1, list(named))
+
+
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+"""What lets permissions count for root, too."""
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+def test_files_and_folders_without_permission_are_named(project):
+    asyncio.run(fill(project, PERSON))
+    agent = project / "memory" / "reflections" / "clerk"
+    [lesson] = agent.glob("2*.md")
+    (project / "private").mkdir(0o000)
+    (project / "events.jsonl").chmod(0o000)
+    lesson.chmod(0o000)
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "redraft", "forget", "--text", PERSON, "--yes"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    for path in (lesson.relative_to(project), "private", "events.jsonl"):
+        assert f"{path}: Permission denied. " in " ".join(done.stdout.split()), done
+    assert "  quokka.txt\n" in done.stdout
+    assert done.returncode == 1
+    assert asyncio.run(Runs().find(inner=True)) == []
 
 
 def test_an_event_that_was_cut_off_is_named_since_it_is_not_erased(project):

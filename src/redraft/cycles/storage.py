@@ -32,7 +32,7 @@ from redraft.stores.run_index import CYCLE
 from redraft.text.search import has_text, without_texts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from psycopg import AsyncConnection
 
@@ -309,11 +309,18 @@ WITH_MARKS = (CYCLE, JOURNAL, EGRESS, CARD, LEASE)
 """The kinds whose records stay, since the next cycle builds on them, with marks in place of erased texts."""
 
 
-async def erase(location: AgentLocation, is_wanted: IsWanted, *, check: bool = False) -> dict[str, int]:
+async def erase(
+    location: AgentLocation,
+    is_wanted: IsWanted,
+    *,
+    on_damaged: Callable[[Record], None],
+    check: bool = False,
+) -> dict[str, int]:
     """Erase a text from all that is kept of an agent; return how much there was, by kind.
 
     Items of the memory that contain it are deleted, and so are mail and model calls. Cycles stay, with marks
-    in place of the texts. With `check`, nothing is changed. Raises `ConfigError` if there is something to
+    in place of the texts. With `check`, nothing is changed. `on_damaged` gets each record that can't be read,
+    and is left out. Raises `ConfigError` if there is something to
     erase while a process runs the agent, which would write its memory again.
     """
     store, counts = location.store, Counter[str]()
@@ -322,7 +329,10 @@ async def erase(location: AgentLocation, is_wanted: IsWanted, *, check: bool = F
         last: Record | None = None
         while page := await store.find(kind, after=last, limit=BATCH):
             last = page[-1]
-            for record in intact(page):
+            for record in page:
+                if record.damage:
+                    on_damaged(record)
+                    continue
                 if not has_text(record.data, is_wanted):
                     continue
                 counts["memory item" if kind == MEMORY[0] else kind] += _wanted_parts(record, is_wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
@@ -206,13 +206,28 @@ class Sessions:
         """Delete a session."""
         self._path(session.key).unlink(missing_ok=True)
 
-    def erase(self, is_wanted: IsWanted, *, check: bool = False) -> list[str]:
-        """Delete the sessions that contain a wanted text (with `check`, find them); return their files."""
+    def erase(
+        self, is_wanted: IsWanted, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
+    ) -> list[str]:
+        """Delete the sessions that contain a wanted text (with `check`, find them); return their files.
+
+        `on_unreadable` gets each file or folder that is left out, and why. Raises `OSError` where a file
+        can't be deleted.
+        """
         found: list[str] = []
-        for path in sorted(self._folder.glob("*")):
+        try:
+            paths = sorted(self._folder.iterdir())
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                on_unreadable(self._folder, error)
+            return found
+        for path in paths:
             try:
                 text = path.read_text("utf-8", "surrogateescape")
             except FileNotFoundError:  # a hook has just replaced or deleted it
+                continue
+            except OSError as error:
+                on_unreadable(path, error)
                 continue
             try:
                 is_found = has_text(json.loads(text), is_wanted)

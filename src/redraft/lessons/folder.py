@@ -222,13 +222,11 @@ class LessonFolder:
 
 
 def agents_in(path: Path) -> list[str]:
-    """Return the names of the agents' folders under a path."""
-    try:
-        with os.scandir(Path(path) / REFLECTIONS) as folders:
-            found = [one.name for one in folders if _is_folder(one)]
-    except FileNotFoundError:
-        return []
-    return sorted(name for name in found if not name.startswith("."))
+    """Return the names of the agents' folders under a path; raises `StoreError` if it can't be read."""
+    reflections = Path(path) / REFLECTIONS
+    with reporting(reflections), suppress(FileNotFoundError), os.scandir(reflections) as folders:
+        return sorted(one.name for one in folders if _is_folder(one) and not one.name.startswith("."))
+    return []
 
 
 def modified_ns(path: Path | str) -> int:

@@ -16,7 +16,7 @@ from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.export import Export, Form, export, order_in
-from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
+from redraft.lessons.folder import REFLECTIONS, RULES, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.importer import KNOWN_FILES, VOUCHED, ImportItem, compared, file_imported, read_items
 from redraft.lessons.index import FoundLessons, LessonIndex
@@ -330,20 +330,33 @@ class LessonLibrary:
         await self.lessons_of(due.agent).waive(due.run_id, why)
         return due
 
-    async def erase(self, is_wanted: Callable[[str, str], bool], *, check: bool = False) -> ErasedLessons:
+    async def erase(
+        self,
+        is_wanted: Callable[[str, str], bool],
+        *,
+        on_unreadable: Callable[[Path, StoreError], None],
+        check: bool = False,
+    ) -> ErasedLessons:
         """Delete the files for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
 
         The archive and broken files are included; `run` is the one that taught a lesson, empty if unknown.
         Afterwards no byte of them is left in the search index, nor their vectors in a shared store. With
-        `check`, nothing is changed. Raises `StoreError` where a file can't be read or deleted.
+        `check`, nothing is changed. `on_unreadable` gets each file or folder that is left out, and why.
+        Raises `StoreError` where a file can't be deleted or changed.
         """
         erased, rules, digests = ErasedLessons(), 0, set[str]()
         for folder in self.folders():
             gone: dict[str, Entry] = {}
-            for entry in folder.entries():
+            try:
+                entries = list(folder.entries())
+            except StoreError as error:
+                on_unreadable(folder.path, error)
+                continue
+            for entry in entries:
                 try:
                     text = folder.text_of(entry)
-                except LessonFileError:  # a link, say, which leads elsewhere
+                except StoreError as error:  # a link, say, which leads elsewhere
+                    on_unreadable(entry.path, error)
                     continue
                 lesson = None
                 with suppress(LessonFileError):
@@ -359,8 +372,16 @@ class LessonLibrary:
             def is_rule(text: str, lesson: str, gone: Collection[str] = gone) -> bool:
                 return lesson in gone or is_wanted(text, "")
 
-            playbooks = Playbooks(self.path, folder.name).erase(is_taught, check=check)
-            rules += Rules(self.path, folder.name).erase(is_rule, check=check)
+            playbooks = Playbooks(self.path, folder.name).erase(
+                is_taught, on_unreadable=on_unreadable, check=check
+            )
+            file = Rules(self.path, folder.name)
+            try:
+                found = file.erase(is_rule, check=True)
+            except StoreError as error:
+                on_unreadable(folder.path / RULES, error)
+            else:
+                rules += found if check else file.erase(is_rule)
             if not check:
                 for entry in gone.values():
                     folder.delete(entry)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._validation import nearest
-from redraft.errors import ConfigError, LessonFileError
+from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.files import ENDING, add_file, locked, read_text, reporting
 from redraft.lessons.folder import ARCHIVE, agent_path, folder_name, short_title
 from redraft.lessons.markdown import (
@@ -143,12 +143,21 @@ class Playbooks:
         with locked(self._folder):
             return self._move([one for one in self._playbooks() if lesson and one.lesson == lesson])
 
-    def erase(self, is_wanted: Callable[[str, str, str], bool], *, check: bool = False) -> list[str]:
+    def erase(
+        self,
+        is_wanted: Callable[[str, str, str], bool],
+        *,
+        on_unreadable: Callable[[Path, StoreError], None],
+        check: bool = False,
+    ) -> list[str]:
         """Delete each file for which `is_wanted(text, run, lesson)`, archived or broken ones included.
 
-        Returns the ids; with `check`, nothing is deleted.
+        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each file that is left out.
         """
-        if self._problem() or not self._folder.exists():
+        if problem := self._problem():
+            on_unreadable(self._folder, LessonFileError(problem, file=f"{self.name}/{PLAYBOOKS}"))
+            return []
+        if not self._folder.exists():
             return []
         found: list[str] = []
         with locked(self._folder):
@@ -156,7 +165,8 @@ class Playbooks:
                 file = self._id(path.stem)
                 try:
                     text = read_text(path, file, of="a playbook")
-                except LessonFileError:  # a link, say, which leads elsewhere
+                except StoreError as error:
+                    on_unreadable(path, error)
                     continue
                 known = self._read(path)
                 taught = ("", "") if isinstance(known, LessonFileError) else (known.source, known.lesson)

@@ -93,13 +93,13 @@ async def _check_store(store: Store, found: list[DataFinding], *, whole: bool) -
     survey = await survey_of(store)
     records = sum(kind.records for kind in (await store.kinds()).values())
     says = f"{counted(records, 'record')} of {counted(len(survey.ids), 'run')} can be read"
-    if survey.unreadable:
-        names = _some(f"{kind} {key}" for kind, key in survey.unreadable)
+    if survey.damaged:
+        names = _some(f"{kind} {key}" for kind, key in survey.damaged)
         says = (
-            f"{counted(len(survey.unreadable), 'record')} damaged: {names}. Restore a backup, or delete them "
+            f"{counted(len(survey.damaged), 'record')} damaged: {names}. Restore a backup, or delete them "
             "with `store.delete(kind, key)`."
         )
-    found.append(DataFinding("records", is_fine=not survey.unreadable, says=says))
+    found.append(DataFinding("records", is_fine=not survey.damaged, says=says))
     if orphans := survey.orphans:
         says = f"of {counted(len(orphans), 'run')} without a record: delete them with redraft forget --run "
         found.append(DataFinding("journals", is_fine=False, says=says + _some(orphans)))

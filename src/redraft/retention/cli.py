@@ -115,8 +115,8 @@ def _forgotten_text(found: Forgotten) -> RenderableType:
         if len(ids) > MOST_SHOWN:
             lines.append(Text(f"  and {len(ids) - MOST_SHOWN} more", QUIET))
     if found.unreadable:
-        damaged = counted(found.unreadable, "damaged record")
-        lines.append(Text(f"{damaged} can't be read: redraft doctor names them."))
+        lines.append(Text("These could not be searched, and stay as they are:"))
+        lines += [Text(visible(f"  {one}")) for one in found.unreadable]
     if found.other_files:
         lines.append(Text("These files contain it, too, and are yours to change:"))
         lines += [Text(visible(f"  {one}")) for one in found.other_files]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._validation import only
 from redraft.cycles import storage as cycle_storage
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
 from redraft.lessons.files import reporting
@@ -32,7 +32,7 @@ from redraft.stores.run_index import RunQuery, run_index
 from redraft.text.search import TextPattern, has_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 
     from redraft.cycles.storage import AgentLocation
     from redraft.fleet.queue import FleetJob, Queue
@@ -57,7 +57,8 @@ class Forgotten:
 
     `counts` has the number of things by what they are called (`run`, `journal step`, `lesson`); `runs`,
     `lessons` and `playbooks` are their ids. `other_files` contain the text, too, and are left to their owner.
-    `unreadable` records are damaged, so nobody knows what they contain. `remarks` say what is left to do.
+    `unreadable` names the files, folders and records that could not be searched, each with the reason.
+    `remarks` say what is left to do.
     """
 
     checked: bool
@@ -66,7 +67,7 @@ class Forgotten:
     lessons: tuple[str, ...] = ()
     playbooks: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
-    unreadable: int = 0
+    unreadable: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -129,7 +130,8 @@ class ProjectData:
         No byte of all this is left in the files of the store and of the search index. With `check`, nothing
         is changed. A call that was interrupted is completed by the same call. Raises `ConfigError` before
         anything is changed if a run, job or agent is at work; `force` allows runs whose process this machine
-        can't check. Raises `StoreError` where something can't be read or erased.
+        can't check. A file or record that can't be read stays, and is named in the result; raises
+        `StoreError` where a database can't be read, or something can't be erased.
         """
         if sum(one is not None for one in (run, task, text)) != 1:
             raise ConfigError("Say what to forget: one of run, task and text.")
@@ -178,6 +180,8 @@ class ProjectData:
         family = survey.family()
         survey.check_at_rest(family, force=force)
 
+        unread = _Unread(self._folder)
+
         def is_lesson(text: str, run: str) -> bool:
             return run in family or (pattern is not None and pattern.is_in(text))
 
@@ -186,25 +190,27 @@ class ProjectData:
         try:
             if sharing is not None and not check:
                 await sharing.sync(settle=False)  # so that what only other machines have is found, too
-            lessons = await library.erase(is_lesson, check=True)
+            lessons = await library.erase(is_lesson, on_unreadable=unread.add, check=True)
             beside = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
             parts = survey.parts_of(family)
             parts += sorted(survey.hits.difference(parts, beside))
+            for key in sorted(survey.damaged.keys() - {*beside, *parts}):
+                unread.add_record(survey.damaged[key])
             counts = Counter(NAMES.get(kind, kind) for kind, _ in [*beside, *parts])
             notes = survey.revisions_of(family)
             counts += Counter(note=sum(map(len, notes.values())), lesson=len(lessons.lessons))
             counts += Counter(playbook=len(lessons.playbooks), rule=lessons.rules)
-            counts += Counter(await self._erase_elsewhere(family, pattern, check=True))
+            counts += Counter(await self._erase_elsewhere(family, pattern, unread, check=True))
             counts["job"] += await self._erase_jobs(family, check=True)
             remarks: list[str] = []
             if not check:
                 # The parts of the runs come last: by them, an interrupted call finds all the rest again.
-                await self._erase_elsewhere(family, pattern, check=False)
+                await self._erase_elsewhere(family, pattern, unread, check=False)
                 await self._delete(beside)
                 store = NoteStore(self._store)
                 for identity, versions in notes.items():
                     await store.erase(identity, None if identity in survey.noted else versions)
-                await library.erase(is_lesson)
+                await library.erase(is_lesson, on_unreadable=unread.add)
                 if sharing is not None:
                     await sharing.sync(settle=False, delete_missing=True)
                 await self._erase_jobs(family, check=False)
@@ -212,7 +218,9 @@ class ProjectData:
                 remarks = await self._scrub()
         finally:
             await library.aclose()
-        others = () if pattern is None else await asyncio.to_thread(self._copies, pattern, check=check)
+        others: tuple[str, ...] = ()
+        if pattern is not None:
+            others = await asyncio.to_thread(self._copies, pattern, unread, check=check)
         remarks += _remarks(survey)
         return Forgotten(
             check,
@@ -221,12 +229,12 @@ class ProjectData:
             lessons.lessons,
             lessons.playbooks,
             others,
-            len(survey.unreadable),
+            unread.names,
             tuple(remarks),
         )
 
     async def _erase_elsewhere(
-        self, family: Collection[str], pattern: TextPattern | None, *, check: bool
+        self, family: Collection[str], pattern: TextPattern | None, unread: _Unread, *, check: bool
     ) -> dict[str, int]:
         """Erase from what is beside the project's own records; return how much there was, by name."""
         counts = Counter[str]()
@@ -239,13 +247,20 @@ class ProjectData:
 
         if pattern is not None and self._is_project:
             for location in await self._agents():
-                found = await cycle_storage.erase(location, pattern.is_in, check=check)
+                found = await cycle_storage.erase(
+                    location,
+                    pattern.is_in,
+                    on_damaged=lambda record: unread.add_record(record.damage),
+                    check=check,
+                )
                 counts.update({NAMES.get(kind, kind): count for kind, count in found.items()})
         if self._is_project:
-            counts["coding session"] += len(Sessions().erase(is_wanted, check=check))
-        for path in _files_in(self._folder):
-            with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
-                if is_event_log(path):
+            with reporting(self._folder):
+                sessions = Sessions().erase(is_wanted, on_unreadable=unread.add, check=check)
+            counts["coding session"] += len(sessions)
+        for path in _files_in(self._folder, unread):
+            if unread.tried(path, is_event_log):
+                with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
                     counts["event"] += erase_events(path, is_event, check=check)
         return counts
 
@@ -373,15 +388,14 @@ class ProjectData:
         queue = ProcrastinateQueue(place.database, place.space)
         return queue if await queue.is_created() else None
 
-    def _copies(self, pattern: TextPattern, *, check: bool) -> tuple[str, ...]:
+    def _copies(self, pattern: TextPattern, unread: _Unread, *, check: bool) -> tuple[str, ...]:
         """Return the files of the project with a text; with `check`, leave out those to be erased from."""
         own = {self._folder / load_settings().home, self._memory} if check else set[Path]()
         found: list[str] = []
-        for path in _files_in(self._folder):
-            with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
-                is_erased_from = not own.isdisjoint(path.parents) or (check and is_event_log(path))
-                if not is_erased_from and _contains(path, pattern):
-                    found.append(str(path.relative_to(self._folder)))
+        for path in _files_in(self._folder, unread):
+            is_erased_from = not own.isdisjoint(path.parents) or (check and unread.tried(path, is_event_log))
+            if not is_erased_from and unread.tried(path, lambda one: _contains(one, pattern)):
+                found.append(str(path.relative_to(self._folder)))
         return tuple(found)
 
 
@@ -391,10 +405,55 @@ def _remarks(survey: Survey) -> list[str]:
     return [f"It is also part of a name, which stays, in: {', '.join(sorted(survey.state))}."]
 
 
-def _files_in(folder: Path) -> list[Path]:
+class _Unread:
+    """What could not be searched, and why: files and folders of a project, and damaged records."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, str] = {}
+        self._records: dict[str, None] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each of them, with the reason."""
+        files = [f"{name}: {reason}" for name, reason in sorted(self._files.items())]
+        return (*files, *self._records)
+
+    def add(self, path: Path, error: OSError | StoreError) -> None:
+        """Add a file or folder."""
+        name = str(path.relative_to(self._folder) if path.is_relative_to(self._folder) else path)
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        reason = str(cause)
+        if isinstance(cause, OSError):
+            reason = f"{cause.strerror or cause}."
+        elif isinstance(cause, LessonFileError):
+            reason = reason.removeprefix(f"{cause.file}: ")
+        self._files.setdefault(name, reason)
+
+    def add_record(self, damage: str) -> None:
+        """Add a record, by what is wrong with it."""
+        self._records[damage] = None
+
+    def tried(self, path: Path, reads: Callable[[Path], bool]) -> bool:
+        """Return what a function finds in a file; if it can't be read, add it, and return False."""
+        try:
+            return reads(path)
+        except FileNotFoundError:  # it was deleted just now
+            return False
+        except OSError as error:
+            self.add(path, error)
+            return False
+
+
+def _files_in(folder: Path, unread: _Unread) -> list[Path]:
     """Return the regular files in a folder, except in `SKIPPED` folders."""
     found: list[Path] = []
-    for at, folders, names in os.walk(folder):
+
+    def leave(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # it was deleted just now
+            unread.add(Path(error.filename), error)
+
+    for at, folders, names in os.walk(folder, onerror=leave):
         folders[:] = sorted(one for one in folders if one not in SKIPPED)
         for name in sorted(names):
             path = Path(at, name)
@@ -402,7 +461,7 @@ def _files_in(folder: Path) -> list[Path]:
                 status = path.lstat()
             except OSError:  # it was deleted just now
                 continue
-            if stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
+            if stat.S_ISREG(status.st_mode):
                 found.append(path)
     return found
 

@@ -193,7 +193,8 @@ class Survey:
         self.given_notes: defaultdict[str, set[str]] = defaultdict(set)
         """The runs of each task with notes, by its identity."""
         self.jobs: dict[str, FleetJob] = {}
-        self.unreadable: list[Key] = []
+        self.damaged: dict[Key, str] = {}
+        """The records that can't be read, and what is wrong with each."""
         self._is_wanted = is_wanted
         self._known_images = frozenset(images)
         self._parts: defaultdict[str, list[Key]] = defaultdict(list)
@@ -210,7 +211,7 @@ class Survey:
             self.ids.add(run)
             self._parts[run].append(key)
         if record.damage:
-            self.unreadable.append(key)
+            self.damaged[key] = record.damage
             return
         if runs:
             self.sizes[runs[0]] += len(json_text(record.data))
