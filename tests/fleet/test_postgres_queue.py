@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from redraft.errors import ConfigError, StoreError
+from redraft.fleet import postgres_queue
 from redraft.fleet.postgres_queue import _SESSION, ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
 from support.postgres_server import with_schema
@@ -138,3 +139,40 @@ def test_a_queue_serves_one_event_loop_after_another(postgres):
     queue = ProcrastinateQueue(postgres.url)
     assert run(queue, lambda queue: queue.submit(FleetJob("a", "clerk", "x")))[1]
     assert run(queue, lambda queue: queue.get("a")).state == "queued"
+
+
+@pytest.mark.parametrize("fault", ["connect", "notifies"])
+def test_an_unexpected_error_of_the_listener_is_logged_once_and_it_listens_again(
+    postgres, monkeypatch, caplog, fault
+):
+    real, calls = getattr(psycopg.AsyncConnection, fault), []
+
+    def failing(*args, **options):
+        calls.append(fault)
+        if len(calls) <= 3:
+            raise RuntimeError("the event loop is odd")
+        return real(*args, **options)
+
+    async def main(queue):
+        other = ProcrastinateQueue(postgres.url)
+        await queue.open()
+        monkeypatch.setattr(psycopg.AsyncConnection, fault, failing)
+        try:
+            await queue.register(CARD)
+            locks = f"FROM pg_locks WHERE classid = {_SESSION} AND objid = {queue._worker}"
+            async with asyncio.timeout(30):
+                while len(calls) < 4 or not postgres.ask(f"SELECT 1 {locks}"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                assert await queue.claim() is None  # from here on, only news end the waiting
+                waiting = asyncio.create_task(queue.wait(600))
+                await other.submit(FleetJob("a", "clerk", "x"))
+                await waiting
+            assert (await queue.claim()).run_id == "a"
+        finally:
+            await other.leave()
+
+    monkeypatch.setattr(postgres_queue, "_AFTER_FAULT", 0.05)
+    run(ProcrastinateQueue(postgres.url), main)
+    logged = [one for one in caplog.records if "can't listen for new jobs" in one.message]
+    assert len(logged) == 1
+    assert "the event loop is odd" in logged[0].exc_text

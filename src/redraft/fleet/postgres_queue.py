@@ -7,7 +7,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, MissingExtraError, StoreError
@@ -20,6 +20,7 @@ from redraft.fleet.queue import (
     WorkerCard,
     WorkerState,
 )
+from redraft.redact.log import logger
 from redraft.stores.base import json_text
 
 try:
@@ -57,7 +58,10 @@ _LATELY = 1.0
 server, the others were silent, too, and have lost their sessions."""
 _PING = 10.0
 """Seconds after which a session that has heard nothing is tried."""
-_RECONNECT = 0.2
+_RECONNECT, _RECONNECT_LATER = 0.2, 1.0
+"""Seconds before a session that was lost is begun again, and one that could not be begun."""
+_AFTER_FAULT = 10.0
+"""Seconds before a session is begun again that an unexpected error ended."""
 _CONNECTIONS = 2
 _CONNECT_TIMEOUT = 5.0
 _VERSION = 1
@@ -480,28 +484,43 @@ class ProcrastinateQueue:
     async def _listen(self, worker: int) -> None:
         """Hear of new jobs and cancellations, in a session that shows that this process is alive.
 
-        Without a connection, workers look for jobs every second, and are alive by their heartbeats alone.
+        Without a connection, workers look for jobs every second, and are alive by their heartbeats alone. An
+        error that is not the database's is logged whenever it is another one, and the session begun again.
         """
-        conninfo = self._database.conninfo_with({})
+        logged = ""
         while True:
+            delay = _RECONNECT_LATER
             try:
-                connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
+                connection = await psycopg.AsyncConnection.connect(
+                    self._database.conninfo_with({}), autocommit=True
+                )
+                delay = _RECONNECT
+                await self._hear(connection, worker)
             except psycopg.Error:
-                await asyncio.sleep(1)
-                continue
-            with suppress(psycopg.Error):
-                async with connection:
-                    # Shared, because the server may not have noticed yet that an earlier session has ended.
-                    await connection.execute(
-                        "SELECT pg_advisory_lock_shared(%s, (%s %% 2147483647)::int)", (_SESSION, worker)
+                logged = ""
+            except Exception as error:
+                delay = _AFTER_FAULT
+                if repr(error) != logged:
+                    logger.exception(
+                        "This worker can't listen for new jobs. It looks for them every second, and tries to "
+                        "listen again every %g s.",
+                        delay,
                     )
-                    await connection.execute("LISTEN procrastinate_any_queue_v1")
-                    while True:
-                        self._news.set()  # something may have happened before
-                        async for _ in connection.notifies(timeout=_PING):
-                            self._news.set()
-                        await connection.execute("SELECT 1")
-            await asyncio.sleep(_RECONNECT)
+                logged = repr(error)
+            await asyncio.sleep(delay)
+
+    async def _hear(self, connection: psycopg.AsyncConnection[Any], worker: int) -> NoReturn:
+        async with connection:
+            # Shared, because the server may not have noticed yet that an earlier session has ended.
+            await connection.execute(
+                "SELECT pg_advisory_lock_shared(%s, (%s %% 2147483647)::int)", (_SESSION, worker)
+            )
+            await connection.execute("LISTEN procrastinate_any_queue_v1")
+            while True:
+                self._news.set()  # something may have happened before
+                async for _ in connection.notifies(timeout=_PING):
+                    self._news.set()
+                await connection.execute("SELECT 1")
 
     async def _stop_listening(self) -> None:
         if self._listening is not None:
