@@ -149,10 +149,10 @@ def test_a_program_that_has_the_database_open_goes_on_with_what_was_restored(pro
     async def main():
         store = project_store()
         await store.put(Record("note", "a", {"text": "before"}))
-        back_up(Path("shop.backup"))
+        back_up("shop.backup")
         await store.put(Record("note", "a", {"text": "after"}))
         await store.put(Record("note", "b", {}))
-        restore(Path("shop.backup"), force=True)
+        restore("shop.backup", force=True)
         assert [(one.key, one.data["text"]) for one in await store.find("note")] == [("a", "before")]
         await store.put(Record("note", "c", {"text": "new"}))
         assert len(await store.find("note")) == 2

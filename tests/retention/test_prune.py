@@ -1,7 +1,9 @@
 import asyncio
 import os
+import re
 import socket
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 
 import pytest
 
@@ -116,6 +118,55 @@ def test_the_oldest_runs_go_until_the_file_is_small_enough(tmp_path):
 def test_a_bound_is_needed():
     with pytest.raises(ConfigError, match="Say what to prune"):
         asyncio.run(data_of(MemoryStore()).prune())
+
+
+@pytest.mark.parametrize("age", [timedelta.max, timedelta(days=365 * 3_000)])
+def test_nothing_is_older_than_time_itself(age):
+    async def main():
+        store = MemoryStore()
+        await fill(store, "done")
+        assert (await data_of(store).prune(older_than=age)).runs == ()
+        assert await left(store) == ["done"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"older_than": timedelta.min},
+        {"older_than": timedelta(microseconds=-1)},
+        {"older_than": 90},
+        {"max_bytes": -1},
+        {"max_bytes": nan},
+        {"max_bytes": inf},
+        {"max_bytes": 0.5},
+        {"max_bytes": True},
+        {"max_bytes": "2GB"},
+    ],
+    ids=str,
+)
+def test_a_bound_that_bounds_nothing_is_refused_before_anything_is_deleted(bound):
+    async def main():
+        store = MemoryStore()
+        await fill(store, "done")
+        [(name, value)] = bound.items()
+        with pytest.raises(
+            ConfigError, match=rf"^{name} must be .* of at least 0, got {re.escape(repr(value))}"
+        ):
+            await data_of(store).prune(**bound)
+        assert await left(store) == ["done"]
+
+    asyncio.run(main())
+
+
+def test_a_size_that_no_disk_has_deletes_nothing():
+    async def main():
+        store = MemoryStore()
+        await fill(store, "done")
+        assert (await data_of(store).prune(max_bytes=10**400)).runs == ()
+
+    asyncio.run(main())
 
 
 def test_the_command_asks_and_reports(project):

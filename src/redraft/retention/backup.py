@@ -101,13 +101,14 @@ class Backup:
         return sum(one.bytes for one in self.files.values())
 
 
-def back_up(target: Path, *, force: bool = False, files_only: bool = False) -> Backup:
+def back_up(target: str | Path, *, force: bool = False, files_only: bool = False) -> Backup:
     """Write a backup of the project in the working folder, which only its owner can read; return what it has.
 
     Runs may go on meanwhile: the database is copied as it is at one moment. `files_only` leaves it out.
     Raises `ConfigError` if there is such a file already, unless `force`, and for a project whose runs are in
     PostgreSQL; raises `StoreError` where something can't be read or written.
     """
+    target = Path(target)
     if target.exists() and not force:
         raise ConfigError(f"{str(target)!r} exists already: give another name, or replace it with --force.")
     place = project_place()
@@ -128,7 +129,7 @@ def back_up(target: Path, *, force: bool = False, files_only: bool = False) -> B
 
 
 def restore(
-    source: Path, *, force: bool = False, check: bool = False, max_bytes: int | None = None
+    source: str | Path, *, force: bool = False, check: bool = False, max_bytes: int | None = None
 ) -> Backup:
     """Restore the project in the working folder from a backup; return what was in it.
 
@@ -143,7 +144,7 @@ def restore(
     """
     if max_bytes is not None:
         check_count("max_bytes", max_bytes, 0)
-    folder = project_folder()
+    source, folder = Path(source), project_folder()
     with _reporting(source), _staging(folder) as stage:
         backup = _unpacked(source, stage, max_bytes)
         settings, place = _settings_after(stage, folder), project_place()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft._validation import only
+from redraft._validation import check_count, only
 from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
@@ -280,10 +280,17 @@ class ProjectData:
         `max_bytes`. Runs stay that are or may be at work, wait for a person, are due for a reflection, or are
         `labelled` by a person; with `labelled`, these go, too, while the labels stay. What was learned stays:
         notes, lessons and their statistics. So do evaluations. With `check`, nothing is changed. Raises
-        `ConfigError` without either bound, and for a bound on the size of a store that does not know it.
+        `ConfigError` without either bound, for a negative one, and for a bound on the size of a store that
+        does not know it.
         """
         if older_than is None and max_bytes is None:
             raise ConfigError("Say what to prune: runs older than something, or down to a size.")
+        if older_than is not None and (
+            not isinstance(older_than, timedelta) or older_than < timedelta(0)  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass days)
+        ):
+            raise ConfigError(f"older_than must be a timedelta of at least 0, got {older_than!r}.")
+        if max_bytes is not None:
+            check_count("max_bytes", max_bytes, 0)
         if max_bytes is not None and not isinstance(self._store, ManagedStore):
             raise ConfigError(f"{self._store!r} can't say how large it is, so only old runs can be pruned.")
         before = await self._size()
@@ -305,7 +312,7 @@ class ProjectData:
         kinds = await self._store.kinds() if isinstance(self._store, ManagedStore) else {}
         share = (size or 0) / max(1, sum(kind.bytes for kind in kinds.values()))
         share = min(share, MOST_OVERHEAD)  # an empty database takes some space, too
-        oldest = None if older_than is None else datetime.now(UTC) - older_than
+        oldest = None if older_than is None else _ago(older_than)
         gone, spared, freed = list[StoredGroup](), Counter[str](), 0
         for group in survey.groups():
             is_old = oldest is not None and group.began < oldest
@@ -397,6 +404,14 @@ class ProjectData:
             if not is_erased_from and unread.tried(path, lambda one: _contains(one, pattern)):
                 found.append(str(path.relative_to(self._folder)))
         return tuple(found)
+
+
+def _ago(age: timedelta) -> datetime:
+    """Return the time so long ago, or the first that there is."""
+    try:
+        return datetime.now(UTC) - age
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _remarks(survey: Survey) -> list[str]:
