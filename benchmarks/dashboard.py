@@ -383,7 +383,7 @@ def _more(watched: Sequence[Took], alone: Sequence[Took], what: str) -> str:
     pairs = zip(watched, alone, strict=True)
     ratios = [100 * (getattr(one, what) / getattr(other, what) - 1) for one, other in pairs]
     low, high = sign_interval(ratios)
-    said = "met" if high <= SHARE else "**missed**" if low > SHARE else "not told apart"
+    said = "met" if high <= SHARE else "**missed**" if low > SHARE else "not distinguishable"
     if len(ratios) < FEWEST:
         said = "too few pairs"
     return f"{median(ratios):+.1f} % ({low:+.1f} to {high:+.1f}): {said}"

@@ -165,7 +165,7 @@ async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> l
     for what, used in (("vectors", embedder), ("full text alone", None)):
         index = LessonIndex(path, used)
         for who, agent in (("one agent", "agent-007"), ("all agents", None)):
-            for kind, code in (("words", False), ("an error code, too", True)):
+            for kind, code in (("words", False), ("words and an error code", True)):
                 asked = questions(tasks, agent, code=code)
                 found = {"warm": await warm(index, asked), "cold": await cold(path, used, asked[:COLD])}
                 for how, times in found.items():
@@ -174,7 +174,7 @@ async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> l
                     every[how] += times
         await index.aclose()
     for how, times in every.items():
-        rows.append(middle(times).recall_row(f"recall, all these questions: {how}"))
+        rows.append(middle(times).recall_row(f"recall, all of the above: {how}"))
     return rows
 
 
@@ -187,17 +187,17 @@ async def scale(path: Path, agents: int, each: int) -> str:
     embedder = ScriptedEmbedder(384)
     index = LessonIndex(path, embedder)
     rows = [
-        (await took(index.refresh())).row("the index, made of the files"),
-        (await took(index.refresh())).row("a look at all files, none changed"),
+        (await took(index.refresh())).row("building the index from the files"),
+        (await took(index.refresh())).row("scanning all files, none changed"),
     ]
     write_more(path, agents)
     rows += [
-        (await took(index.refresh())).row(f"{NEW:,} new files"),
-        (await took(index.fill())).row("vectors for all, by the scripted embedder"),
+        (await took(index.refresh())).row(f"adding {NEW:,} files"),
+        (await took(index.fill())).row("vectors for all, with the scripted embedder"),
         *await recall(path, tasks, embedder),
     ]
     await index.aclose()
-    return table((f"{agents * each:,} lessons of {agents} agents", "median", "of that CPU", "target"), rows)
+    return table((f"{agents * each:,} lessons of {agents} agents", "median", "CPU", "target"), rows)
 
 
 def busy() -> str:

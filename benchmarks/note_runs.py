@@ -96,7 +96,7 @@ def means_table(runs: Sequence[MemoryRun]) -> str:
                     f"{tokens:.0f}",
                 )
             )
-    head = ("task", "runs", "how many", "mean score (95 %)", "right", "tokens given, at most",
+    head = ("task", "arm", "runs", "mean score (95 %)", "right", "tokens given, at most",
             "of these the note's own", "calls a run", "tokens a run")  # fmt: skip
     return table(head, rows)
 

@@ -119,8 +119,8 @@ def main() -> None:
 
     corpora = {
         "shapes, settings, code, commands, prose": redact_corpus.secret_rows,
-        "in passing, as in reports": redact_corpus.reported_rows,
-        "without a name, as told": redact_corpus.told_rows,
+        "in passing, as in error reports": redact_corpus.reported_rows,
+        "in log lines, commands and sentences": redact_corpus.told_rows,
     }
     secret = [row.text for make in corpora.values() for row in make(SEEDS[0])]
     parts = (
