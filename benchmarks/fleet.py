@@ -66,8 +66,8 @@ def cpu_of_worker(url: str, runs: int) -> float:
         load.submit([f"item-c{runs}x{number}" for number in range(runs)])
         before = children_cpu()
         load.start("--at-once", str(AT_ONCE), "--until-idle").wait()
-        load.workers.clear()
-        assert len(load.calls()) == 6 * runs, load.errors()
+        load.running.clear()
+        assert len(load.calls()) == 6 * runs, load.said()
         return children_cpu() - before
 
 

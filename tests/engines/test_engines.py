@@ -13,8 +13,9 @@ from contextlib import suppress
 
 import pytest
 
-from support.fleet_load import TESTS, FleetLoad
+from support.fleet_load import FleetLoad
 from support.pages import ROOT, Page
+from support.processes import TESTS
 
 ENVIRONMENTS = ROOT / "build" / "engines"
 RECIPES = Page("docs/engines.md").files("python")
@@ -41,7 +42,7 @@ class Engine:
         (folder / f"{name}_tasks.py").write_text(RECIPES[f"{name}_tasks.py"])
 
     def start(self, *command):
-        with (self._folder / "workers.log").open("ab") as log:
+        with self.load.output.open("ab") as log:
             process = subprocess.Popen(
                 [self._bin / command[0], *command[1:]],
                 env=self.environment,
@@ -55,7 +56,7 @@ class Engine:
 
     def run(self, code):
         process = self.start("python", "-c", code)
-        assert process.wait(60) == 0, self.load.errors()
+        assert process.wait(60) == 0, self.load.said()
 
     def kill(self, process):
         os.killpg(process.pid, signal.SIGKILL)
@@ -65,7 +66,7 @@ class Engine:
         """Wait until all runs have finished; check that no finished call was repeated."""
         deadline = time.monotonic() + seconds
         while (report := self.load.report()).finished < len(ORDERS):
-            assert time.monotonic() < deadline, (report, self.load.errors())
+            assert time.monotonic() < deadline, (report, self.load.said())
             time.sleep(0.5)
         assert report.repeated == 0
         assert report.calls == 6 * len(ORDERS) + report.interrupted

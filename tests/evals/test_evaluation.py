@@ -16,7 +16,6 @@ from redraft import (
     Runs,
     ScriptedModel,
     Task,
-    TokenUsage,
 )
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
@@ -27,14 +26,9 @@ from redraft.notes.store import project_notes
 from redraft.protocols import ChatReply
 from redraft.stores.location import close_project_store
 from redraft.types import Advice, PlainTask
+from support.eval_cases import CALL, GOOD, cases, drafts_an_odd_task
 
-GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
 SECRET = QualityCriterion("secret", evaluator="regex", evaluator_config={"pattern": "really"})
-CALL = TokenUsage(100, 10, requests=1, cost_usd=0.01)
-
-
-def cases(count, **fields):
-    return [EvalCase(f"case-{n}", PlainTask(f"Task {n}."), (GOOD,), **fields) for n in range(count)]
 
 
 def model(answer, calls=None):
@@ -56,10 +50,7 @@ def revising(calls=None):
     """An agent whose first drafts are bad for odd tasks, and whose revisions are good."""
 
     def answer(prompt, request):
-        number = (
-            int(prompt.partition("Task ")[2].partition(".")[0] or 0) if request.role == "generation" else 0
-        )
-        return "bad" if request.role == "generation" and number % 2 else f"good {request.role}"
+        return "bad" if drafts_an_odd_task(request) else f"good {request.role}"
 
     return Agent(
         model(answer, calls), pattern=ReflectionPattern(2, retry=Retry(attempts=1)), keep=False, name="writer"

@@ -22,7 +22,6 @@ from redraft import (
     Runs,
     ScriptedModel,
     Task,
-    TokenUsage,
 )
 from redraft.errors import MissingExtraError
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
@@ -30,25 +29,20 @@ from redraft.loop import Retry
 from redraft.protocols import ChatReply
 from redraft.types import Advice, PlainTask
 from support.commands import redraft
+from support.eval_cases import CALL, cases, drafts_an_odd_task
 from support.fleet_load import FleetLoad
 
-GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
-CALL = TokenUsage(100, 10, requests=1, cost_usd=0.01)
 COUNT = 8
-
-
-def cases(count=COUNT, **fields):
-    return [EvalCase(f"case-{n}", PlainTask(f"Task {n}."), (GOOD,), **fields) for n in range(count)]
+CASES = cases(COUNT)
 
 
 def clerk(store, answer=None, **options):
     """An agent whose first drafts are bad for odd tasks, and whose revisions and later drafts are good."""
 
     async def reply(request):
-        text = request.messages[-1].content
-        is_odd = request.role == "generation" and int(text.partition("Task ")[2].partition(".")[0]) % 2
         again = request.temperature is not None
-        found = answer(request) if answer else "bad" if is_odd and not again else "good " * (1 + again)
+        is_bad = drafts_an_odd_task(request) and not again
+        found = answer(request) if answer else "bad" if is_bad else "good " * (1 + again)
         if isinstance(found, Exception):
             raise found
         return ChatReply(found, usage=CALL)
@@ -120,11 +114,11 @@ def test_it_finds_what_a_local_evaluation_finds_and_leaves_the_same_records(comp
         store, learner = MemoryStore(), Learner()
         agent = clerk(store, lessons=learner)
         local = await Evaluation(
-            cases(), clerk(False, lessons=learner), compare=compare, store=MemoryStore()
+            CASES, clerk(False, lessons=learner), compare=compare, store=MemoryStore()
         ).run()
         fleet = fleet_of(store, agent)
         async with working(fleet):
-            report = await Evaluation(cases(), agent, compare=compare, fleet=fleet, run_id="e").run()
+            report = await Evaluation(CASES, agent, compare=compare, fleet=fleet, run_id="e").run()
         assert found_in(report) == found_in(local)
         runs = Runs(store)
         assert await runs.rows() == []
@@ -145,19 +139,19 @@ def test_nothing_is_submitted_for_an_agent_that_the_workers_would_not_run():
 
     local = QualityCriterion("local", evaluator="function", evaluator_config={"function": unnamed})
     with pytest.raises(ConfigError, match=r"'case-0' on the fleet: .*no program 'other'"):
-        Evaluation(cases(), clerk(store, name="other"), fleet=fleet)
+        Evaluation(CASES, clerk(store, name="other"), fleet=fleet)
     with pytest.raises(ConfigError, match="'clerk' is not defined like the one of the fleet"):
-        Evaluation(cases(), clerk(store, system_prompt="Be brief."), fleet=fleet)
+        Evaluation(CASES, clerk(store, system_prompt="Be brief."), fleet=fleet)
     with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'answer' is not one"):
-        Evaluation(cases(), {"clerk": fleet.programs["clerk"].agent, "answer": lambda _: "good"}, fleet=fleet)
+        Evaluation(CASES, {"clerk": fleet.programs["clerk"].agent, "answer": lambda _: "good"}, fleet=fleet)
     with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'Say' is not one"):
-        Evaluation(cases(), Task("Say", model=ScriptedModel(["good"])), fleet=fleet)
+        Evaluation(CASES, Task("Say", model=ScriptedModel(["good"])), fleet=fleet)
     with pytest.raises(ConfigError, match="'local' is a function that a worker can't import"):
         Evaluation([EvalCase("one", PlainTask("Task 1."), (local,))], clerk(store), fleet=fleet)
     with pytest.raises(ConfigError, match="kept in the store of the fleet"):
-        Evaluation(cases(), clerk(store), fleet=fleet, store=MemoryStore())
+        Evaluation(CASES, clerk(store), fleet=fleet, store=MemoryStore())
     with pytest.raises(ConfigError, match=r"fleet must be a redraft.fleet.Fleet, got 'app:fleet'"):
-        Evaluation(cases(), clerk(store), fleet="app:fleet")
+        Evaluation(CASES, clerk(store), fleet="app:fleet")
     assert asyncio.run(fleet.jobs()) == []
 
 
@@ -214,14 +208,14 @@ def test_cancelling_an_evaluation_cancels_what_it_has_submitted():
         store = MemoryStore()
         agent = clerk(store)
         fleet = fleet_of(store, agent)
-        evaluation = asyncio.create_task(Evaluation(cases(), agent, fleet=fleet, at_once=3, run_id="e").run())
+        evaluation = asyncio.create_task(Evaluation(CASES, agent, fleet=fleet, at_once=3, run_id="e").run())
         await jobs_in(fleet, 3)
         evaluation.cancel()
         with pytest.raises(asyncio.CancelledError):
             await evaluation
         assert [job.state for job in await fleet.jobs()] == ["cancelled"] * 3
         async with working(fleet):
-            report = await Evaluation(cases(), agent, fleet=fleet, run_id="e").run()
+            report = await Evaluation(CASES, agent, fleet=fleet, run_id="e").run()
         assert [one.error for one in report.tries] == [""] * COUNT
 
     asyncio.run(main())
@@ -300,7 +294,7 @@ def test_killed_workers_and_a_killed_evaluation_change_nothing_and_pay_for_nothi
         found, errors = again.communicate(timeout=120)
     finally:
         load.stop()
-    assert again.returncode == 0, errors.decode() + load.errors()
+    assert again.returncode == 0, errors.decode() + load.said()
     report = load.report()  # before the local one, whose rows have no claims
     local = evaluate("local", REDRAFT_PROJECT="local", FLEET_LOG=str(tmp_path / "local.log"))
     expected, errors = local.communicate(timeout=120)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from redraft import Agent, ConfigError, EvalCase, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import Agent, ConfigError, EvalCase, ReflectionPattern, ScriptedModel
 from redraft.evals import eval_case
 from redraft.types import PlainTask
+from support.eval_cases import GOOD
 
-GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
 CASES = [EvalCase(name, PlainTask(f"Say {name}."), (GOOD,)) for name in ("good", "better")]
 agent = Agent(ScriptedModel(lambda _: "good"), pattern=ReflectionPattern(1), keep=False)
 

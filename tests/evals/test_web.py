@@ -8,14 +8,13 @@ from redraft import (
     EvalCase,
     Evaluation,
     MemoryStore,
-    QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
 )
 from redraft.types import PlainTask
 from support.dashboards import HOSTILE, Seen, pages
+from support.eval_cases import GOOD
 
-GOOD = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
 LIST = "/compare/evaluations"
 
 

@@ -26,7 +26,7 @@ def test_runs_of_killed_and_stopped_workers_are_continued_elsewhere(load):
     stopped.send_signal(signal.SIGCONT)
     jobs = load.wait(60)
     report = load.report()
-    assert (jobs["finished"], report.finished) == (12, 12), load.errors()
+    assert (jobs["finished"], report.finished) == (12, 12), load.said()
     assert report.repeated == 0
     assert report.calls == 72 + report.interrupted
     assert report.interrupted <= 6  # those under way in the two workers
@@ -51,7 +51,7 @@ def test_runs_survive_connections_that_are_cut(postgres, postgres_server, tmp_pa
         load.stop()
         network.close()
     report = load.report()
-    assert (jobs["finished"], report.finished) == (6, 6), load.errors()
+    assert (jobs["finished"], report.finished) == (6, 6), load.said()
     assert (report.repeated, report.wrong) == (0, 0)
     assert cut > 4
 

@@ -123,7 +123,7 @@ def test_killed_workers_two_of_them_on_one_machine_neither_lose_nor_double_a_les
         (a, b)[number % 2].learn(replace(FAILURE, why=why), summary=f"Number {number}")
         if number in (9, 14):
             until(lambda: a.texts() and b.texts(), a, b)
-            (a if number == 9 else b).kill()
+            (a if number == 9 else b).die()
             (a if number == 9 else b).start()
     until(lambda: len(a.texts()) >= 20 and a.texts() == b.texts(), a, b)
     assert {one.content.why for one in a.lessons.lessons()} == {f"For the reason {n}." for n in range(20)}

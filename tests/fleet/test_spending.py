@@ -271,7 +271,7 @@ def test_real_workers_stop_at_the_budget_and_go_on_with_a_larger_one(postgres, t
     finally:
         load.stop()
     report = load.report()
-    assert (jobs["finished"], report.finished) == (8, 8), load.errors()
+    assert (jobs["finished"], report.finished) == (8, 8), load.said()
     assert (report.repeated, report.interrupted, report.calls) == (0, 0, 48)
     assert asyncio.run(spending_state(store)).spent == pytest.approx(0.48)
 
@@ -308,7 +308,7 @@ def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_pat
     finally:
         load.stop()
     report = load.report()
-    assert (jobs["finished"], report.finished) == (5, 5), load.errors()
+    assert (jobs["finished"], report.finished) == (5, 5), load.said()
     assert (report.repeated, report.interrupted, report.calls) == (0, 0, 30)
     assert FEWEST <= first_day <= 21
     later = [call.at for call in load.calls()[first_day:]]

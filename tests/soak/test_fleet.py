@@ -40,8 +40,8 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
             jobs = load.wait(5)
             if not jobs["queued"] + jobs["running"]:
                 break
-            assert time.monotonic() - began < 1500, load.errors()
-            load.kill(chance.choice(load.workers))
+            assert time.monotonic() - began < 1500, load.said()
+            load.kill(chance.choice(load.running))
             load.start("--at-once", "1")
             kills += 1
     finally:
@@ -52,7 +52,7 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
         print({name: round(value, 1) for name, value in one._asdict().items() if name != "item"})
     print("load average", os.getloadavg()[0])
     assert report.wrong == 0
-    assert (jobs["finished"], report.finished) == (400, 400), load.errors()
+    assert (jobs["finished"], report.finished) == (400, 400), load.said()
     assert report.repeated == 0
     assert kills >= 10
     assert report.interrupted <= kills
@@ -79,7 +79,7 @@ def test_the_database_dies_and_a_worker_sleeps(server, tmp_path):
     report = load.report()
     told("the database killed three times, a worker asleep", report)
     assert report.wrong == 0
-    assert (jobs["finished"], report.finished) == (60, 60), load.errors()
+    assert (jobs["finished"], report.finished) == (60, 60), load.said()
     assert report.repeated == 0
 
 
@@ -103,13 +103,13 @@ def test_connections_are_cut_again_and_again(server, tmp_path):
                     "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
                 )
             cuts += 1
-            assert cuts < 400, load.errors()
+            assert cuts < 400, load.said()
     finally:
         load.stop()
         network.close()
     report = load.report()
     told("connections cut", report, cuts=cuts, jobs=jobs)
-    assert (jobs["finished"], report.finished) == (100, 100), load.errors()
+    assert (jobs["finished"], report.finished) == (100, 100), load.said()
     assert (report.repeated, report.wrong) == (0, 0)
     assert cuts >= 10
 
@@ -190,8 +190,8 @@ def test_no_run_is_lost_in_a_storm_of_rate_limits(server, tmp_path, limited, ret
             load.stop()
     report = load.report()
     what = f"storm, {'a' if limited else 'no'} limit, {'with' if retry_after else 'without'} Retry-After"
-    told(what, report, refused=provider.refused, retried=load.errors().count("is tried again"))
-    assert (jobs["finished"], report.finished) == (60, 60), load.errors()
+    told(what, report, refused=provider.refused, retried=load.said().count("is tried again"))
+    assert (jobs["finished"], report.finished) == (60, 60), load.said()
     assert (report.repeated, report.wrong) == (0, 0)
     assert report.calls == 360 + report.interrupted  # by a worker that this machine has stopped for long
     assert provider.refused >= 20  # a limit that shares a Retry-After keeps it low
@@ -218,6 +218,6 @@ def test_four_processes_keep_one_limit(server, tmp_path):
     middle = times[40:-60]
     used = (len(middle) - 1) / (middle[-1] - middle[0]) / 20
     told("1,200 requests a minute", report, most_of_a_window=round(most, 3), used=round(used, 3))
-    assert (jobs["finished"], report.finished) == (100, 100), load.errors()
+    assert (jobs["finished"], report.finished) == (100, 100), load.said()
     assert most <= 1
     assert used >= 0.9

@@ -27,7 +27,7 @@ def test_lessons_survive_forty_kills_on_two_machines(postgres, tmp_path):
             known = [one.id for one in machine.lessons.lessons()]
             machine.lessons.change(chosen.choice(known), confidence=round(chosen.random(), 2))
             time.sleep(chosen.uniform(0.5, 3.0))
-            machine.kill()
+            machine.die()
             for _ in range(2 if machine is a else 1):
                 machine.share()
         deadline = time.monotonic() + 120

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 
@@ -22,8 +17,12 @@ from redraft.fleet.queue import ENDED, FleetJob
 from redraft.loop.record import RUN, RunRecord
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.postgres_session import Database
+from support.processes import Processes
 
-TESTS = Path(__file__).parent.parent
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
 PROJECT = "load"
 
 
@@ -91,69 +90,35 @@ CREATE TRIGGER log_written AFTER INSERT OR UPDATE ON redraft_records
 """Log who writes a row of a run, and who holds the claim on the run then: a writer fenced off writes none."""
 
 
-class FleetLoad:
+class FleetLoad(Processes):
     """Run workers on the database of a URL; `folder` gets their log."""
 
     def __init__(self, url: str, folder: Path, **environment: object) -> None:
         self.url = url
         self.log = folder / "calls.log"
         self.log.touch()
-        self._folder = folder
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": str(TESTS),
-            "REDRAFT_DATABASE_URL": url,
-            "REDRAFT_PROJECT": PROJECT,
-            "REDRAFT_HOME": str(folder / "home"),
-            "FLEET_LOG": str(self.log),
-            **{name: str(value) for name, value in environment.items()},
-        }
-        self.workers: list[subprocess.Popen[bytes]] = []
+        super().__init__(
+            folder,
+            REDRAFT_DATABASE_URL=url,
+            REDRAFT_PROJECT=PROJECT,
+            REDRAFT_HOME=folder / "home",
+            FLEET_LOG=self.log,
+        )
+        self.set(**environment)
         self.killed: dict[int, float] = {}
         """When workers were killed, by the ids of their processes."""
         with closing(Database(url, 30.0).connect()) as connection:  # which creates the tables
             if connection.execute("SELECT to_regclass('written')").fetchone() == (None,):
                 connection.execute(_WRITTEN)
 
-    def set(self, **environment: object) -> None:
-        """Change the environment of workers that are started from now on."""
-        self.environment |= {name: str(value) for name, value in environment.items()}
-
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one more worker."""
-        command = [sys.executable, "-m", "redraft", "worker", "support.fleet_app:fleet", *options]
-        with (self._folder / "workers.log").open("ab") as output:
-            worker = subprocess.Popen(
-                command, env=self.environment, cwd=self._folder, stdout=output, stderr=output
-            )
-        self.workers.append(worker)
-        return worker
+        return self.run("worker", "support.fleet_app:fleet", *options)
 
-    def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """Kill a worker as a machine dies."""
-        self.killed[worker.pid] = time.time()
-        worker.kill()
-        worker.wait()
-        self.workers.remove(worker)
-
-    def stop(self) -> None:
-        """Stop all workers, gracefully where they can."""
-        for worker in self.workers:
-            worker.send_signal(signal.SIGCONT)
-            worker.terminate()
-        for worker in self.workers:
-            try:
-                worker.wait(20)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-        self.workers.clear()
-
-    def errors(self) -> str:
-        """Return what the workers printed."""
-        with suppress(FileNotFoundError):
-            return (self._folder / "workers.log").read_text("utf-8", "replace")
-        return ""
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a worker as a machine dies, and note when."""
+        self.killed[process.pid] = time.time()
+        super().kill(process)
 
     def wait_for_workers(self, number: int, seconds: float = 60) -> None:
         """Wait until so many workers are registered."""
@@ -164,7 +129,7 @@ class FleetLoad:
             try:
                 while len(await queue.workers()) < number:
                     if time.monotonic() > deadline:
-                        raise TimeoutError(f"the workers do not come: {self.errors()}")
+                        raise TimeoutError(f"the workers do not come: {self.said()}")
                     await asyncio.sleep(0.05)
             finally:
                 await queue.leave()
@@ -221,7 +186,7 @@ class FleetLoad:
         deadline = time.monotonic() + seconds
         while len(self.calls()) < number:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"only {len(self.calls())} calls: {self.errors()}")
+                raise TimeoutError(f"only {len(self.calls())} calls: {self.said()}")
             time.sleep(0.02)
 
     def pick_ups(self) -> list[PickUp]:

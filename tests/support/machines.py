@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redraft.lessons.folder import LessonFolder
 from support.lessons import FAILURE, lesson
+from support.processes import Processes
 
-TESTS = Path(__file__).parent.parent
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
 PROJECT = "shop"
 
 
-class Machine:
+class Machine(Processes):
     """A machine with its own project folder, whose workers are real processes."""
 
     def __init__(self, name: str, root: Path, url: str, **environment: object) -> None:
@@ -26,37 +26,23 @@ class Machine:
         (self.home / "redraft.toml").touch()
         self.log = root / "calls.log"
         self.lessons = LessonFolder(self.home / "memory", "clerk")
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": str(TESTS),
-            "REDRAFT_DATABASE_URL": url,
-            "REDRAFT_PROJECT": PROJECT,
-            "REDRAFT_HOME": ".redraft",
-            "FLEET_LOG": str(self.log),
-            "FLEET_MACHINE": name,
-            **{key: str(value) for key, value in environment.items()},
-        }
-        self.workers: list[subprocess.Popen[bytes]] = []
+        super().__init__(
+            self.home,
+            REDRAFT_DATABASE_URL=url,
+            REDRAFT_PROJECT=PROJECT,
+            REDRAFT_HOME=".redraft",
+            FLEET_LOG=self.log,
+            FLEET_MACHINE=name,
+        )
+        self.set(**environment)
 
     def share(self) -> subprocess.Popen[bytes]:
         """Share its lessons by the command, without a worker."""
-        return self._run("lessons", "sync", "--watch")
+        return self.run("lessons", "sync", "--watch")
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start one more worker on it."""
-        return self._run("worker", "support.sharing_app:fleet")
-
-    def _run(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self.home / "worker.log").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "redraft", *words],
-                env=self.environment,
-                cwd=self.home,
-                stdout=output,
-                stderr=output,
-            )
-        self.workers.append(process)
-        return process
+        return self.run("worker", "support.sharing_app:fleet")
 
     def learn(self, content: Any = FAILURE, **changed: Any) -> str:
         """Write the file of a lesson, and return its id."""
@@ -67,30 +53,12 @@ class Machine:
         root = self.home / "memory" / "reflections" / "clerk"
         return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*.md")}
 
-    def said(self) -> str:
-        """Return what its processes printed."""
-        return (self.home / "worker.log").read_text()
-
     def calls(self, program: str) -> list[dict[str, Any]]:
         """Return the calls of a model that a program made here."""
         lines = map(json.loads, self.log.read_text().splitlines()) if self.log.exists() else ()
         return [one for one in lines if (one["machine"], one["program"]) == (self.name, program)]
 
-    def stop(self) -> None:
-        """Stop its processes, gracefully where they can."""
-        for worker in self.workers:
-            worker.terminate()
-        for worker in self.workers:
-            try:
-                worker.wait(20)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-        self.workers.clear()
-
-    def kill(self) -> None:
-        """Kill its processes."""
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
-        self.workers.clear()
+    def die(self) -> None:
+        """Kill all of its processes."""
+        for process in [*self.running]:
+            self.kill(process)
