@@ -101,9 +101,9 @@ def check_model(name: str, value: Any) -> None:
 
 
 def check_name(name: str, value: Any) -> None:
-    """Require a text that is not empty; raises `ConfigError`."""
+    """Require a non-empty string; raises `ConfigError`."""
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}.")
+        raise ConfigError(f"{name} must be a non-empty string, got {value!r}.")
 
 
 def check_list(name: str, value: Any) -> None:

@@ -154,7 +154,7 @@ def problem_of_files(files: Mapping[str, str]) -> str | None:
         if problem := _problem_of_name(name):
             return problem
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (it may come from a file)
-            return f"The file {name!r} must be a text, got {text!r}."
+            return f"The file {name!r} must be text, got {text!r}."
         size = len(text.encode(errors="surrogatepass"))
         total += size
         if size > MOST_FILE_BYTES:

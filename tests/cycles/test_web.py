@@ -323,7 +323,7 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
         ({"verdict": "approve", "cycle": "7"}, 400, "no cycle 7 here"),
         ({"verdict": "approve", "cycle": "one"}, 400, "cycle must be the number of a cycle, got 'one'."),
         ({"verdict": "approve", "message": "x" * 4_001}, 400, "Feedback is limited to 4,000 characters"),
-        ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a text, got 3."),
+        ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a string, got 3."),
     ],
 )
 def test_feedback_is_stored_or_rejected(project, fields, status, message):

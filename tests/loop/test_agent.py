@@ -201,15 +201,15 @@ def test_a_model_need_not_be_hashable():
         ({"keep": Path("runs.db")}, "Did you mean SqliteStore"),
         ({"keep": SqliteStore}, "keep must be True, False or a Store"),
         ({"keep": None}, "keep must be True, False or a Store"),
-        ({"name": ""}, "name must be a text that is not empty, got ''"),
-        ({"name": 3}, "name must be a text"),
+        ({"name": ""}, "name must be a non-empty string, got ''"),
+        ({"name": 3}, "name must be a non-empty string"),
         ({"model": ""}, "model must be the name of a model.*got ''"),
         ({"model": ScriptedModel}, "model must be the name of a model.*ScriptedModel"),
         ({"model": 3}, "model must be .*ChatModel"),
         ({"model": ReflectionPattern()}, "model must be .*ChatModel"),
         ({"pattern": "reflection"}, "pattern must be a ReflectionPattern"),
         ({"pattern": {"max_iterations": 1}}, "pattern must be a ReflectionPattern"),
-        ({"system_prompt": 3}, "system_prompt must be a text"),
+        ({"system_prompt": 3}, "system_prompt must be a string"),
     ],
 )
 def test_bad_options_raise(options, message):

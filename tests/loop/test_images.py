@@ -213,7 +213,7 @@ def test_the_providers_own_error_is_named(server):
         ([ModelResponse([ToolCallPart("stock")]), "Go on."], "not a ToolCallPart"),
         ([PHOTO], "The task is empty"),
         ([], "The task is empty"),
-        ({"text": "Look."}, "a list of texts and images"),
+        ({"text": "Look."}, "a list of strings and images"),
     ],
 )
 def test_a_query_that_cannot_be_asked_is_refused(query, words):

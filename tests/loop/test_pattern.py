@@ -67,7 +67,7 @@ async def never(versions):
         ({"task_type": "writting"}, "no default criteria for 'writting'; did you mean 'writing'"),
         ({"task_type": "coding"}, "did you mean 'code_generation'"),
         ({"task_type": "web scraping"}, "With a type of your own, give quality_criteria"),
-        ({"task_type": 3}, "task_type must be a text, got 3"),
+        ({"task_type": 3}, "task_type must be a string, got 3"),
         ({"reflection_model": 3}, "reflection_model must be the name of a model.*got 3"),
         ({"reflection_model": ""}, "reflection_model must be the name of a model.*got ''"),
         ({"reflection_model": ScriptedModel}, "reflection_model must be the name of a model.*ScriptedModel"),

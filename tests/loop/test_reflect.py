@@ -133,11 +133,11 @@ def test_evaluate_may_take_the_run():
         (lambda: reflect("", generate=str, evaluate=bool), "task is empty"),
         (
             lambda: reflect(None, generate=str, evaluate=bool),
-            "must be a text, a Task, or a list of texts and images",
+            "must be a string, a Task, or a list of strings and images",
         ),
         (
             lambda: reflect({"task": 1}, generate=str, evaluate=bool),
-            "must be a text, a Task, or a list of texts and images",
+            "must be a string, a Task, or a list of strings and images",
         ),
         (lambda: reflect("W.", generate=str, evaluate=bool, draft=object()), "draft to start from"),
         (lambda: reflect("W.", generate=str, evaluate=bool, draft=Draft(None)), "draft to start from"),

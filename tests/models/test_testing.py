@@ -266,5 +266,5 @@ def test_invalid_script(script):
 
 
 def test_invalid_scripted_reply():
-    with pytest.raises(ConfigError, match="A scripted reply must be a text"):
+    with pytest.raises(ConfigError, match="A scripted reply must be a string"):
         run_sync(ScriptedModel([3.5])(chat_request()))

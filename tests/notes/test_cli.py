@@ -42,7 +42,7 @@ def noted(project):
 def test_list_without_notes_says_where_it_looked(project):
     result = redraft("notes")
     assert result.exit_code == 0
-    assert f"No notes are kept in {project}/.redraft/redraft.db yet." in " ".join(result.stdout.split())
+    assert f"There are no notes in {project}/.redraft/redraft.db yet." in " ".join(result.stdout.split())
     assert not (project / ".redraft").exists()
     assert document(redraft("notes", "--json"))["tasks"] == []
 
@@ -112,7 +112,7 @@ def test_show_limits_the_versions_but_includes_the_one_in_force(noted):
     output = redraft("notes", "show", "report").stdout
     rows = [line[:6].rstrip() for line in output.splitlines() if line[2:3] == "v"]
     assert rows[:2] + rows[-1:] == ["  v30", "  v29", "* v2"]
-    assert output.endswith("and 9 older versions: `redraft notes export` has all\n")
+    assert output.endswith("and 9 older versions: `redraft notes export` prints all\n")
     assert len(document(redraft("notes", "export"))["tasks"][0]["revisions"]) == 30
 
 
@@ -170,12 +170,12 @@ def test_secrets_and_terminal_escapes_are_not_shown(noted, arguments, json):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", "nothing"), "There are no notes on a task 'nothing'"),
+        (("show", "nothing"), "No task with notes matches 'nothing'"),
         (
             ("show", "p"),
             f"Several tasks match 'p': {TaskIdentity.of(PAGE)[:8]} Sum up the page\\x1b]0;gotcha",
         ),
-        (("show", ""), "There are no notes on a task ''"),
+        (("show", ""), "No task with notes matches ''"),
         (("rollback", "report", "9"), "There is no version '9'"),
         (("rollback", "report", "v0"), "There is no version 'v0'"),
         (("diff", "report", "x"), "There is no version 'x'"),

@@ -63,7 +63,10 @@ def test_tasks_with_the_same_text_are_distinct():
         ({"tasks": [A], "on_task_reflected": "print"}, "on_task_reflected must be"),
         ({"tasks": [A], "on_task_reflected": 3}, "on_task_reflected must be"),
         ({"tasks": [A], "on_task_reflected": [print, 3]}, "on_task_reflected must be"),
-        ({"tasks": [A], "reflection_store": InMemoryReflectionStore}, r"make one, InMemoryReflectionStore\("),
+        (
+            {"tasks": [A], "reflection_store": InMemoryReflectionStore},
+            r"pass an instance, InMemoryReflectionStore\(",
+        ),
         ({"model": [A]}, r"give the tasks as tasks=\[...\]"),
         ({"tasks": [Task("A", pattern=ReflectionPattern(reflection_triggers=["error"]))]}, "can't fire"),
     ],
@@ -309,7 +312,7 @@ def test_a_repeated_output_is_refused_again():
 
 @pytest.mark.parametrize(
     ("guardrail", "kind"),
-    [(lambda output: 1 / 0, ZeroDivisionError), (lambda output: "fine", "can't be understood")],
+    [(lambda output: 1 / 0, ZeroDivisionError), (lambda output: "fine", "is not a verdict")],
 )
 def test_a_failing_guardrail_is_an_error_and_not_a_refusal(guardrail, kind):
     model = thinking()
@@ -440,7 +443,7 @@ def test_a_cancellation_inside_a_task_fails_only_that_task():
     async def handler(ctx):
         raise asyncio.CancelledError
 
-    with pytest.raises(EnsembleError, match="something in it was cancelled"):
+    with pytest.raises(EnsembleError, match="the task cancelled itself"):
         ensemble(Task("A", handler=handler)).run_sync()
 
 

@@ -138,7 +138,7 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
         ({"python": "1", "files": {"folder/" * 200 + "a": ""}}, "and 1000 in all"),
         ({"python": "1", "files": {"\ud800": ""}}, "cannot be encoded as UTF-8"),
         ({"python": "1", "files": {3: ""}}, "3 must be relative"),
-        ({"python": "1", "files": {"a": 3}}, "'a' must be a text, got 3"),
+        ({"python": "1", "files": {"a": 3}}, "'a' must be text, got 3"),
         (
             {"python": "1", "files": dict.fromkeys(map(str, range(1001)), "")},
             "may have at most 1,000 files, got 1,001",

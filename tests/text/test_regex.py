@@ -47,9 +47,9 @@ def test_limit_of_matches():
     [
         ("(", "", "does not compile"),
         ("*a", "", "does not compile"),
-        ("", "", "not empty"),
-        (7, "", "must be a text"),
-        (None, "", "must be a text"),
+        ("", "", "must be a non-empty string"),
+        (7, "", "must be a non-empty string"),
+        (None, "", "must be a non-empty string"),
         ("a" * 2_001, "", "2,001 long"),
         ("a", "q", "letters out of 'imsx'"),
         ("a", re.LOCALE, "letters out of 'imsx'"),

@@ -53,7 +53,7 @@ def changes(monkeypatch):
     [
         ("it", "{}", 200, {"message": "it was approved at once."}),
         ("it", '{"how": "by hand"}', 200, {"message": "it was approved by hand."}),
-        ("it", '{"how": 3}', 400, {"error": "The field 'how' must be a text, got 3."}),
+        ("it", '{"how": 3}', 400, {"error": "The field 'how' must be a string, got 3."}),
         ("none", "{}", 404, {"error": "There is no lesson 'none'."}),
         ("away", "{}", 503, {"error": "The disk is full."}),
         ("wrong", "{}", 400, {"error": "It is approved already."}),

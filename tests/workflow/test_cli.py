@@ -95,6 +95,12 @@ def test_the_last_result_is_printed_for_people(ran, code, when, printed):
     assert again.stdout == printed
 
 
+def test_a_failed_item_is_counted_from_one(ran):
+    node = "{name: n, map: [1, 0], run: 'return 1 / item', on_error: continue}"
+    result = ran(text=f"name: items\nnodes:\n  - {node}\n", words=())
+    assert "item 2 of 2: " in result.stderr
+
+
 def test_a_loop_prints_its_output(ran):
     text = PROFILE.partition("  - name: use")[0]
     assert json.loads(ran(GOOD, text=text).stdout) == {"name": "Ada", "age": 36}

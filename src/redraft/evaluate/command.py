@@ -488,7 +488,7 @@ def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
             criterion, f'command must be a list such as ["ruff", "check", "{{file}}"], got {words!r}.'
         )
     if not all(isinstance(word, str) and word and "\0" not in word for word in cast("list[Any]", words)):
-        raise invalid(criterion, f"command must be a list of texts, got {words!r}.")
+        raise invalid(criterion, f"command must be a list of strings, got {words!r}.")
     file = _file(criterion)
     argv = tuple(word.replace("{file}", file) for word in cast("list[str]", words))
     if find_program(argv[0]) is None:

@@ -209,7 +209,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 def check_prompt(prompt: str) -> None:
     """Raise `ConfigError` unless a judge's own prompt has {output} and only known placeholders."""
     if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass anything)
-        raise ConfigError(f"reflection_prompt must be a text, got {prompt!r}.")
+        raise ConfigError(f"reflection_prompt must be a string, got {prompt!r}.")
     for name in _PLACEHOLDER.findall(prompt):
         if name not in PLACEHOLDERS:
             raise ConfigError(

@@ -100,7 +100,7 @@ class Agent(Generic[OutputT]):
     ) -> None:
         check_list("tools", tools)
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-            raise ConfigError(f"system_prompt must be a text, got {system_prompt!r}.")
+            raise ConfigError(f"system_prompt must be a string, got {system_prompt!r}.")
         self._output_type = output_type_of(output_type)
         settings = load_settings()
         check_keep(keep)

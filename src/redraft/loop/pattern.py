@@ -248,7 +248,7 @@ class ReflectionPattern(AgentPattern):
         # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
         if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-            raise ConfigError(f"task_type must be a text, got {self.task_type!r}.")
+            raise ConfigError(f"task_type must be a string, got {self.task_type!r}.")
         if self.quality_criteria is None:
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))
@@ -695,7 +695,9 @@ def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
     elif isinstance(task, list | tuple):
         task = replace(task_of_content(task), task_type=pattern.task_type)
     if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f"The task must be a text, a Task, or a list of texts and images, got {task!r}.")
+        raise ConfigError(
+            f"The task must be a string, a Task, or a list of strings and images, got {task!r}."
+        )
     if not task.description.strip():
         raise ConfigError("The task is empty; describe what to do.")
     return task.plain()

@@ -96,7 +96,7 @@ def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
         reply = ChatReply(reply)
     elif not isinstance(reply, ChatReply):
         raise ConfigError(
-            f"A scripted reply must be a text, a dict, a list, a ChatReply or an exception, got {reply!r}."
+            f"A scripted reply must be a string, a dict, a list, a ChatReply or an exception, got {reply!r}."
         )
     return replace(
         reply,

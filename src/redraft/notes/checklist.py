@@ -61,7 +61,7 @@ class CheckReflectionStrategy:
             changes = changes_in(reply.text)
         except (ModelError, OutputError) as error:
             title = shortened(subject.task.description, 60)
-            logger.warning("The advice in the note on the task %r stays as it was: %s", title, error)
+            logger.warning("The advice in the note on the task %r was not updated: %s", title, error)
             return note
         return replace(note, suggestions=changes.applied_to(note, subject))
 

@@ -46,4 +46,4 @@ async def save(key: RunKey, name: str, value: Any, used: TokenUsage = NOTHING_US
     except StoreError as error:
         # A run without a given id is not resumed, and its own record warns of the store.
         level = logging.WARNING if key.resumes else logging.INFO
-        logger.log(level, "The checkpoint %r of the run %s is not stored: %s", name, key.run_id, error)
+        logger.log(level, "The checkpoint %r of the run %s could not be stored: %s", name, key.run_id, error)

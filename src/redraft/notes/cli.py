@@ -59,7 +59,7 @@ notes = command_group(default="list", help="List the notes on tasks, and choose 
 @notes.command("list")
 @handles_errors
 async def list_notes(database: Database = None, as_json: options.Json = False) -> None:
-    """List the notes on tasks. Shows whether they pay, what is in force, and whether it helps."""
+    """List the notes on tasks. Shows whether notes pay off, which are in force, and the scores with them."""
     async with Notes(database) as stored:
         tasks = await stored.list()
     console, payoff = CalmConsole(), payoff_of_notes(tasks)
@@ -72,8 +72,8 @@ async def list_notes(database: Database = None, as_json: options.Json = False) -
     else:
         console.show(
             Text(
-                f"No notes are kept in {stored.location} yet.\n"
-                "A task of an Ensemble has some after its first accepted run with reflect=True."
+                f"There are no notes in {stored.location} yet.\n"
+                "A task of an Ensemble gets its first note after an accepted run with reflect=True."
             )
         )
 
@@ -137,7 +137,7 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
         parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]
     parts += [_versions_table(task), Text("* in force", QUIET)]
     if older := noted.run_count - len(task.revisions):
-        parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` has all", QUIET))
+        parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` prints all", QUIET))
     return Group(*parts)
 
 
@@ -237,7 +237,7 @@ def _print_state(task: TaskNotes, *, as_json: bool) -> None:
 @handles_errors
 async def export(
     task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="As for show; without it, all tasks.")
+        str | None, typer.Argument(metavar="TASK", help="A task, as in `notes show`. Default: all tasks.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     database: Database = None,
@@ -245,7 +245,7 @@ async def export(
 ) -> None:
     """Export the notes. Prints every version with its runs, as JSON or Markdown."""
     if markdown and as_json:
-        raise ConfigError("notes export takes either --markdown or --json.")
+        raise ConfigError("notes export takes --markdown or --json, not both.")
     async with Notes(database) as stored:
         tasks = await stored.read_all(task)
     if markdown:

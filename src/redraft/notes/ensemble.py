@@ -73,7 +73,7 @@ class Ensemble:
         check_list("tasks", tasks)
         for task in tasks:
             if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-                raise ConfigError(f"tasks must be a list of Tasks, got {task!r} in it.")
+                raise ConfigError(f"tasks must be a list of Tasks, but it contains {task!r}.")
         check_keep(keep)
         settings = load_settings()
         self._keep: bool | Store = keep
@@ -204,7 +204,9 @@ class EnsembleResult:
         for one in self.results:
             if one.task is task:
                 return one
-        raise KeyError(f"The task {task.title!r} has no result.")
+        raise KeyError(
+            f"The task {task.title!r} has no result: it failed, was not run, or is not in the ensemble."
+        )
 
     def summary(self) -> str:
         """Summarize the run in a few lines: each task with its score and note, what failed, the cost."""
@@ -221,7 +223,7 @@ def _line(one: TaskResult) -> str:
     score = one.result.history.best_version.evaluation.overall_score
     parts = ["accepted" if score is None else f"accepted with {score:.2f}"]
     if one.attempts > 1:
-        parts.append(f"at attempt {one.attempts}")
+        parts.append(f"on attempt {one.attempts}")
     if one.note is not None:
         parts.append(f"given note v{one.note}")
     if one.reflection is not None:
@@ -352,7 +354,7 @@ class EnsembleRun:
         except asyncio.CancelledError as cancelled:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
-            self._failed(task, run, RuntimeError(f"something in it was cancelled: {cancelled!r}"))
+            self._failed(task, run, RuntimeError(f"the task cancelled itself: {cancelled!r}"))
             return
         except Exception as error:  # noqa: BLE001 (it is reported, and independent tasks go on)
             self._failed(task, run, error)

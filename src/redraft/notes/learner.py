@@ -144,7 +144,7 @@ class Learner:
             if current is None:
                 return NO_NOTE
             if size_of(current.reflection, self.task.plain()) == 0:
-                return InjectedNote(in_force=current.version, why="the note says nothing so far")
+                return InjectedNote(in_force=current.version, why="the note is still empty")
             note, arm, why = current, "note", IN_FORCE
             if trial and await self._is_control(trial, run_id):
                 arm, why = "control", "a control run of the trial: the note before the one in force"
@@ -198,7 +198,7 @@ class Learner:
             try:
                 await awaited(listener)(event)
             except Exception:
-                logger.exception("A listener of reflections failed on the task %r.", self.task.title)
+                logger.exception("A listener of on_task_reflected failed for the task %r.", self.task.title)
         return learned, event
 
     async def _learn(self, run: AcceptedRun) -> Learned:
@@ -216,7 +216,7 @@ class Learner:
         """Log why there is no note; return it."""
         problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
         level = logging.INFO if run.injected.unread else logging.WARNING
-        logger.log(level, "No note was made on the task %r: %s", self.task.title, problem)
+        logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem
 
     async def _reflect(self, run: AcceptedRun, metered: MeteredModel | None) -> Learned:
@@ -276,7 +276,9 @@ class Learner:
         try:
             return await self.notebook.settle(identity, trial)
         except Exception as error:  # noqa: BLE001 (see above)
-            logger.warning("The trial of the notes on %r was not evaluated: %s", self.task.title, error)
+            logger.warning(
+                "The trial of the notes on the task %r could not be evaluated: %s", self.task.title, error
+            )
             return None
 
 

@@ -29,7 +29,7 @@ class TaskReflection:
 
     `refined_description` and `refined_expected_output` are improved versions of the task's own, which never
     change. `run_count` (from 1) is how many runs have contributed. Raises `ConfigError` for a part that is
-    not a text, and for a count below 1.
+    not a string, and for a count below 1.
     """
 
     refined_description: str
@@ -44,7 +44,7 @@ class TaskReflection:
         _check_text("refined_expected_output", self.refined_expected_output)
         for name, items in (("observations", self.observations), ("suggestions", self.suggestions)):
             if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
-                raise ConfigError(f"{name} must be a list of texts, got {items!r}.")
+                raise ConfigError(f"{name} must be a list of strings, got {items!r}.")
             for item in items:
                 _check_text(f"an item of {name}", item)
             object.__setattr__(self, name, tuple(items))
@@ -85,7 +85,7 @@ class TaskReflection:
 
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a text, got {value!r}.")
+        raise ConfigError(f"{name} must be a string, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,8 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
     def value_of(name: str) -> str:
         if name not in inputs:
             raise ConfigError(
-                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, and no input of this name: "
+                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, but no input has this "
+                "name: "
                 f'{nearest(name, inputs)} Give it as run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} '
                 f"in the task if you mean the braces literally."
             )

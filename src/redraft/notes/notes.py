@@ -57,8 +57,8 @@ class Notes:
     all methods is a task's name, a part of its description, or how its identity begins; to change one that
     was read, pass its `NotedTask`. What is read has its secrets withheld.
 
-    Raises `ConfigError` if there is no such database, and if the settings keep nothing; methods raise
-    `ConfigError` for a task or version that does not exist, and `StoreError` if the store can't be read.
+    Raises `ConfigError` if there is no such database, and if storage is turned off (an empty `home`); methods
+    raise `ConfigError` for an unknown task or version, and `StoreError` if the store can't be read.
     """
 
     def __init__(self, database: str | Store | None = None) -> None:
@@ -392,7 +392,7 @@ def find_version(noted: NotedTask, wanted: str) -> int:
 def find_task(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
     """Return a task by its name, its identity or how that begins, or a part of its description.
 
-    Raises `ConfigError` if none fits, or several, naming these.
+    Raises `ConfigError` if none matches, or if several do, naming these.
     """
     tasks, part = list(tasks), wanted.casefold()
     if not wanted:
@@ -409,7 +409,7 @@ def find_task(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
     task = only(matches, wanted, "tasks", _described)
     if task is None:
         raise ConfigError(
-            f"There are no notes on a task {wanted!r}; `redraft notes` lists the tasks with notes."
+            f"No task with notes matches {wanted!r}; `redraft notes` lists the tasks with notes."
         )
     return task
 

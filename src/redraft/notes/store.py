@@ -410,7 +410,7 @@ class PostgresReflectionStore(NoteStore):
 def project_notes() -> NoteStore:
     """Return the notes of this process's project, in the database of its runs.
 
-    If the settings keep nothing, they are new, and live as long as this object.
+    If storage is turned off (an empty `home`), they are new, and live as long as this object.
     """
     store = project_store()
     return InMemoryReflectionStore() if store is None else NoteStore(store)
@@ -427,7 +427,8 @@ def notebook_of(store: ReflectionStore) -> Notebook:
     """
     if isinstance(store, type):
         raise ConfigError(
-            f"reflection_store must be a store, got the class: make one, {store.__name__}(...)."
+            f"reflection_store must be a store, got the class {store.__name__!r}; pass an instance, "
+            f"{store.__name__}(...)."
         )
     return store if isinstance(store, NoteStore) else LatestNoteStore(store)
 

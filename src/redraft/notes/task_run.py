@@ -135,7 +135,7 @@ class TaskRun:
             attempts,
             self.note.version,
             self.note.arm,
-            no_reflection="" if self.runner.learner else "not asked for",
+            no_reflection="" if self.runner.learner else "not requested",
             usage=self.used,
         )
 
@@ -343,8 +343,9 @@ def _functions(task: Task) -> list[Callable[..., Any]]:
     for tool in task.tools:
         if isinstance(tool, str):
             raise ConfigError(
-                f"The task {task.title!r} names the tool {tool!r}, which an ensemble can't call: give the "
-                "function itself."
+                f"The task {task.title!r} names the tool {tool!r}, but an ensemble can't look tools up by "
+                "name; "
+                "give the function itself."
             )
         functions.append(tool)
     return functions
@@ -358,7 +359,9 @@ async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
     for guardrail in task.input_guardrails:
         verdict = await _ask(task, guardrail, dict(inputs))
         if not verdict.satisfactory:
-            raise ConfigError(f"The task {task.title!r} refuses its inputs: {_reasons(verdict)}")
+            raise ConfigError(
+                f"An input guardrail of the task {task.title!r} refused its inputs: {_reasons(verdict)}"
+            )
 
 
 async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
@@ -399,7 +402,7 @@ async def _ask(
     try:
         verdict = judge(answer)
     except OutputError as error:
-        raise OutputError(f"{name} of the task {task.title!r} can't be understood: {error}") from error
+        raise OutputError(f"The answer of {name} (task {task.title!r}) is not a verdict: {error}") from error
     if verdict.satisfactory or verdict.issues:
         return verdict
     return replace(verdict, issues=(Issue(f"{name} refused it"),))

@@ -47,7 +47,10 @@ class Trial:
     def __post_init__(self) -> None:
         check_share("Trial.share", self.share)
         if self.share in (0, 1):
-            raise ConfigError(f"Trial.share must leave runs with and without the note, got {self.share!r}.")
+            raise ConfigError(
+                "Trial.share must be above 0 and below 1, so that some runs have the note and some don't; "
+                f"got {self.share!r}."
+            )
         check_count("Trial.min_runs", self.min_runs, 1)
         check_choice("Trial.against", self.against, ("none", "previous"))
 

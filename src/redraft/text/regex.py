@@ -82,7 +82,7 @@ def compile_pattern(pattern: str, flags: str | int = "") -> Pattern:
     longer than 2,000 characters, or whose counted repetitions multiply out (`((a{100}){100}){100}`).
     """
     if not isinstance(pattern, str) or not pattern:  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-        raise ConfigError(f"A pattern must be a text that is not empty, got {pattern!r}.")
+        raise ConfigError(f"A pattern must be a non-empty string, got {pattern!r}.")
     if len(pattern) > MAX_LENGTH:
         raise ConfigError(
             f"The pattern {pattern[:40]!r}... is {len(pattern):,} long; at most {MAX_LENGTH:,}."

@@ -43,8 +43,8 @@ EXPECTED = {
     "int_type": "a whole number",
     "list_type": "a list",
     "model_type": "a mapping",
-    "string_too_short": "a text that is not empty",
-    "string_type": "a text",
+    "string_too_short": "a non-empty string",
+    "string_type": "a string",
     "too_short": "a list that is not empty",
 }
 """What was expected, in terms of the file, by the type of Pydantic's error."""
@@ -153,7 +153,7 @@ def _mistake(
     if what == KEY or path[-1:] == ("[key]",):
         key = "null" if first["input"] is None else str(first["input"]).lower()
         holder = _in_document(data, path[:-1] if what == KEY else path[:-2])
-        return (*holder, key), f"the key {key} is not a text; put it into quotes"
+        return (*holder, key), f"the key {key} is not a string; put it in quotes"
     if what == EXTRA:
         return place, f"{UNKNOWN_KEY} {path[-1]!r}; {nearest(str(path[-1]), _keys_at(kind, path[:-1]))}"
     if what == MISSING:

@@ -76,7 +76,7 @@ class Form:
         """Return a text field; raise `ConfigError` if it is missing, or not a text."""
         value = self.fields.get(name, default)
         if not isinstance(value, str):
-            raise ConfigError(f"The field {name!r} must be a text, got {value!r}.")
+            raise ConfigError(f"The field {name!r} must be a string, got {value!r}.")
         return value
 
 
