@@ -81,7 +81,7 @@ def test_package_actions_need_no_registration(installed, action, params, value):
         ("shop.missing", "", "uses", "failed with AttributeError"),
         ("shop.number", "", "uses", "must be a function, got 7"),
         ("shop.prise", "", "uses", "did you mean 'shop.price'"),
-        ("shop.price", "colour: red", "with", "missing a required argument: 'name'"),
+        ("shop.price", "", "with", "the action 'shop.price' needs the parameter 'name'"),
         ("reflection.correct", "corrector_action: shop.broken", "with.corrector_action", "failed with"),
         (
             "reflection.loop",

@@ -220,11 +220,11 @@ FILES = {
     ),
     "an output without a name": (nodes("- name: n\n  run: pass\n  output: ''"), 5, "n", "output", "a non-empty string"),
     "own action with a wrong parameter": (
-        params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator", "'prompt'",
+        params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator.promt", "the action 'own' has no parameter 'promt'; did you mean 'prompt'?",
     ),
-    "own action with a state of the file": (params("prompt: 1\nstate: 2", "own"), 5, "n", "with", "gets the workflow's state as 'state'"),
-    "own action without a parameter": (params("{}", "own"), 5, "n", "with", "'prompt'"),
-    "own action with a wrong parameter in a node": (params("promt: 1\nprompt: 2", "own"), 5, "n", "with", "'promt'"),
+    "own action with a state of the file": (params("prompt: 1\nstate: 2", "own"), 7, "n", "with.state", "gets the workflow's state as 'state'"),
+    "own action without a parameter": (params("{}", "own"), 5, "n", "with", "the action 'own' needs the parameter 'prompt'"),
+    "own action with a wrong parameter in a node": (params("promt: 1\nprompt: 2", "own"), 6, "n", "with.promt", "no parameter 'promt'"),
     "evaluator of no type": (params(GENERATOR + "evaluator: {run: pass}"), 7, "n", "with.evaluator.type", "'type' is missing"),
     "evaluator of an unknown type": (
         params(GENERATOR + "evaluator: {type: shema}"), 7, "n", "with.evaluator.type", "'schema', 'llm' or 'custom'",
@@ -563,9 +563,120 @@ def test_no_mistake_hides_another_one(tmp_path):
         made.run_sync()
 
 
+ASKS = "nodes: [{name: n, uses: llm.call, with: {prompt: '{{ state.x }}'}}]"
+READS = "{name: b, uses: own, with: {prompt: '{{ state.x }}'}}"
+NO_MODEL, NOT_SET, NO_BOUND = (
+    "No model was given",
+    "state.x is read here, but nothing sets it",
+    "a 'max_visits'",
+)
+PAIRS = {
+    "a limit and no model": ("limits: {seconds: 9}\n" + ASKS, ["at most 2, got 9", NO_MODEL]),
+    "a host and no model": ("hosts: ['https://a.test/']\n" + ASKS, ["'HOST:PORT'", NO_MODEL]),
+    "a misspelt key of the file and no model": ("budgett: {tokens: 5}\n" + ASKS, ["did you mean 'budget'?", NO_MODEL]),
+    "a key of the_edge_agent and no model": ("imports: []\n" + ASKS, ["unknown key 'imports'", NO_MODEL]),
+    "a budget and a value that nothing sets": ("budget: 5\n" + ASKS, ["a mapping, got 5", NOT_SET]),
+    "an input that is missing and a value that nothing sets": ("inputs: {a: string}\n" + ASKS, ["the input 'a' is missing", NOT_SET]),
+    "a node's timeout and a value that nothing sets": (
+        nodes(f"- {{name: a, run: return 1, timeout: 0, output: y}}\n- {READS}"), ["greater than 0, got 0", NOT_SET],
+    ),
+    "an action and a value that nothing sets": (
+        nodes(f"- {{name: a, uses: owm, output: y}}\n- {READS}"), ["did you mean 'own'?", NOT_SET],
+    ),
+    "a template and a value that nothing sets": (
+        nodes(f"- {{name: a, uses: own, with: {{prompt: '{{{{ state. }}}}'}}, output: y}}\n- {READS}"), ["invalid template", NOT_SET],
+    ),
+    "a misspelt key and a node that does nothing": (nodes("- {name: n, outptu: x}"), ["did you mean 'output'?", "either 'uses' (an action) or 'run'"]),
+    "a timeout and a node that does nothing": (nodes("- {name: n, timeout: 0, uses: own, run: pass}"), ["greater than 0", "either 'uses' (an action) or 'run'"]),
+    "a condition and a cycle": (nodes("- {name: n, run: pass, when: 5, goto: n}"), ["got 5", NO_BOUND]),
+    "on_error and a cycle": (nodes("- {name: n, run: pass, on_error: nowhere, goto: n}"), ["no node 'nowhere'", NO_BOUND]),
+    "a bound of another node and a cycle": (
+        nodes("- {name: a, run: pass}\n- {name: b, run: pass, max_visits: 0, goto: a}"), ["at least 1, got 0", "give 'a' a 'max_visits'"],
+    ),
+    "two parameters of an action": (params("promt: 1\nmroe: 2", "own"), ["did you mean 'prompt'?", "did you mean 'more'?"]),
+    "a parameter that is not there and one that is missing": (params("colour: red", "own"), ["no parameter 'colour'", "needs the parameter 'prompt'"]),
+    "two keys beside code": (
+        params("generator: {run: pass, promt: y, modle: z}\n" + EVALUATOR), ["unknown key 'promt'", "unknown key 'modle'"],
+    ),
+    "a type of an evaluator and its schema": (
+        params(GENERATOR + "evaluator: {type: shema, schema: {type: strng}}"), ["'schema', 'llm' or 'custom', got 'shema'", "did you mean 'string'?"],
+    ),
+    "no type of an evaluator and its threshold and schema": (
+        params(GENERATOR + "evaluator: {threshold: 5, schema: {type: strng}}"), ["'type' is missing", "got 5", "did you mean 'string'?"],
+    ),
+    "no type of an evaluator and its code": (params(GENERATOR + "evaluator: {run: return x}"), ["'type' is missing", "'x' is not defined"]),
+    "a type in a schema and a reference": (
+        params("prompt: x\nmodel: gpt-4\nschema: {properties: {a: {type: strng}, b: {$ref: '#/$defs/b'}, c: {$ref: ./c.json}}}", "llm.call"),
+        ["did you mean 'string'?", "'/$defs/b' does not exist", "not beside the workflow"],
+    ),
+    "a reference to elsewhere and a bound": (
+        params("prompt: x\nmodel: gpt-4\nschema: {$defs: {a: 5}, minimum: ten, items: {$ref: '../../x'}, not: {$ref: '#/$defs/a'}}", "llm.call"),
+        ["x", '"ten" is not of type "number"', "5 is not of types"],
+    ),
+    "the kind of a server and its timeout": (
+        "mcp: {shop: {timeout: 0}}\nnodes: [{name: n, run: pass}]", ["greater than 0", "either 'command' (a program) or 'url'"],
+    ),
+    "the kind of a server and a misspelt key": (
+        "mcp: {shop: {comand: [a], url: 'http://localhost/mcp'}}\nnodes: [{name: n, run: pass}]", ["did you mean 'command'?", "either 'command'"],
+    ),
+    "what corrects and its model": (
+        params("run: pass\nprompt: x\nmodel: gpt-5", "reflection.correct"), ["give one of 'prompt'", "under 'models'"],
+    ),
+    "the settings of a loop": (
+        params(
+            "generator: {action: llm.call, model: gpt-5, prompt: '{{ x }}', temperature: 3}\n"
+            "evaluator: {type: llm, prompt: x, threshold: 2, judge_samples: 0, judge_margin: -1}\n"
+            "corrector: {run: 'if:', apply: maybe}\nmax_iterations: 0\ncandidates: 0\nchoose: any\naccept: any\non_failure: any"
+        ),
+        [
+            "under 'models'", "no 'x'", "got 3", "got 2", "judge_samples: expected at least 1, got 0", "got -1", "does not parse", "got 'maybe'",
+            "max_iterations: expected", "candidates: expected at least 1, got 0", "with.choose", "with.accept", "with.on_failure",
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), PAIRS.values(), ids=PAIRS)
+def test_a_mistake_does_not_hide_one_of_another_kind(text, found):
+    made = Workflow.from_text(
+        text, actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False, strict=False
+    )
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(made.check_all())
+    assert [one for one in found if one not in str(caught.value)] == []
+
+
+def test_what_an_inner_file_lacks_does_not_hide_what_the_outer_one_does(tmp_path):
+    (tmp_path / "inner.yaml").write_text("limits: {seconds: 9}\n" + ASKS)
+    (tmp_path / "outer.yaml").write_text(
+        "hosts: 5\nnodes:\n- {name: a, uses: ./inner.yaml, output: y, retries: -1}\n"
+        "- {name: b, uses: ./inner.yaml, with: {y: '{{ state.z }}'}}\n"
+    )
+    made = Workflow.from_file(tmp_path / "outer.yaml", keep=False, strict=False)
+    with pytest.raises(WorkflowError) as caught:
+        asyncio.run(made.check_all())
+    for found in (
+        "expected a list, got 5",
+        "at least 0, got -1",
+        "state.z is read",
+        "at most 2",
+        NO_MODEL,
+        NOT_SET,
+    ):
+        assert found in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "env: HOME\nnodes: [{name: a, uses: own, with: {prompt: '{{ env.HOME }}'}}]",
+        "hosts: a.test\nnodes: [{name: a, uses: http.request, with: {url: 'https://a.test/'}}]",
+        "mcp: 5\nnodes: [{name: a, uses: llm.call, with: {prompt: x, model: 'openai-chat:gpt-4o', tools: [shop.price]}}]",
+        "models: 5\nnodes: [{name: a, uses: llm.call, with: {prompt: x, model: fast}}]",
+        "model: 5\nnodes: [{name: a, uses: llm.call, with: {prompt: x}}]",
+        "- {name: a, uses: llm.call, with: hello}",
+        "- {name: a, uses: reflection.evaluate, with: {evaluator_type: shema, schema: {}, data: 1}}",
+        "- {name: a, uses: own, with: {promt: x}}",
         "- {name: a, max_visits: 0, run: return 1}\n- {name: b, run: return 1, goto: a}",
         "- {name: a, run: return 1}\n- {name: b, run: return 1, goto: [{if: 5, to: a}]}",
         "- {name: a, run: return 1, outptu: x}\n- {name: b, uses: own, with: {prompt: '{{ state.x }}'}}",
@@ -579,8 +690,9 @@ def test_no_mistake_hides_another_one(tmp_path):
         "- 5\n- {name: b, run: return 1}",
     ],
 )
-def test_one_mistake_is_not_taken_for_two(text):
-    text = text if text.startswith("mcp:") else nodes(text)
+def test_one_mistake_is_not_taken_for_two(text, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    text = nodes(text) if text.startswith("- ") else text
     made = Workflow.from_text(text, actions={"own": own}, keep=False, strict=False)
     with pytest.raises(WorkflowError) as caught:
         asyncio.run(made.check_all())

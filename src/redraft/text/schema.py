@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -67,32 +68,14 @@ class Schema:
     """
 
     def __init__(self, schema: dict[str, Any] | bool, folder: Path | None = None) -> None:
-        import jsonschema_rs  # noqa: PLC0415 (on first use)
-
         if not isinstance(schema, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
             what = f"a schema must be an object, true or false, got {schema!r}"
             raise InvalidSchemaError(what, [((), what)])
         try:
-            self._tree = SchemaTree(schema, folder)
-            self._validator = jsonschema_rs.validator_for(
-                schema,
-                retriever=self._tree.retrieve,
-                base_uri=ROOT,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
-            )
-        except ConfigError as error:
-            raise InvalidSchemaError(
-                str(error), [(place_of_reference(schema, str(error)), str(error))]
-            ) from error
-        except ValueError as error:  # jsonschema_rs.ValidationError is one
-            if (refusal := self._tree.refusal) is not None:
-                place = place_of_reference(schema, str(refusal))
-                raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
-            reason = str(error).split("\n", 1)[0]
-            place = tuple(getattr(error, "instance_path", ())) or place_of_reference(schema, reason)
-            found = _mistakes(schema) or [(place, reason)]
-            problems = [(place, f"the schema is not valid: {what}") for place, what in found]
-            raise InvalidSchemaError(problems[0][1], problems) from error
+            self._tree, self._validator = _compiled(schema, folder)
+        except InvalidSchemaError as error:
+            problems = [*error.problems, *_further_problems(schema, error.problems, folder)]
+            raise InvalidSchemaError(str(error), problems) from error.__cause__
         self._cost = Cost(self._tree)
         self._score: Score | None = None
         self._takes_text = self._tree.allows_strings()
@@ -199,6 +182,67 @@ class Schema:
             wrong = _is_of_root_type(error)
             return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
         raise AssertionError("a value that does not fit has an error")
+
+
+def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[SchemaTree, Any]:
+    """Compile a schema; raises `InvalidSchemaError` for its first broken reference, or its other mistakes."""
+    import jsonschema_rs  # noqa: PLC0415 (on first use)
+
+    try:
+        tree = SchemaTree(schema, folder)
+    except ConfigError as error:
+        raise InvalidSchemaError(
+            str(error), [(place_of_reference(schema, str(error)), str(error))]
+        ) from error
+    try:
+        return tree, jsonschema_rs.validator_for(
+            schema,
+            retriever=tree.retrieve,
+            base_uri=ROOT,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+        )
+    except ValueError as error:  # jsonschema_rs.ValidationError is one
+        if (refusal := tree.refusal) is not None:
+            place = place_of_reference(schema, str(refusal))
+            raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
+        reason = str(error).split("\n", 1)[0]
+        place = tuple(getattr(error, "instance_path", ())) or place_of_reference(schema, reason)
+        found = _mistakes(schema) or [(place, reason)]
+        problems = [(place, f"the schema is not valid: {what}") for place, what in found]
+        raise InvalidSchemaError(problems[0][1], problems) from error
+
+
+def _further_problems(
+    schema: dict[str, Any] | bool, problems: Sequence[tuple[Place, str]], folder: Path | None
+) -> Iterable[tuple[Place, str]]:
+    """Yield what is wrong with a schema besides these problems, which keep the compiler from finding it."""
+    rest, known = None, set[Place]()
+    while all(place for place, _ in problems) and (new := {place for place, _ in problems} - known):
+        known |= new
+        rest = deepcopy(schema) if rest is None else rest
+        for place in sorted(new, key=len, reverse=True):
+            _leave_out(rest, place)
+        try:
+            _compiled(rest, folder)
+        except InvalidSchemaError as error:
+            problems = error.problems
+            yield from (one for one in problems if one[0] not in known)
+        else:
+            return
+
+
+def _leave_out(schema: Any, place: Place) -> None:
+    """Leave out what is at a place of a schema."""
+    for part in place[:-1]:
+        schema = schema[part]
+    if isinstance(schema, dict) and place[-2:-1] not in NAMED_SCHEMAS:
+        del schema[place[-1]]
+    else:  # others may refer to it by its place or its name
+        schema[place[-1]] = True
+
+
+NAMED_SCHEMAS = (("properties",), ("patternProperties",), ("$defs",), ("definitions",), ("dependentSchemas",))
+"""The places in a schema whose keys are names, and whose values are schemas."""
 
 
 def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:

@@ -35,6 +35,7 @@ from redraft.workflow.spec import (
     HTTP,
     LLM_CALL,
     LOOP,
+    NEEDED_BY_EVALUATOR,
     RAISE,
     VARIABLE,
     ApproveParams,
@@ -46,6 +47,7 @@ from redraft.workflow.spec import (
     HttpParams,
     LlmParams,
     LoopParams,
+    Node,
     WorkflowSpec,
     plain_name,
     repaired,
@@ -53,20 +55,27 @@ from redraft.workflow.spec import (
 from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import InnerWorkflow, Resources
-    from redraft.workflow.spec import Node, ReadFile, ToolServer, WorkflowFile
+    from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
 
 CODE_KEYS = ("language", "run", "sandbox")
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
 """The variables of code in a loop, besides the scopes."""
 LLM_KEYS = {field.alias or name for name, field in LlmParams.model_fields.items()}
 """The parameters of `llm.call`."""
-JUMPING = {"goto", "when", "on_error", "max_visits"}
-"""The keys of a node that say which ones follow it."""
+FLOW = {"when", "goto", "on_error", "map", "uses", "run"}
+"""The keys of a node that say whether it runs, what it runs, and which ones follow it."""
+NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
+INPUT_KEYS = {"inputs", "variables"}
+MODEL_KEYS = {*INPUT_KEYS, "model", "models"}
+"""The keys of a file that say which models there are."""
 PRELOADED = ("json", "re")
 """The modules that inline Python need not import."""
+
+OTHER_THAN_KIND = (("env",), ("headers",), ("timeout",))
+"""The keys of an MCP server besides those that say what kind it is."""
 
 HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\[[0-9a-fA-F:]+\](?::\d{1,5})?")
 SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-?key|x-key")
@@ -138,13 +147,13 @@ class _FileCheck:
         self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
-        # Where a node leads that has mistakes in these keys is not known.
-        self.malformed = read.places
-        self.unclear = {path[1] for path in self.malformed if path[0] == "nodes" and JUMPING & {*path[2:3]}}
+        self.lost = frozenset(read.lost)
+        self.unclear = {path[1] for path in self.lost if path[0] == "nodes" and path[2:3] == ("goto",)}
+        """The nodes of which it is not known where they lead."""
         self.unbounded = {
             node.name: at
             for at, node in enumerate(spec.nodes)
-            if node.max_visits is None and at not in self.unclear
+            if node.max_visits is None and ("nodes", at, "max_visits") not in self.lost
         }
         self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
 
@@ -190,13 +199,13 @@ class _FileCheck:
                     self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
-        is_unclear = any(place[:2] == path for place in self.malformed)
+        is_unclear = any(place[:2] == path and place[2:] not in OTHER_THAN_KIND for place in self.lost)
         if (server.command is None) == (server.url is None) and not is_unclear:
             self.fail(path, "give an MCP server either 'command' (a program) or 'url'")
         if server.url is not None and not server.url.startswith(("http://", "https://")):
             self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
         for at, name in enumerate(server.env):
-            if name not in self.spec.env:
+            if name not in self.spec.env and self.is_read("env"):
                 self.fail((*path, "env", at), f"the variable {name!r} is not listed under 'env' of the file")
         self.headers(server.headers, (*path, "headers"))
         for name, text in server.headers.items():
@@ -214,6 +223,10 @@ class _FileCheck:
                     "'env', and write {{ env.NAME }}",
                 )
 
+    def is_read(self, key: str) -> bool:
+        """Return whether a key of the file could be read, so that what it lacks is a mistake."""
+        return (key,) not in self.lost
+
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.problems.append(self.source.error(path, what, within=within))
 
@@ -222,7 +235,7 @@ class _FileCheck:
 
     def parsed(self, kind: type[M], params: Mapping[str, Any], path: KeyPath) -> M | None:
         """Validate parameters; of those with mistakes, return what is valid, and None if nothing is."""
-        rest, wrong = repaired(self.source, kind, params, path, _loop_stand_in)
+        rest, wrong, _ = repaired(self.source, kind, params, path, _loop_stand_in)
         for place, what in wrong:
             self.fail(place, what)
         return None if rest is None else kind.model_validate(rest)
@@ -314,7 +327,8 @@ class _FileCheck:
         if name not in (END, ported.STOP) and name not in self.first:
             known = dict.fromkeys([*others, *self.names, END])
             self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
-            self.unclear.add(path[1])
+            if path[2] == "goto":
+                self.unclear.add(path[1])
 
     def action(self, name: str, params: Mapping[str, Any], path: KeyPath) -> None:
         if (file := self.resources.files.get(name)) is not None:
@@ -335,6 +349,8 @@ class _FileCheck:
         if own is None and known not in BUILT_IN:
             return
         self.note_action(known)
+        if inside in self.lost:
+            return
         if own is not None:
             self.own_call(own, name, params, inside)
         elif known == LOOP:
@@ -360,8 +376,7 @@ class _FileCheck:
             self.headers(call.headers, (*path, "headers"))
         if find_spec("httpx2") is None:
             self.fail(path, str(MissingExtraError(HTTP, "http")))
-            return
-        if call is None:
+        if call is None or not self.is_read("hosts"):
             return
         beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
         if "{{" not in beginning:
@@ -377,7 +392,8 @@ class _FileCheck:
             try:
                 self.resources.tools.check(name)
             except ConfigError as error:
-                self.fail((*path, "tools", at), str(error))
+                if self.is_read("mcp"):
+                    self.fail((*path, "tools", at), str(error))
         if call.max_tokens is not None:
             self.fail((*path, "max_tokens"), "has no effect beside 'tools'; 'max_steps' bounds the replies")
         self.uses.with_tools.setdefault(call.model, path)
@@ -419,6 +435,8 @@ class _FileCheck:
         except ConfigError as error:
             self.fail(path, str(error))
             self.code(correct, path, LOOP_NAMES)
+            if correct.model is not None:
+                self.model(correct.model, path)
         else:
             self.call(call, path, "corrector_action")
 
@@ -436,10 +454,8 @@ class _FileCheck:
     def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], path: KeyPath) -> None:
         for text, place in templates_in(params, path, without=()):  # it gets all of them rendered
             self.template(text, place)
-        try:
-            _check_signature(own, name, params)
-        except ConfigError as error:
-            self.fail(path, str(error))
+        for place, what in _wrong_arguments(own, name, params):
+            self.fail((*path, *place), what)
 
     def loop(self, loop: LoopParams, path: KeyPath) -> None:
         if isinstance(loop.max_iterations, str) and not _is_template(loop.max_iterations):
@@ -471,8 +487,8 @@ class _FileCheck:
         elif (call.action is None) == (call.run is None):
             self.fail(path, "give either 'action' or 'run'")
         elif call.run is not None and call.params:
-            unknown = next(iter(call.params))
-            self.fail((*path, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
+            for unknown in call.params:
+                self.fail((*path, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
         if self.code(call, path, LOOP_NAMES) and (line := ported.only_assigns_output(str(call.run))):
             self.note((*path, "run"), ported.OUTPUT, within=line)
         if call.action is None:
@@ -550,7 +566,8 @@ class _FileCheck:
             if name is not None:
                 self.resources.model_for(name, Scope({}))
         except ConfigError as error:
-            self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
+            if self.is_read("models"):
+                self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
         else:
             self.uses.models.setdefault(name, path)
 
@@ -561,7 +578,7 @@ class _FileCheck:
             self.fail(path, f"invalid template: {error}", within=error.line)
             return
         for read in sorted(found.paths, key=str):
-            if read[0] == "env" and len(read) > 1 and read[1] not in self.spec.env:
+            if read[0] == "env" and self.is_read("env") and read[1:] and read[1] not in self.spec.env:
                 self.fail(path, f"the variable {read[1]!r} is not listed under 'env'")
         for name in sorted({str(read[0]) for read in found.required}):
             if name == "secrets":
@@ -617,9 +634,15 @@ class _FileCheck:
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
 
 
-def _loop_stand_in(path: KeyPath, _value: Any) -> Any:
-    """Return what is put in place of a loop's generator or evaluator that is missing, to check the rest."""
+def _loop_stand_in(path: KeyPath, _value: Any, holder: Any) -> Any:
+    """Return what is put in place of a loop's generator or evaluator that is missing, to check the rest.
+
+    In place of an evaluator's type, it is the one that its keys are for.
+    """
     code = {"run": "pass"}
+    if path[-1] in ("type", "evaluator_type"):
+        kinds = [kind for kind, key in NEEDED_BY_EVALUATOR.items() if holder.get(key) is not None]
+        return kinds[0] if len(kinds) == 1 else None
     return {"generator": code, "evaluator": {"type": "custom", **code}}.get(str(path[-1]))
 
 
@@ -680,47 +703,74 @@ def _returns_text(node: Node) -> bool:
     return node.action == LLM_CALL and SCHEMA not in node.with_ and node.map is None
 
 
-def _check_signature(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
-    """Raise `ConfigError` if an action can't be called with `state` and these parameters."""
-    names = ("state", *params)
-    if len(set(names)) < len(names):
-        raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
+def _wrong_arguments(
+    fn: Callable[..., Any], name: str, params: Iterable[str]
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what is wrong, and where, if an action is called with `state` and these parameters."""
     try:
-        inspect.signature(fn).bind(**dict.fromkeys(names))
+        signature = inspect.signature(fn).parameters
     except ValueError:  # a builtin without a signature
         return
-    except TypeError as error:
-        raise ConfigError(
-            f"the action {name!r} can't be called with state=... and these parameters: {error}"
-        ) from error
+    kinds = inspect.Parameter
+    named = {
+        one.name: one.default is kinds.empty
+        for one in signature.values()
+        if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    }
+    takes_any = any(one.kind is kinds.VAR_KEYWORD for one in signature.values())
+    if "state" not in named and not takes_any:
+        yield (), f"the action {name!r} must have a parameter 'state', for the workflow's state"
+    required = {one for one, is_required in named.items() if is_required} - {"state", *params}
+    for one in params:
+        if one == "state":
+            yield (
+                (one,),
+                f"the action {name!r} gets the workflow's state as 'state'; rename its parameter",
+            )
+        elif one not in named and not takes_any:
+            hint = nearest(one, [other for other in named if other != "state"])
+            required = {other for other in required if f"did you mean {other!r}" not in hint}
+            yield (one,), f"the action {name!r} has no parameter {one!r}; {hint}"
+    for one in sorted(required):
+        yield (), f"the action {name!r} needs the parameter {one!r}"
 
 
 def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
+def is_known(keys: Iterable[str], lost: Iterable[KeyPath]) -> bool:
+    """Return whether these keys of a file are known, given the places of what can't be read in it.
+
+    They are not if there is a key that may have been meant as one of them.
+    """
+    others = {*WorkflowSpec.model_fields, *ported.FILE_ADVICE} - {*keys, "settings"}
+    return all(path and path[0] in others for path in lost)
+
+
 def missing_values(
     spec: WorkflowSpec,
     source: WorkflowFile,
-    inputs: Mapping[str, Any],
-    problems: Sequence[WorkflowError] = (),
+    inputs: Iterable[str],
+    lost: Collection[KeyPath] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each value that is certain to be read and that nothing provides.
 
-    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand, or
-    that is among the problems of the file.
+    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
+    `lost` are the places of what can't be read in the file.
     """
-    wrong = {problem.node for problem in problems}
-    if None in wrong:  # in the file itself, and maybe in its inputs or variables
+    if not is_known(INPUT_KEYS, lost):
         return
     state = {*inputs, *RESULT_KEYS, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
     missing = set[tuple[str | int, ...]]()
     for at, node in enumerate(spec.nodes):
-        if node.name in wrong:
+        wrong = {str(path[2]) if path[2:] else "" for path in lost if path[:2] == ("nodes", at)}
+        does_one_thing = (node.uses is None) != (node.run is None)
+        if FLOW & wrong or wrong - NODE_KEYS or not does_one_thing:
             return
         for text, path in _read_first(node, ("nodes", at)):
-            for scope, *rest in sorted(template(text).required, key=str):
+            for scope, *rest in sorted(_required_by(text), key=str):
                 name = (scope, *rest[:1])
                 if scope in known and rest and rest[0] not in known[str(scope)] and name not in missing:
                     missing.add(name)
@@ -730,9 +780,17 @@ def missing_values(
                         f"command line use -v {rest[0]}=TEXT",
                     )
         may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
-        if may_go_elsewhere or _has_unknown_keys(node):
+        if may_go_elsewhere or "output" in wrong or _has_unknown_keys(node):
             return
         state.add(node.output or node.name)
+
+
+def _required_by(text: str) -> Iterable[tuple[str | int, ...]]:
+    """Return what a template reads in any case; nothing if it is wrong, which is reported elsewhere."""
+    try:
+        return template(text).required
+    except TemplateError:
+        return ()
 
 
 def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
@@ -747,7 +805,7 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         return
     params, inside = node.with_, (*path, "with")
     if node.action == LOOP:
-        params, inside = params["generator"], (*inside, "generator")
+        params, inside = params.get("generator"), (*inside, "generator")
     yield from templates_in(params, inside)
 
 

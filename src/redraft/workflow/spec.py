@@ -451,13 +451,13 @@ class WorkflowFile(SpecFile):
 class ReadFile:
     """A workflow file as it was read: what of it is valid, all mistakes, and notes on what differs here.
 
-    `places` are those of the mistakes in its form; what stands there is not in the `spec`.
+    `lost` are the places of what can't be read, and is not in the `spec`; a misspelt key is not lost.
     """
 
     spec: WorkflowSpec
     problems: list[WorkflowError]
     notes: list[Note]
-    places: list[KeyPath]
+    lost: list[KeyPath]
 
 
 def read(source: WorkflowFile) -> ReadFile:
@@ -466,19 +466,18 @@ def read(source: WorkflowFile) -> ReadFile:
     Raises `WorkflowError`, with all mistakes, if there is no workflow without them.
     """
     document, notes, wrong = taken_over(source.document())
-    rest, found = repaired(source, WorkflowSpec, document, stand_in=_node_stand_in)
+    rest, found, lost = repaired(source, WorkflowSpec, document, stand_in=_node_stand_in)
     problems = [source.error(path, what) for path, what in (*wrong, *found)]
     if rest is None:
         raise WorkflowError.of(problems)
-    places = [path for path, _ in found]
     for at, node in enumerate(rest["nodes"]):  # one that does nothing may have been meant to
-        if not {"uses", "run"} & set(node) and any(path[:2] == ("nodes", at) for path in places):
-            rest["nodes"][at] = _node_stand_in(("nodes", at), node)
+        if not {"uses", "run"} & set(node) and any(path[:2] == ("nodes", at) for path in lost):
+            rest["nodes"][at] = _node_stand_in(("nodes", at), node, rest["nodes"])
     spec = WorkflowSpec.model_validate(rest)
     if not spec.name:
         name = "workflow" if source.file == STDIN else Path(source.file).stem
         spec = spec.model_copy(update={"name": name})
-    return ReadFile(spec, problems, notes, places)
+    return ReadFile(spec, problems, notes, lost)
 
 
 def repaired(
@@ -486,13 +485,14 @@ def repaired(
     kind: type[BaseModel],
     data: Mapping[str, Any],
     at: KeyPath = (),
-    stand_in: Callable[[KeyPath, Any], Any] = lambda _path, _value: None,
-) -> tuple[dict[str, Any] | None, list[tuple[KeyPath, str]]]:
-    """Return what of `data` is valid as a `kind`, and all mistakes with their places.
+    stand_in: Callable[[KeyPath, Any, Any], Any] = lambda _path, _value, _holder: None,
+) -> tuple[dict[str, Any] | None, list[tuple[KeyPath, str]], list[KeyPath]]:
+    """Return what of `data` is valid as a `kind`, all mistakes with their places, and what is lost.
 
     `at` is the place of the data in the file. A misspelt key is spelt as meant, so that its value is checked
-    as well. Any other mistake is replaced by `stand_in(path, value)`, or left out if that is None, together
-    with what can't be without it. The data is None if nothing is left.
+    as well. Any other mistake is lost: replaced by `stand_in(path, value, holder)`, where the holder is what
+    the value stood in, or left out if that is None, together with what can't be without it. What is lost is
+    named by its place in the file. The data is None if nothing is left.
     """
     rest = deepcopy(dict(data))
     found: list[tuple[KeyPath, str]] = []
@@ -522,8 +522,8 @@ def repaired(
             as_written[*path[:-1], meant[1]] = in_file(path)
             holder[meant[1]] = holder.pop(key)
         elif not _replace(rest, path, stand_in, left_out):
-            return None, found
-    return rest, found
+            return None, found, [at]
+    return rest, found, [(*at, *in_file(path)) for path in left_out]
 
 
 def _in_words(path: KeyPath, what: str) -> str:
@@ -542,7 +542,10 @@ def _placement(path: KeyPath) -> str | None:
 
 
 def _replace(
-    data: dict[str, Any], path: KeyPath, stand_in: Callable[[KeyPath, Any], Any], left_out: list[KeyPath]
+    data: dict[str, Any],
+    path: KeyPath,
+    stand_in: Callable[[KeyPath, Any, Any], Any],
+    left_out: list[KeyPath],
 ) -> bool:
     """Replace the value at a path, or leave it out; if it is missing, then what needs it.
 
@@ -556,7 +559,7 @@ def _replace(
         for one in not_texts:
             del holder[one]
         left_out.append(path)
-        if (other := stand_in(path, value)) is not None:
+        if (other := stand_in(path, value, holder)) is not None:
             holder.insert(key, other) if isinstance(key, int) else holder.update({key: other})
             return True
         if is_there or not_texts:
@@ -571,7 +574,7 @@ def _value_at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def _node_stand_in(path: KeyPath, value: Any) -> Any:
+def _node_stand_in(path: KeyPath, value: Any, _holder: Any) -> Any:
     """Return a name for a node without one, and in place of a node that can't be read one without effect."""
     match path:
         case ("nodes", int(at), "name"):

@@ -22,7 +22,14 @@ from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.approval import Approvals, WaitingForAnswer
-from redraft.workflow.check import check_file, check_models, missing_values, refused_code
+from redraft.workflow.check import (
+    MODEL_KEYS,
+    check_file,
+    check_models,
+    is_known,
+    missing_values,
+    refused_code,
+)
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.run import WorkflowFinished, WorkflowRun
@@ -109,6 +116,7 @@ class Workflow:
             approver=options.get("approver"),
         )
         self._uses, self._problems = check_file(found, source, self._resources)
+        self._lost = found.lost
         if options.get("strict", True):
             self._raise_problems()
 
@@ -172,11 +180,11 @@ class Workflow:
         inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
         # The parameters of a node were checked with its file; what templates render to is known later.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
-        if inside or not wrong:
-            problems += missing_values(self.spec, self.source, inputs, self._problems)
+        reported = () if inside else [str(path[1]) for path, _ in wrong if path[1:]]
+        problems += missing_values(self.spec, self.source, {*inputs, *reported}, self._lost)
         resources = replace(self._resources, model=self.spec.model or default_model)
         uses = self._uses
-        if not any(problem.node is None for problem in self._problems):  # else the models may not be known
+        if is_known(MODEL_KEYS, self._lost):
             uses, unusable = check_models(uses, self.spec, self.source, resources, inputs)
             problems += unusable
         for node in self.spec.nodes:
