@@ -1,14 +1,16 @@
-"""Render outputs, scores and counts as text; shorten, copy and measure them."""
+"""Render outputs, scores, counts and times as text; shorten, copy and measure them."""
 
 from __future__ import annotations
 
 import json
 from copy import deepcopy
+from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import tzinfo
 
     from redraft.types import Output, ReflectionVersion
 
@@ -54,6 +56,21 @@ def _json_or_text(value: object) -> Any:
         return json_data(value)
     except ValueError:
         return str(value)
+
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+"""Seconds."""
+
+
+def ago(at: datetime, now: datetime | None = None, zone: tzinfo | None = None) -> str:
+    """Say how long ago something was; after a week, its date in a `zone`, by default the local one."""
+    passed = ((now or datetime.now(UTC)) - at).total_seconds()
+    if passed < MINUTE:
+        return "just now"
+    for unit, length, most in (("min", MINUTE, HOUR), ("h", HOUR, DAY), ("d", DAY, 7 * DAY)):
+        if passed < most:
+            return f"{int(passed / length)} {unit} ago"
+    return f"{at.astimezone(zone):%Y-%m-%d}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -11,7 +11,7 @@ import typer
 from redraft.settings import load_settings
 from redraft.stores.location import project_store, store_at
 from redraft.terminal import options
-from redraft.terminal.commands import handles_errors
+from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import surface
 from redraft.text.characters import visible
@@ -38,12 +38,8 @@ NAVIGATION = {
 }
 
 
-token = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Give people tokens of their own, which prove who decided. Only hashes are stored.",
+token = command_group(
+    help="Give people tokens of their own, which prove who decided. Only hashes are stored."
 )
 PersonName = Annotated[str, typer.Argument(metavar="NAME", help="The person's name.", show_default=False)]
 

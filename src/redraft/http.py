@@ -12,11 +12,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from redraft._codec import to_json
 from redraft._texts import as_text, shortened
 from redraft.errors import ConfigError, MissingExtraError, OutputError
 from redraft.text.characters import visible
-from redraft.text.schema_tree import size_of
+from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
     import ssl
@@ -63,7 +62,7 @@ async def fetch(request: HttpRequest) -> Any:
 
     content = request.body
     if content is not None and not isinstance(content, bytes):
-        content = json.dumps(_bounded(content, "The body")).encode()
+        content = json.dumps(plain_data(content, "The body")).encode()
     where = _shown_request(request.method, _parsed_url(request.url))
     certificates = await to_thread(_certificates)
     try:
@@ -127,7 +126,7 @@ async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error
-    return _bounded(value, where)
+    return plain_data(value, f"{where}: the reply")
 
 
 async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
@@ -211,16 +210,6 @@ def _shown_url(url: httpx2.URL) -> str:
 
 def _shown_request(method: str, url: httpx2.URL) -> str:
     return f"{method} {_shown_url(url)}"
-
-
-def _bounded(value: Any, where: str) -> Any:
-    """Return a value as JSON data; raises `OutputError` for more than 100 levels and infinite numbers."""
-    try:
-        data = to_json(value)
-        size_of(data)
-    except (ValueError, RecursionError) as error:
-        raise OutputError(f"{where} is not plain JSON data: {error}.") from error
-    return data
 
 
 def _refuse_constant(name: str) -> float:

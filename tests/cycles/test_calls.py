@@ -259,7 +259,7 @@ def test_explicit_arguments_are_not_overwritten():
         (
             lambda rate: float("nan"),
             OutputError,
-            "The function 'look' returned something that is .* JSON data: nan",
+            "What the function 'look' returned is not plain JSON data: nan",
         ),
         (cyclic, OutputError, "not plain JSON data"),
         (lambda: 1, TypeError, "rate"),

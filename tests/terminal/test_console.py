@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redraft import ModelError
-from redraft.terminal.console import sparkline, when
+from redraft._texts import ago
+from redraft.terminal.console import sparkline
 from support.commands import document, redraft, script
 from support.redact_corpus import Maker, person
 
@@ -118,7 +119,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 )
 def test_times_are_relative_within_a_week(monkeypatch, seconds, shown):
     monkeypatch.setenv("TZ", "UTC")
-    assert when(NOW - timedelta(seconds=seconds), NOW) == shown
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == shown
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from redraft._calls import awaited, in_daemon_thread
 from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
-from redraft.cycles.cycle import plain_data, render
+from redraft.cycles.cycle import render
 from redraft.cycles.memory import confidence_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
 from redraft.models.metered import MeteredModel
 from redraft.protocols import Message
 from redraft.text.schema import Schema
+from redraft.text.schema_tree import plain_data
 from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -250,7 +251,7 @@ async def call_function(
         if (task := current_task()) is not None and task.cancelling():
             raise
         raise RuntimeError(f"the function {name!r} was cancelled, and the cycle was not") from error
-    return plain_data(value, f"The function {name!r}")
+    return plain_data(value, f"What the function {name!r} returned")
 
 
 async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:

@@ -41,7 +41,7 @@ from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.location import project_store, required_project_store
 from redraft.terminal import options
-from redraft.terminal.commands import handles_errors
+from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
@@ -76,13 +76,7 @@ Name = Annotated[
 ]
 Latest = Annotated[int, typer.Option("-n", metavar="N", min=1, help="Show only the newest N cycles.")]
 
-cycle = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Run agents in cycles. Each cycle senses, reasons, acts and reflects.",
-)
+cycle = command_group(help="Run agents in cycles. Each cycle senses, reasons, acts and reflects.")
 
 
 @cycle.command()

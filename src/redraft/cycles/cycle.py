@@ -11,17 +11,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from redraft._codec import to_json
 from redraft._texts import as_text, shortened
 from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleMetrics, CycleStatus
 from redraft.cycles.spec import AgentSpec
-from redraft.errors import OutputError
 from redraft.protocols import ChatModel, Step
 from redraft.text.characters import visible
-from redraft.text.schema_tree import size_of
 from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -249,20 +246,6 @@ def render(value: Any, scopes: Mapping[str, Any]) -> Any:
 def render_text(source: str, scopes: Mapping[str, Any]) -> str:
     """Return a rendered template as text, anything else as JSON; raises `TemplateError`."""
     return as_text(template(source).render(scopes))
-
-
-def plain_data(value: Any, source: str) -> Any:
-    """Return what `source` returned as plain JSON data; raises `OutputError` for what can't become that.
-
-    That is a number that is not finite, and more than 100 levels of nesting. Dataclasses, models and times
-    become data; anything else without a JSON form becomes its `repr`.
-    """
-    try:
-        data = to_json(value)
-        size_of(data)
-    except (ValueError, RecursionError) as error:
-        raise OutputError(f"{source} returned something that is not plain JSON data: {error}.") from error
-    return data
 
 
 def error_line(error: BaseException) -> str:

@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from redraft.cycles.cycle import plain_data
 from redraft.cycles.webhook import ID, distrust
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
+from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -137,6 +137,6 @@ def _data(body: bytes, content_type: str) -> Any:
         text = body.decode()
         if media_type != "application/json" and not media_type.endswith("+json"):
             return text
-        return plain_data(json.loads(text) if text.strip() else None, "The sender")
+        return plain_data(json.loads(text) if text.strip() else None, "The body")
     except (ValueError, RecursionError, OutputError) as error:
         raise HTTPException(400, f"The body is not {media_type} in UTF-8: {error}") from error

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from redraft.cycles.cycle import plain_data
 from redraft.errors import ConfigError, MissingExtraError, OutputError
+from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator

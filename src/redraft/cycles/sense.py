@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
 from redraft.cycles.calls import call_function
-from redraft.cycles.cycle import error_line, plain_data, render, render_text
+from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
@@ -35,6 +35,7 @@ from redraft.cycles.sql import Statement, parameters, run_statement
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
 from redraft.redact.log import logger
+from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,7 +182,7 @@ async def _read(substage: SenseSubstage, cycle: Cycle, connections: AsyncExitSta
     if isinstance(substage, MqttSense):
         return Reading(await _collected(substage.config, substage.name, cycle, connections))
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
-    value = plain_data([to_json(message) for message in messages], "The bus")
+    value = plain_data([to_json(message) for message in messages], "What the bus returned")
     return Reading(value, messages=tuple(messages))
 
 

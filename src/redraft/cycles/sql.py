@@ -15,8 +15,8 @@ from urllib.parse import quote
 from uuid import UUID
 
 from redraft._calls import in_daemon_thread
-from redraft.cycles.cycle import plain_data
 from redraft.errors import ConfigError, MissingExtraError, OutputError
+from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -56,7 +56,7 @@ async def run_statement(statement: Statement) -> tuple[list[dict[str, Any]], int
             rows, affected = await in_daemon_thread(_run, statement, url)
     except TimeoutError as error:
         raise TimeoutError(f"{_shown(url)} did not answer within {statement.seconds:g} s") from error
-    return cast("list[dict[str, Any]]", plain_data(rows, _shown(url))), affected
+    return cast("list[dict[str, Any]]", plain_data(rows, f"What {_shown(url)} returned")), affected
 
 
 def parameters(query: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._texts import as_text, counted, shortened
+from redraft._texts import ago, as_text, counted, shortened
 from redraft.errors import ConfigError
 from redraft.fleet.fleet import load_fleet, project_queue
 from redraft.fleet.overview import SILENT, FleetOverview, limit_document
@@ -20,7 +20,7 @@ from redraft.fleet.queue import FleetJob
 from redraft.stores.location import required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, run_async
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, when, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, withheld
 from redraft.terminal.exits import surface
 from redraft.terminal.tables import plain_table
 from redraft.text.characters import visible
@@ -245,7 +245,7 @@ def _overview(found: FleetOverview) -> RenderableType:
         lines.append(Text.assemble(("Spent    ", QUIET), (text, BAD if spending.is_reached else "")))
     if (sharing := found.sharing) is not None:
         what = f"{visible(sharing.name)} changed" if sharing.name else "a file deleted"
-        text = f"{what} {when(sharing.at)} on {visible(sharing.machine)}"
+        text = f"{what} {ago(sharing.at)} on {visible(sharing.machine)}"
         lines.append(Text.assemble(("Lessons  ", QUIET), text))
         for name in sharing.conflicts:
             text = f"{visible(name)} is the second version of a file that two machines have changed"
@@ -284,7 +284,7 @@ def _jobs(found: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
             "program": [visible(job.program) for job in jobs],
             "state": [Text(visible(found.state_of(job)), STYLES.get(job.state, "")) for job in jobs],
             "prio": [str(job.priority) for job in jobs],
-            "submitted": [when(job.submitted_at) if job.submitted_at else "" for job in jobs],
+            "submitted": [ago(job.submitted_at) if job.submitted_at else "" for job in jobs],
             "worker": [visible(job.worker) if job.state == "running" else "" for job in jobs],
         },
         right=["prio"],

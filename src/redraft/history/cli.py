@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
+from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.events import RunStarted
@@ -53,7 +53,6 @@ from redraft.terminal.console import (
     emit_json,
     emit_untrusted,
     sparkline,
-    when,
     withheld,
 )
 from redraft.terminal.exits import ExitCode, code_of, surface
@@ -358,7 +357,7 @@ def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) ->
     """Render runs as a table; a narrow terminal gets fewer columns."""
     columns: dict[str, Sequence[str | Text]] = {"run": [row.run_id for row in found]}
     if width >= WIDE:
-        columns["when"] = [when(row.started_at) for row in found]
+        columns["when"] = [ago(row.started_at) for row in found]
         columns["who"] = [shortened(visible(row.who), LONGEST_WHO) for row in found]
     after: dict[str, Sequence[str | Text]] = {
         "stopped": [row.stopped for row in found],
@@ -453,7 +452,7 @@ def _title(run: StoredRun) -> Text:
     record = run.record
     who = visible(record.origin.name) or record.origin.surface
     model = f" with {visible(record.origin.model)}" if record.origin.model else ""
-    line = Text.assemble((record.run_id, "bold"), f"  {who}{model}, {when(record.started_at)}")
+    line = Text.assemble((record.run_id, "bold"), f"  {who}{model}, {ago(record.started_at)}")
     if record.parent:
         line.append(f", inside {record.parent}", QUIET)
     return line
@@ -697,7 +696,7 @@ def _workflow_why(history: WorkflowHistory) -> RenderableType:
     """Render why a workflow ended early, and what goes on with it."""
     row, reason = history.row, history.why
     return Group(
-        Text.assemble((row.run_id, "bold"), f"  workflow {visible(row.name)}, {when(row.started_at)}"),
+        Text.assemble((row.run_id, "bold"), f"  workflow {visible(row.name)}, {ago(row.started_at)}"),
         "",
         Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
         Padding(Text(visible(reason.detail)), INDENT),

@@ -16,7 +16,7 @@ import typer
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.integrations.answer import GIT, answer
 from redraft.terminal import options
-from redraft.terminal.commands import run_async
+from redraft.terminal.commands import command_group, run_async
 from redraft.terminal.console import CalmConsole, emit_untrusted
 from redraft.terminal.exits import ExitCode, surface
 
@@ -25,18 +25,15 @@ if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
     from redraft.web.guard import Address
 
-hook = typer.Typer(
-    help="Check what coding agents do, and tell them what was learned.",
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+hook = command_group(help="Check what coding agents do, and tell them what was learned.")
 
 CALLED = {"ignore_unknown_options": True, "allow_extra_args": True}
 """The context of what agents call: they take exit code 2 for a block, so no argument is a usage error."""
 
 Caller: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", help="claude, codex, cursor or git.")]
+Check: TypeAlias = Annotated[
+    bool, typer.Option("--check", help="Show the change without making it; exit with 1 if there is one.")
+]
 Program: TypeAlias = Annotated[
     str,
     typer.Option("--program", metavar="COMMAND", help="How to start redraft, such as 'uv run redraft'."),
@@ -80,9 +77,7 @@ def learn(debug: options.Debug = False) -> None:
 def install(
     agent: Caller,
     program: Program = "",
-    check: Annotated[
-        bool, typer.Option("--check", help="Show the change without making it; exit with 1 if there is one.")
-    ] = False,
+    check: Check = False,
     debug: options.Debug = False,
 ) -> None:
     """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
@@ -102,9 +97,7 @@ def install(
 @hook.command()
 def uninstall(
     agent: Caller,
-    check: Annotated[
-        bool, typer.Option("--check", help="Show the change without making it; exit with 1 if there is one.")
-    ] = False,
+    check: Check = False,
     debug: options.Debug = False,
 ) -> None:
     """Remove what `install` wrote, and nothing else."""

@@ -429,7 +429,7 @@ async def _judged_by_model(
     options: HookOptions, given: CriteriaFile, task: PlainTask, text: str
 ) -> ReflectionEvaluation:
     """Judge a text within the budget; what that does not allow, or the model fails at, is None."""
-    from redraft.loop.pattern import ReflectionPattern, run_functions  # noqa: PLC0415 (the free checks need none)
+    from redraft.loop.pattern import run_functions  # noqa: PLC0415 (the free checks need none)
 
     settings = load_settings()
     judge = settings.reflection_model or settings.model
@@ -437,15 +437,8 @@ async def _judged_by_model(
         raise ConfigError(
             "judge = true in [hook] needs a model: set REDRAFT_MODEL, or `model` in redraft.toml."
         )
-    pattern = ReflectionPattern(
-        max_iterations=0,
-        quality_criteria=given.criteria,
-        quality_threshold=given.threshold,
-        task_type=given.task_type,
-        reflection_model=judge,
-        budget_usd=options.budget_usd,
-        budget_tokens=options.budget_tokens,
-        **{name: value for name, value in given.judging.items() if name != "accept"},
+    pattern = given.pattern(
+        0, reflection_model=judge, budget_usd=options.budget_usd, budget_tokens=options.budget_tokens
     )
     result = await run_functions(task, revise=_never, draft=text, pattern=pattern)
     if result.error is not None and not _blocks(result.final_evaluation):

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import typer
 from rich.console import Group
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from redraft.events import Event, Listener, TokenEvent
     from redraft.loop.run import Verbs
     from redraft.loop.runs import Exchange
-    from redraft.loop.strategy import RevisionStrategy
     from redraft.protocols import ChatModel
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
@@ -105,15 +104,7 @@ def check(
         progress = Progress(stderr, rows=False)
         runner = Runner("check", judge or "", keep=not no_keep)
         with listening(progress, events) as listener:
-            pattern = ReflectionPattern(
-                max_iterations=0,
-                quality_criteria=wanted.criteria,
-                quality_threshold=wanted.threshold,
-                task_type=wanted.task_type,
-                reflection_model=judge,
-                on_event=listener,
-                **{name: value for name, value in wanted.judging.items() if name != "accept"},
-            )
+            pattern = wanted.pattern(0, reflection_model=judge, on_event=listener)
             task = task_for_draft(draft, wanted)
             result = runner.judge(task, pattern, draft, progress, wanted.output_type)
         if as_json:
@@ -157,17 +148,13 @@ def revise(
         progress = Progress(stderr)
         runner = Runner("revise", chosen_model(model), keep=not no_keep)
         with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
-            pattern = ReflectionPattern(
-                max_iterations=max_iterations,
-                quality_criteria=wanted.criteria,
-                quality_threshold=wanted.threshold,
-                task_type=wanted.task_type,
-                revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
+            pattern = wanted.pattern(
+                max_iterations,
+                revision_strategy=strategy,
                 budget_tokens=budget_tokens,
                 budget_usd=budget_usd,
                 budget_seconds=budget_seconds,
                 on_event=listener,
-                **wanted.judging,
             )
             writer = model_of(runner.model, load_settings())
             task = task_for_draft(draft, wanted)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers: it takes long to load)
+    from redraft.loop.pattern import ReflectionPattern
 
 JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
 """The options of a `ReflectionPattern` that a file may give under their own names."""
@@ -62,6 +63,22 @@ class CriteriaFile:
     threshold: float = DEFAULT_THRESHOLD
     output_type: OutputType[Any] | None = None
     judging: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def pattern(self, max_iterations: int, **options: Any) -> ReflectionPattern:
+        """Return a pattern that judges by these criteria, and revises at most `max_iterations` times."""
+        from redraft.loop.pattern import ReflectionPattern
+
+        judging = dict(self.judging)
+        if max_iterations == 0:
+            judging.pop("accept", None)  # a single version is compared with none
+        return ReflectionPattern(
+            max_iterations=max_iterations,
+            quality_criteria=self.criteria,
+            quality_threshold=self.threshold,
+            task_type=self.task_type,
+            **judging,
+            **options,
+        )
 
 
 def read_criteria(path: Path) -> CriteriaFile:

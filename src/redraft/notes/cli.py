@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from redraft._texts import counted, shortened
+from redraft._texts import ago, counted, shortened
 from redraft.errors import ConfigError
 from redraft.notes.notes import Notes, TaskNotes, payoff_of_notes
 from redraft.terminal import options
@@ -22,7 +22,6 @@ from redraft.terminal.console import (
     emit_json,
     emit_untrusted,
     sparkline,
-    when,
 )
 from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes
@@ -146,7 +145,7 @@ def _versions_table(task: TaskNotes) -> Table:
     latest, in_force = task.revisions[::-1], task.noted.in_force
     columns = {
         "version": [f"{'*' if note.version == in_force else ' '} v{note.version}" for note in latest],
-        "made": [when(note.reflection.reflected_at) for note in latest],
+        "made": [ago(note.reflection.reflected_at) for note in latest],
         "based on": [_version(note.based_on) for note in latest],
         "tokens": [str(note.tokens) for note in latest],
         "runs with it": [str(task.runs_with(note)) for note in latest],

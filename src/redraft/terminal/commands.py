@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,11 +29,16 @@ T = TypeVar("T")
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-def command_group(*, default: str, help: str, takes_files: bool = False) -> typer.Typer:  # noqa: A002 (as Typer calls it)
-    """Return a group of commands that runs `default` if it is called without a command.
+def command_group(*, help: str, default: str = "", takes_files: bool = False) -> typer.Typer:  # noqa: A002 (as Typer calls it)
+    """Return a group of commands that runs `default`, or shows its help, if it is called without a command.
 
     With `takes_files`, so does a first argument that names no command and has a dot or a colon in it.
     """
+    make = partial(
+        typer.Typer, help=help, rich_markup_mode=None, add_completion=False, context_settings=_HELP
+    )
+    if not default:
+        return make(no_args_is_help=True)
 
     class Group(TyperGroup):
         def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
@@ -43,9 +48,7 @@ def command_group(*, default: str, help: str, takes_files: bool = False) -> type
                 args = [default, *args]
             return super().parse_args(ctx, args)
 
-    return typer.Typer(
-        cls=Group, help=help, rich_markup_mode=None, add_completion=False, context_settings=_HELP
-    )
+    return make(cls=Group)
 
 
 def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[..., None]:

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rich.console import Console
@@ -139,20 +138,6 @@ class Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a log message."""
         self._console.show(Text(record.getMessage(), "yellow"), soft_wrap=True)
-
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
-def when(at: datetime, now: datetime | None = None) -> str:
-    """Render how long ago a time was; by its date after a week."""
-    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
-    if seconds < MINUTE:
-        return "just now"
-    for unit, length, most in (("min", MINUTE, HOUR), ("h", HOUR, DAY), ("d", DAY, 7 * DAY)):
-        if seconds < most:
-            return f"{int(seconds / length)} {unit} ago"
-    return f"{at.astimezone():%Y-%m-%d}"
 
 
 BARS = "▁▂▃▄▅▆▇█"

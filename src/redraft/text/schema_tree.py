@@ -8,7 +8,8 @@ from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from redraft.errors import ConfigError
+from redraft._codec import to_json
+from redraft.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -272,6 +273,20 @@ def size_of(value: Any) -> Size:
                 raise ValueError(f"{_described(item)} is not JSON")
         level = deeper
     return Size(nodes, characters, depth)
+
+
+def plain_data(value: Any, what: str) -> Any:
+    """Return a value as plain JSON data; raises `OutputError` for `what` can't become that.
+
+    That is a number that is not finite, and more than 100 levels of nesting. Dataclasses, models and times
+    become data; anything else without a JSON form becomes its `repr`.
+    """
+    try:
+        data = to_json(value)
+        size_of(data)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{what} is not plain JSON data: {error}.") from error
+    return data
 
 
 def _keys(item: dict[Any, Any]) -> int:

@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
@@ -16,14 +16,13 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from redraft._texts import has_no_criteria
+from redraft._texts import HOUR, MINUTE, ago, has_no_criteria
 from redraft.text.characters import visible
 from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.types import render_usage
 
 PROGRAM = f"Redraft {version('redraft')}"
 STATIC = {"redraft.css": "text/css", "redraft.js": "text/javascript", "redraft.svg": "image/svg+xml"}
-MINUTE, HOUR, DAY = 60, 3600, 86400
 LONGEST = 100_000
 """Characters shown of one text: a page with many versions of a megabyte each would be of no use."""
 CUT = "\n\n[cut here: "
@@ -47,7 +46,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "ago": ago,
+        "ago": partial(ago, zone=UTC),
         "cost": cost,
         "count": count,
         "score": score,
@@ -113,17 +112,6 @@ def seconds(value: float | None) -> str:
 def utc(at: datetime) -> str:
     """Render a date and time in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def ago(at: datetime, now: datetime | None = None) -> str:
-    """Say how long ago something was; after a week, its date."""
-    passed = ((now or datetime.now(UTC)) - at).total_seconds()
-    if passed < MINUTE:
-        return "just now"
-    for unit, length, most in (("min", MINUTE, HOUR), ("h", HOUR, DAY), ("d", DAY, 7 * DAY)):
-        if passed < most:
-            return f"{int(passed / length)} {unit} ago"
-    return f"{at.astimezone(UTC):%Y-%m-%d}"
 
 
 def url(text: str) -> str:

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_record
-from redraft._texts import as_text, shortened
+from redraft._texts import ago, as_text, shortened
 from redraft.errors import (
     ConfigError,
     RedraftError,
@@ -51,7 +51,6 @@ from redraft.terminal.console import (
     emit,
     emit_json,
     emit_untrusted,
-    when,
 )
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
@@ -262,7 +261,7 @@ def _question(approval: Approval) -> RenderableType:
     then = {"approve": "approved", "reject": "rejected", None: "failed"}[approval.default]
     due = None if approval.deadline is None else f"{approval.deadline.astimezone():%Y-%m-%d %H:%M}"
     until = "" if due is None else f", until {due}, then {then}"
-    place = f"{visible(approval.workflow)}, {visible(approval.node)}, {when(approval.asked_at)}{until}"
+    place = f"{visible(approval.workflow)}, {visible(approval.node)}, {ago(approval.asked_at)}{until}"
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))
     if approval.data is not None:
@@ -609,7 +608,7 @@ def check_workflow_options(history: WorkflowHistory, *, version: str | None, pro
 def workflow_view(history: WorkflowHistory) -> RenderableType:
     """Render a workflow."""
     record, row = history.kept.record, history.row
-    title = f"  workflow {visible(row.name)} ({visible(row.file)}), {when(row.started_at)}"
+    title = f"  workflow {visible(row.name)} ({visible(row.file)}), {ago(row.started_at)}"
     parts: list[RenderableType] = [Text.assemble((row.run_id, "bold"), title)]
     if record.inputs:
         parts.append(Padding(Text(_short(dict(record.inputs)), QUIET), INDENT))
