@@ -86,6 +86,41 @@ def test_a_regression_has_exit_code_1(project):
     assert same.exit_code == 0
 
 
+def test_an_answer_that_took_more_calls_is_no_regression(project, monkeypatch):
+    def patient(passes_at):
+        drafts = {}
+
+        def answer(request):
+            task = next(line for line in request.messages[-1].content.splitlines() if "Task" in line)
+            drafts[task] = drafts.get(task, 0) + 1
+            return "good" if drafts[task] == passes_at else f"bad {drafts[task]}"
+
+        return Agent(ScriptedModel(answer), pattern=ReflectionPattern(3), name=f"at {passes_at}")
+
+    app = SimpleNamespace(two=patient(2), three=patient(3))
+    monkeypatch.setitem(sys.modules, "patient_app", app)
+    quicker = redraft("eval", "cases.yaml", "-a", "patient_app:two", "--json")
+    (project / "two.json").write_text(quicker.stdout, "utf-8")
+    slower = redraft("eval", "cases.yaml", "-a", "patient_app:three", "--against", "two.json")
+    assert slower.exit_code == 0, slower.stdout
+    assert "three against baseline: not distinguishable" in slower.stdout
+
+
+def test_markdown_can_go_to_stdout(project):
+    result = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--markdown", "-")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("### Evaluation: 12 cases")
+    assert not (project / "-").exists()
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_evaluation(project):
+    (project / "taken").mkdir()
+    result = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--junit", "taken")
+    assert result.exit_code == 2
+    assert "--junit 'taken' can't be written: Is a directory." in result.stderr
+    assert not (project / ".redraft").exists()
+
+
 def test_parts_are_compared(project):
     result = redraft(
         "eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,first,best-of-3", "-n", "2"

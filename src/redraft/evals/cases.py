@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redraft.loop.record import RunRecord
 
 Match = Literal["", "exact", "includes", "json"]
-MATCHES: tuple[str, ...] = get_args(Match)
+MATCHES: tuple[str, ...] = tuple(filter(None, get_args(Match)))
 PLAIN = ("threshold", "control", "inputs", "reference", "match", "system_prompt", "agent", "run")
 """The keys of a file whose values are those of a case as they are."""
 EXPECTED = "expected"
@@ -72,7 +72,8 @@ class EvalCase:
             raise ConfigError(f"The case {self.id!r} has an empty task.")
         if self.threshold is not None:
             check_share(f"The case {self.id!r}: threshold", self.threshold)
-        check_choice(f"The case {self.id!r}: match", self.match, MATCHES)
+        if self.match:
+            check_choice(f"The case {self.id!r}: match", self.match, MATCHES)
         if self.match and self.reference in (None, ""):
             raise ConfigError(f"The case {self.id!r} has a match, but no reference to match.")
 

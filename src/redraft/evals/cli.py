@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LEAST = ("tokens per passed", "s", "score (95 %)", "cost")
 """The columns that a narrow terminal goes without, the first ones first."""
 CASES = Path("cases.yaml")
+STDOUT = Path("-")
 NEWEST = 200
 """How many of the newest runs are searched for cases."""
 
@@ -99,7 +100,7 @@ async def run(
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to FILE.")] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown to FILE.")
+        Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown to FILE; - prints it in place of the table.")
     ] = None,
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
@@ -114,6 +115,11 @@ async def run(
 
     if against is not None and compare is not None:
         raise ConfigError("Give either --against or --compare, not both.")
+    if as_json and markdown == STDOUT:
+        raise ConfigError("Give either --json or --markdown -, not both.")
+    for option, path in (("--junit", junit), ("--markdown", markdown)):
+        if path is not None and path != STDOUT:
+            _prepare(option, path)
     if agent is not None and model is not None:
         raise ConfigError("--model answers where no --agent does; the model that grades is --judge.")
     found = _cases_in(cases)
@@ -157,17 +163,27 @@ async def run(
     if baseline is not None:
         report = report.against(baseline)
     for path, text in ((junit, report.junit), (markdown, report.markdown)):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if path is not None and path != STDOUT:
             path.write_text(withheld(text()), "utf-8")
     if as_json:
         emit_json(withheld(report.document()))
+    elif markdown == STDOUT:
+        emit(withheld(report.markdown()))
     else:
         shown = CalmConsole()
         shown.show(report_view(report, shown.width))
     if project_place() is not None:
         console.say(f"Stored as {report.run_id}; {own_command()} eval show last")
     raise typer.Exit(_code(report, is_comparison=compare is not None))
+
+
+def _prepare(option: str, path: Path) -> None:
+    """Make sure, before anything is paid for, that a file can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"{option} {str(path)!r} can't be written: {error.strerror}.") from error
 
 
 def _code(report: EvaluationReport, *, is_comparison: bool) -> ExitCode:

@@ -591,7 +591,7 @@ def _compared(
             sides.append(Side(name, LOOP, first=name == FIRST))
             continue
         arms[name] = _part(name, loop, target, shares=bool({LOOP, FIRST} & set(names)))
-        sides.append(Side(name, name))
+        sides.append(Side(name, name, best_of=arms[name].drafts > 0))
     # The loop comes first: others begin with its first draft.
     order = sorted(arms.values(), key=lambda arm: arm.name != LOOP)
     return tuple(order), tuple(sides)

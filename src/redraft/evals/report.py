@@ -100,11 +100,15 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared, by a name: what an arm returned, or its first draft."""
+    """What is compared, by a name: what an arm returned, or its first draft.
+
+    A `best_of` side is a best-of-N, which shows what the same calls find without feedback.
+    """
 
     name: str
     arm: str
     first: bool = False
+    best_of: bool = False
 
     def answer(self, attempt: Try, calls: int | None = None) -> GradedAnswer | None:
         """Return its answer in a try, with at most so many calls; None if the run failed."""
@@ -181,8 +185,8 @@ class Figures:
 class Difference:
     """One side against another on the cases that both have: ours less theirs.
 
-    `passed` compares the shares that passed, the others means. With `calls`, only what either would have
-    returned within so many calls counts. `gained` and `lost` are the cases that ours passes more often, or
+    `passed` compares the shares that passed, the others means. `calls` is set if one of them is a best-of-N:
+    what either would have returned within so many calls is compared. `gained` and `lost` are the cases that ours passes more often, or
     less often.
     """
 
@@ -378,12 +382,12 @@ class EvaluationReport:
         )
 
     def _equal_calls(self, ours: Side, theirs: Side) -> int | None:
-        """Return the calls that both sides may have used for a fair comparison; None for all they used.
+        """Return the calls after which a loop and a best-of-N are compared; None for all that they made.
 
-        Arms that made different numbers of calls are cut at the fewer, unless that is a first draft, which is
-        there to be compared as it is.
+        Whichever made more is cut at the calls of the other. Other sides are compared by what they returned,
+        whatever it took: nobody uses what an agent would have returned before it ended.
         """
-        if ours.first or theirs.first or theirs.arm == ours.arm:
+        if not (ours.best_of or theirs.best_of) or ours.first or theirs.first:
             return None
         most = [
             max(
