@@ -100,7 +100,10 @@ async def run(
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to FILE.")] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown to FILE; - prints it in place of the table.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a summary in Markdown to FILE; - prints it in place of the table."
+        ),
     ] = None,
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,

@@ -186,8 +186,8 @@ class Difference:
     """One side against another on the cases that both have: ours less theirs.
 
     `passed` compares the shares that passed, the others means. `calls` is set if one of them is a best-of-N:
-    what either would have returned within so many calls is compared. `gained` and `lost` are the cases that ours passes more often, or
-    less often.
+    what either would have returned within so many calls is compared. `gained` and `lost` are the cases that
+    ours passes more often, or less often.
     """
 
     ours: str
