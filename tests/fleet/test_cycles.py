@@ -1,12 +1,11 @@
 """Cycles on a fleet: scheduled jobs that hold the agent's lease, and a worker killed in the middle of one."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+
+from support.killed_agent import AGENT, ORDER
+from support.processes import Processes
 
 APP = """
 import asyncio, json, os, time
@@ -51,40 +50,13 @@ fleet = Fleet(
     cycles=[agent], schedules=[Schedule("beat", "*/2 * * * * *", agent)], version="one", pick_up_after=2
 )
 """
-AGENT = """
-name: beating
-model: scripted
-stages:
-  sense:
-    substages: [{type: function, name: look, config: {function: look}}]
-  reason:
-    substages:
-      - type: plan
-        name: plan
-        prompt: Plan for {{ environmentalData.payload.rate }}
-        outputSchema: {type: object, properties: {actions: {type: array, items: {type: string}}}}
-  actuate:
-    substages:
-      - type: execute
-        name: act
-        config: {actions: [{type: function, name: first, function: first},
-                           {type: function, name: second, function: second}]}
-  reflect:
-    substages:
-      - type: learn
-        name: learn
-        prompt: Learn of {{ derivedData.execution | json }}
-        outputSchema: {type: object, properties: {newPatterns: {type: array}}}
-      - {type: update-state, name: keep}
-"""
-ORDER = ["look", "plan", "first", "second", "learn"]
 
 
-def wait_until(is_so, seconds, workers, folder):
+def wait_until(is_so, seconds, workers):
     deadline = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < deadline, (folder / "workers.log").read_text()
-        assert all(worker.poll() is None for worker in workers), (folder / "workers.log").read_text()
+        assert time.monotonic() < deadline, workers.said()
+        assert all(worker.poll() is None for worker in workers.running), workers.said()
         time.sleep(0.05)
 
 
@@ -94,36 +66,27 @@ def test_a_cycle_of_a_killed_worker_goes_on_elsewhere_and_none_overlap(postgres,
     log = tmp_path / "done.jsonl"
     log.touch()
     (tmp_path / "redraft.toml").touch()
-    environment = os.environ | {
-        "REDRAFT_DATABASE_URL": postgres.url,
-        "REDRAFT_PROJECT": "beating",
-        "REDRAFT_HOME": str(tmp_path / "home"),
-    }
-    command = [sys.executable, "-m", "redraft", "worker", "beat:fleet", "--at-once", "2"]
+    workers = Processes(
+        tmp_path,
+        REDRAFT_DATABASE_URL=postgres.url,
+        REDRAFT_PROJECT="beating",
+        REDRAFT_HOME=tmp_path / "home",
+    )
 
     def done():
         return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
 
-    with (tmp_path / "workers.log").open("ab") as output:
-        workers = [
-            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
-            for _ in range(2)
-        ]
-        try:
-            wait_until((tmp_path / "reached").exists, 60, workers, tmp_path)
-            # In the second action of the second cycle: its job holds the lease.
-            pid = int((tmp_path / "reached").read_text() or done()[-1]["pid"])
-            killed = next(worker for worker in workers if worker.pid == pid)
-            killed.kill()
-            killed.wait()
-            workers.remove(killed)
-            before = len(done())
-            wait_until(lambda: Counter(one["what"] for one in done())["learn"] >= 4, 60, workers, tmp_path)
-        finally:
-            for worker in workers:
-                worker.send_signal(signal.SIGTERM)
-            for worker in workers:
-                worker.wait(40)
+    try:
+        for _ in range(2):
+            workers.run("worker", "beat:fleet", "--at-once", "2")
+        wait_until((tmp_path / "reached").exists, 60, workers)
+        # In the second action of the second cycle: its job holds the lease.
+        pid = int((tmp_path / "reached").read_text() or done()[-1]["pid"])
+        workers.kill(next(worker for worker in workers.running if worker.pid == pid))
+        before = len(done())
+        wait_until(lambda: Counter(one["what"] for one in done())["learn"] >= 4, 60, workers)
+    finally:
+        workers.stop()
     found = done()
     assert [one["what"] for one in found[:before]] == [*ORDER, *ORDER[:4]]
     # The action that was under way is not known to have happened: it is carried out again, by the same key.
