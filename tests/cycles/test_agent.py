@@ -132,8 +132,8 @@ def test_feedback_stays_pending_without_update_state():
     ("feedback", "message"),
     [
         ({"verdict": "perhaps"}, "Unknown verdict 'perhaps'; expected one of approve, reject, modify."),
-        ({"verdict": "modify"}, "with the verdict 'modify', and with no other"),
-        ({"verdict": "approve", "changes": {"a": 1}}, "with the verdict 'modify', and with no other"),
+        ({"verdict": "modify"}, "with the verdict 'modify', and only with it"),
+        ({"verdict": "approve", "changes": {"a": 1}}, "with the verdict 'modify', and only with it"),
         ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
     ],
 )

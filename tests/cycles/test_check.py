@@ -77,8 +77,8 @@ UPDATE_ONLY = "type: update-state\nname: u"
 
 FILES = {
     # the file
-    "no mapping": ("- a\n", 1, None, None, None, "an agent is a mapping with 'name' and 'stages', got ['a']"),
-    "empty": ("", 1, None, None, None, "an agent is a mapping"),
+    "no mapping": ("- a\n", 1, None, None, None, "an agent must be a mapping with 'name' and 'stages', got ['a']"),
+    "empty": ("", 1, None, None, None, "an agent must be a mapping"),
     "no YAML": ("name: [\n", 2, None, None, None, "did not find"),
     "twice the same key": ("name: a\nname: b\n", 2, None, None, None, "duplicate key 'name'"),
     "no name": ("stages: {}\n", 1, None, None, "name", "'name' is missing"),
@@ -140,8 +140,8 @@ FILES = {
     "an unknown key of an action": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{action.param}}'}"), 9, "actuate", "e", "config.actions.0.message", "'action' has no 'param'; did you mean 'params'"),
     "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
     "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
-    "learnings that update-state ignores": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' uses none of 'patterns'; did you mean 'newPatterns'"),
-    "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "none of 'insights'"),
+    "learnings that update-state ignores": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' ignores 'patterns'; did you mean 'newPatterns'"),
+    "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "ignores 'insights'"),
     "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "invalid condition"),
     "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "unknown name 'payload'"),
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),

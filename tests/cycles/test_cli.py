@@ -60,6 +60,12 @@ def cycles(*words):
     return redraft("cycle", *words)
 
 
+def test_a_command_quotes_a_name_with_spaces(heater):
+    Path("agent.yaml").write_text(AGENT.replace("name: heater", "name: the heater", 1))
+    ran = cycles("run", "agent.yaml", "--cycles", 1)
+    assert "1 cycle of the heater; redraft cycle memory 'the heater'" in ran.stderr
+
+
 def test_run_status_memory_and_metrics(heater):
     ran = cycles("run", "agent.yaml", "--cycles", 3)
     assert (ran.exit_code, ran.stdout) == (0, "")
@@ -137,8 +143,8 @@ def test_a_failed_source_is_shown_once(heater, required):
         (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is not a Python file"),
         (["run", "agent.yaml", "--functions", "wrong.py"], "'wrong.py' can't be loaded: NameError"),
         (["run", "agent.yaml", "--functions", "empty.py"], "'look'"),
-        (["feedback", "heater"], "Expected one of --approve"),
-        (["feedback", "heater", "--approve", "--reject"], "Expected one of --approve"),
+        (["feedback", "heater"], "Expected exactly one of --approve"),
+        (["feedback", "heater", "--approve", "--reject"], "Expected exactly one of --approve"),
         (["feedback", "heater", "--modify", "3"], "--modify must be a JSON object"),
         (["feedback", "heater", "--modify", "{"], "--modify must be a JSON object"),
     ],

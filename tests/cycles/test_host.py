@@ -112,7 +112,7 @@ BODY = b'{"order": 7}'
 EARLY, LATE = {"seconds": -301}, {"seconds": 310}
 REFUSED = [
     (401, "POST", ORDERS, BODY, None, "expected the headers"),
-    (401, "POST", ORDERS, BODY, {"body": b"another"}, "not that of this body"),
+    (401, "POST", ORDERS, BODY, {"body": b"another"}, "does not match the body"),
     (401, "POST", ORDERS, BODY, EARLY, "more than 300 seconds"),
     (401, "POST", ORDERS, BODY, LATE, "more than 300 seconds"),
     (413, "POST", ORDERS, b"x" * 100_001, None, "more than 100,000 bytes"),

@@ -182,10 +182,10 @@ def with_notify(*told):
         ([{"type": "webhook", "url": "http://x", "secret": "{{ env. }}"}], "invalid template"),
         (
             [{"type": "webhook", "url": "http://x"}] * 2,
-            "leads to the same place as an earlier one, 'webhook http://x'",
+            "has the same destination as an earlier one, 'webhook http://x'",
         ),
-        ([{"type": "webhook", "url": "ftp://x"}], "an address that begins with http:// or https://"),
-        ([{"type": "webhook", "url": "{{ env.HOOK }}"}], "or https://, in '{{ env.HOOK }}'"),
+        ([{"type": "webhook", "url": "ftp://x"}], "a URL that begins with http:// or https://"),
+        ([{"type": "webhook", "url": "{{ env.HOOK }}"}], "or https://, got '{{ env.HOOK }}'"),
         (
             [{"type": "webhook", "url": "http://x", "secret": "{{ env.HOOK }}"}],
             "The secret '{{ env.HOOK }}' must have at least 16 bytes, got 5",

@@ -154,7 +154,7 @@ def test_every_earlier_memory_can_be_reconstructed(learnings, clocks):
 @pytest.mark.parametrize(
     ("cycle", "message"),
     [
-        (-1, "There is no cycle -1: expected one from 0 to 9"),
+        (-1, "There is no cycle -1; expected a number from 0 to 9"),
         (10, "There is no cycle 10"),
         (4, "the changes of cycle 6 were deleted. Ask for 6 or a later one"),
     ],

@@ -231,7 +231,7 @@ def test_a_source_that_writes_is_an_effect_with_a_key(shop, monkeypatch):
 BAD = [
     ("with: {from: 2}", "with: {}", "the parameter 'from' has no value; give one under 'with'", 8),
     ("with: {from: 2}", "with: {from: 2, form: 1}", "the query has no parameter :form", 8),
-    (">= :from", ">= {{ cycle }}", "a query is no template, so that no value can become SQL", 8),
+    (">= :from", ">= {{ cycle }}", "a query is not a template, so that no value can become SQL", 8),
     (", :idempotency_key", ", :idempotence_key", "the parameter 'idempotence_key' has no value", 23),
     ('url: "{{ env.SHOP }}", query', "url: shop.db, query", "Expected the URL of a database", 8),
     ('url: "{{ env.SHOP }}", query', 'url: "{{ env.SHOPS }}", query', "'SHOPS' is not listed under 'env'", 8),

@@ -240,7 +240,7 @@ def test_the_page_of_an_agent_shows_metrics_and_memory(project):
         ("from=1&to=5", ["From the end of cycle 1 to the end of cycle 5:", "- dropped", "- retired"], []),
         ("from=1&to=4", ["to the end of cycle 4:", "- dropped", "- retired"], ["- gone"]),
         ("from=2&to=2", ["Nothing changed."], ["+ new"]),
-        ("from=9&to=10", ["There is no cycle 9: expected one from 0 to 5."], ["Nothing changed."]),
+        ("from=9&to=10", ["There is no cycle 9; expected a number from 0 to 5."], ["Nothing changed."]),
         ("before=3", ["Cycle 5 ✓"], []),
         ("from=&to=&cycle=", ["Cycle 5 ✓"], []),
     ],
@@ -463,7 +463,7 @@ def test_data_of_another_shape_is_left_out(derived):
     [
         ({"mode": "autonomous", "decision": "approved"}, ""),
         ({"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "no"}, "rejected by Ada: no"),
-        ({"mode": "supervised", "decision": "approved", "by": ""}, "approved by someone without a name"),
+        ({"mode": "supervised", "decision": "approved", "by": ""}, "approved by an unnamed person"),
         (
             {"mode": "supervised", "decision": "default", "message": "nobody decided"},
             "by its default: nobody decided",

@@ -476,7 +476,7 @@ class CycleAgent:
         try:
             await _first_of(cycle, stop.requested)
             if not cycle.done():
-                logger.info("Stopping the agent %r; it finishes its cycle first.", self.name)
+                logger.info("Stopping the agent %r after its current cycle.", self.name)
                 await _first_of(cycle, stop.urgent, grace)
             if cycle.done():
                 cycle.result()

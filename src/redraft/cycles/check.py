@@ -151,7 +151,10 @@ class _Checker:
         seen: set[tuple[str, str]] = set()
         for stage, substage, way in self.parts:
             if (stage, substage.name) in seen:
-                self.fail((*way, "name"), f"there are two substages named {substage.name!r} in this stage")
+                self.fail(
+                    (*way, "name"),
+                    f"there are two substages named {substage.name!r} in this stage; rename one",
+                )
             seen.add((stage, substage.name))
 
     def check_triggers(self) -> None:
@@ -170,7 +173,11 @@ class _Checker:
                 )
             if isinstance(trigger, WebhookTrigger):
                 if trigger.topic in hooks:
-                    self.fail((*way, "topic"), f"there are two webhooks of the topic {trigger.topic!r}")
+                    self.fail(
+                        (*way, "topic"),
+                        f"there are two webhooks of the topic {trigger.topic!r}; give each a topic of its "
+                        "own",
+                    )
                 hooks.add(trigger.topic)
             if isinstance(trigger, CronTrigger):
                 try:
@@ -193,7 +200,7 @@ class _Checker:
                 self.fail(way, str(error))
             if name in names:
                 self.fail(
-                    way, f"it leads to the same place as an earlier one, {name!r}; list its events there"
+                    way, f"it has the same destination as an earlier one, {name!r}; list its events there"
                 )
             names.add(name)
 
@@ -203,7 +210,7 @@ class _Checker:
             for at, action in enumerate(substage.config.actions if isinstance(substage, Execute) else ()):
                 place = (*way, "config", "actions", at)
                 if action.name in self.actions:
-                    self.fail((*place, "name"), f"there are two actions named {action.name!r}")
+                    self.fail((*place, "name"), f"there are two actions named {action.name!r}; rename one")
                 self.actions[action.name] = place
 
     def check_text(self, text: Text, stage: str) -> None:
@@ -329,7 +336,7 @@ class _Checker:
             if isinstance(part, Request) and not template(part.url).scopes and not is_web_address(part.url):
                 self.fail(
                     (*place, "url"),
-                    f"expected an address that begins with http:// or https://, got {part.url!r}",
+                    f"expected a URL that begins with http:// or https://, got {part.url!r}",
                 )
             if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
                 try:
@@ -343,8 +350,8 @@ class _Checker:
         if "{{" in statement.query:
             self.fail(
                 (*way, "query"),
-                "a query is no template, so that no value can become SQL; write :name, and give the value of "
-                "'name' under 'with'",
+                "a query is not a template, so that no value can become SQL; write :name, and give the value "
+                "of 'name' under 'with'",
             )
         named, given = set(parameters(statement.query)), set(statement.with_)
         has_key = not (isinstance(statement, SqlSource) and statement.is_reading)
@@ -412,7 +419,7 @@ class _Checker:
                 listed = ", ".join(map(repr, names))
                 self.fail(
                     (*way, "outputSchema", "properties"),
-                    f"'update-state' uses none of {listed}; {nearest(names[0], takes)}",
+                    f"'update-state' ignores {listed}; {nearest(names[0], takes)}",
                 )
 
     def is_read(self, number: int) -> bool:

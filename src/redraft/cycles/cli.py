@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import Counter, defaultdict, deque
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -122,7 +123,7 @@ async def run(
 
     if check:
         if as_json and len(files) > 1:
-            raise ConfigError("--check --json reports on one file, got several.")
+            raise ConfigError(f"--check --json takes one FILE, got {len(files)}.")
         for file in files:
             agent = _load_agent(file, functions, model, lambda _: None)
             deliver_check(file, agent.requirements(), as_json=as_json)
@@ -285,7 +286,7 @@ async def feedback(
     flags: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
     verdicts: list[Verdict] = [verdict for verdict, is_set in flags.items() if is_set]
     if len(verdicts) != 1:
-        raise ConfigError("Expected one of --approve, --reject and --modify.")
+        raise ConfigError("Expected exactly one of --approve, --reject and --modify.")
     changes = None if modify is None else parse_changes(modify, "--modify")
     async with _open_agents() as agents, await agents.get(agent) as handle:
         async with people_of(project_store()) as people:
@@ -401,8 +402,8 @@ class CycleProgress:
 
     def ending(self, agent: str) -> str:
         """Return a line on how many cycles of an agent ran, and where to see more."""
-        name = visible(agent)
-        return f"{counted(self._counts[agent], 'cycle')} of {name}; redraft cycle memory {name}"
+        cycles = counted(self._counts[agent], "cycle")
+        return f"{cycles} of {visible(agent)}; redraft cycle memory {shlex.quote(visible(agent))}"
 
     def document(self, agent: str) -> dict[str, Any]:
         """Return what ran of an agent as JSON data: the newest cycles, and how many there were."""
@@ -415,7 +416,8 @@ class CycleProgress:
 
     def _waits(self, event: CycleWaiting) -> None:
         within = "" if event.within is None else f" within {event.within:g} s"
-        text = f"cycle {event.number} is waiting for a decision{within}: redraft cycle feedback {event.agent}"
+        command = f"redraft cycle feedback {shlex.quote(event.agent)}"
+        text = f"cycle {event.number} is waiting for a decision{within}: {command}"
         page = f", or at {visible(event.url)}" if event.url else ""
         self._show(event.agent, Text(f"{visible(text)} --approve, --reject or --modify{page}", "yellow"))
 

@@ -41,7 +41,9 @@ class AgentHost:
         if len(self.agents) < len(agents):
             names = [agent.name for agent in agents]
             twice = next(name for at, name in enumerate(names) if name in names[:at])
-            raise ConfigError(f"There are two agents named {twice!r}; one process runs an agent once.")
+            raise ConfigError(
+                f"There are two agents named {twice!r}; agents that run in one process need different names."
+            )
         self.hooks: dict[Hook, WebhookTrigger] = {
             (agent.name, trigger.topic): trigger
             for agent in agents

@@ -190,7 +190,7 @@ class Mailbox:
         if verdict not in VERDICTS:
             raise ConfigError(f"Unknown verdict {verdict!r}; expected one of {', '.join(VERDICTS)}.")
         if (verdict == MODIFY) != (changes is not None):
-            raise ConfigError("Pass `changes`, new parameters, with the verdict 'modify', and with no other.")
+            raise ConfigError("Pass `changes` (new parameters) with the verdict 'modify', and only with it.")
         if len(message) > MAX_FEEDBACK:
             raise ConfigError(f"Feedback is limited to {MAX_FEEDBACK:,} characters, got {len(message):,}.")
         now = self.clock()
@@ -213,7 +213,7 @@ class Mailbox:
     ) -> AgentMessage:
         """Leave plain JSON data under a topic; with a `key`, only once, however often it is sent."""
         if not topic.strip():
-            raise ConfigError("A message needs a topic that is not empty.")
+            raise ConfigError("A message needs a non-empty topic.")
         now = self.clock()
         plain = self.redact(to_json(data))
         if (size := len(repr(plain))) > MAX_DATA:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,19 +80,18 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
     names = ", ".join(dict.fromkeys(str(one.get("action")) for one in plan))
     until = None if record.waits_until is None else record.waits_until.isoformat(timespec="seconds")
     lines = [
-        f"Cycle {record.number} of {agent} plans {counted(len(plan), 'action')}, and waits for a person."
+        f"Cycle {record.number} of {agent} plans {counted(len(plan), 'action')} and is waiting for a person."
     ]
     lines += [_line(str(one.get("message"))) for one in objects_in(derived, "analysis", "anomalies")]
     lines += ["", *(_plan_line(one) for one in plan), ""]
-    lines.append(
-        "It waits without a limit." if until is None else f"Without a decision until {until}: {default}."
-    )
-    lines.append(f"Decide on its page, or with: redraft cycle feedback {agent} --approve or --reject")
+    lines.append("There is no time limit." if until is None else f"If nobody decides by {until}: {default}.")
+    command = f"redraft cycle feedback {shlex.quote(agent)}"
+    lines.append(f"Decide on its page, or with: {command} --approve or --reject")
     return Notice(
         "waiting",
         agent,
         record.number,
-        _title(f"{agent} waits for you: {names}"),
+        _title(f"{agent} is waiting for you: {names}"),
         _text(lines),
         now,
         url=page_url(agent, record.number, "waiting"),
@@ -205,7 +205,7 @@ class WebhookChannel:
         self._webhook = webhook
         self._env = env
         if (url := self._known(webhook.url)) is not None and not is_web_address(url):
-            raise ConfigError(f"Expected an address that begins with http:// or https://, in {webhook.url!r}")
+            raise ConfigError(f"Expected a URL that begins with http:// or https://, got {webhook.url!r}.")
         if webhook.secret is not None and (secret := self._known(webhook.secret)) is not None:
             secret_key(secret, webhook.secret)
         self.name = f"webhook {webhook.url}"

@@ -82,7 +82,7 @@ async def kept_notices(store: Store) -> list[Undelivered]:
         try:
             kept.append(Undelivered.of(record))
         except DamagedRecordError as error:
-            logger.warning("A notice can't be read, and is not delivered: %s", error)
+            logger.warning("A notice can't be read, so it is not delivered: %s", error)
     return sorted(kept, key=lambda one: one.notice.timestamp)
 
 
@@ -126,7 +126,7 @@ class Outbox:
             self._notices[one.key] = one
             if not one.is_over and one.channel not in self._channels:
                 logger.warning(
-                    "A notice of the agent %r for %r is not delivered: that channel is gone from its file.",
+                    "A notice of the agent %r to %r is not delivered: its file no longer has that channel.",
                     self._location.agent,
                     one.channel,
                 )
@@ -145,7 +145,8 @@ class Outbox:
         self._tasks = {}
         if not self._location.is_durable and (waiting := self._waiting()):
             logger.warning(
-                "The agent %r ends with notices that were not delivered, and nothing keeps them: %s",
+                "The agent %r is closing with undelivered notices, which are lost because it is not stored: "
+                "%s",
                 self._location.agent,
                 "; ".join(one.notice.title for one in waiting),
             )
@@ -180,7 +181,12 @@ class Outbox:
                 entered.append(Undelivered(key, channel.name, notice))
         self._notices |= {one.key: one for one in entered}
         if excess := self._waiting()[:-MAX_NOTICES]:
-            logger.warning("The agent %r drops %d undelivered notices.", self._location.agent, len(excess))
+            logger.warning(
+                "The agent %r dropped its %d oldest undelivered notices; it keeps at most %d.",
+                self._location.agent,
+                len(excess),
+                MAX_NOTICES,
+            )
             for one in excess:
                 one.is_over = True
         return [one.record for one in (*excess, *entered)]
@@ -228,7 +234,7 @@ class Outbox:
                 await self._postpone(one, wait * uniform(0.75, 1.0), error_line(error))  # noqa: S311 (a jitter)
             else:
                 if one.attempts:
-                    logger.info("The agent %r has delivered a notice that was waiting.", self._location.agent)
+                    logger.info("The agent %r delivered a notice after a retry.", self._location.agent)
                 await self._end(one)
 
     async def _postpone(self, one: Undelivered, seconds: float, error: str) -> None:
@@ -238,7 +244,7 @@ class Outbox:
         one.due = stamp_of(datetime.now(UTC) + timedelta(seconds=seconds))
         if is_first:
             logger.warning(
-                "The agent %r keeps a notice that %s can't accept now: %s",
+                "The agent %r could not deliver a notice to %r, and will retry: %s",
                 self._location.agent,
                 one.channel,
                 one.error,
@@ -254,7 +260,9 @@ class Outbox:
         try:
             await self._write_behind.save([one.record])
         except LeaseError:
-            logger.info("Another process runs the agent %r, and its outbox.", self._location.agent)
+            logger.info(
+                "Another process runs the agent %r now, and delivers its notices.", self._location.agent
+            )
         self._tell_news()
 
     def _tell_news(self) -> None:

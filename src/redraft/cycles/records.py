@@ -226,7 +226,7 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     by_number = {record.number: record for record in records}
     latest = max(memory.cycle, *by_number, 0) if by_number else memory.cycle
     if not 0 <= cycle <= latest:
-        raise ConfigError(f"There is no cycle {cycle!r}: expected one from 0 to {latest}.")
+        raise ConfigError(f"There is no cycle {cycle!r}; expected a number from 0 to {latest}.")
     items: dict[str, Sequence[Item]] = dict(memory.items)
     for number in range(memory.cycle, cycle, -1):
         if number not in by_number:

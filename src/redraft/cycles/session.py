@@ -368,7 +368,9 @@ class Session:
             if excess_mail:
                 await drop_excess_mail(self.location.store)
         except StoreError as error:  # the next start deletes them
-            logger.info("Old records of %r are not deleted yet: %s", self.location.agent, error)
+            logger.info(
+                "Old records of the agent %r could not be deleted yet: %s", self.location.agent, error
+            )
 
     async def _save_mail(self, record: Record) -> None:
         try:

@@ -119,7 +119,7 @@ class Source(CamelCase):
 class ActionLimit(CamelCase):
     """How often something may happen within a period that ends now; attempts that fail count, too."""
 
-    max_runs: int = Field(ge=0, description="How often at most; 0: never.")
+    max_runs: int = Field(ge=0, description="The most times in the period; 0: never.")
     per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
 
 
@@ -378,12 +378,12 @@ class Told(CamelCase):
     events: list[NoticeEvent] = Field(
         default=["waiting", "alert", "failure"],
         min_length=1,
-        description="What is told: a plan waits for a person, an alert, a cycle in which something failed. "
-        "Default: all of it.",
+        description="The events to notify people of: a plan that waits for a person, an alert, a cycle in "
+        "which something failed. Default: all.",
     )
     limit: ActionLimit = Field(
         default=ActionLimit(max_runs=60, per_ms=3_600_000),
-        description="How often at most; what is beyond waits. Default: 60 in an hour.",
+        description="The most notices in a period; further ones wait. Default: 60 an hour.",
     )
 
 
@@ -688,7 +688,7 @@ class AgentSpec(CamelCase):
     )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
     notify: list[Annotated[Webhook | Email, Field(discriminator="type")]] = Field(
-        default_factory=list[Webhook | Email], description="How people are told that they are needed."
+        default_factory=list[Webhook | Email], description="How people are notified."
     )
     memory: MemoryLimits = MemoryLimits()
     stages: Stages
@@ -899,7 +899,7 @@ class AgentFile(SpecFile):
 
     file: str = "agent"
 
-    expected: ClassVar[str] = "an agent is a mapping with 'name' and 'stages'"
+    expected: ClassVar[str] = "an agent must be a mapping with 'name' and 'stages'"
 
     def error(self, way: KeyPath, what: str, *, within: int | None = None) -> AgentFileError:
         """Return an `AgentFileError` that says what is wrong, and where."""

@@ -223,7 +223,7 @@ def locate(
             )
         if (place := project_place()) is None:
             raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing. Set it, or give "
+                "The setting `home` (REDRAFT_HOME) is empty, so the project stores nothing. Set it, or give "
                 "the agent another storage."
             )
         return _project_location(place, agent)

@@ -160,7 +160,8 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime:
         zone = ZoneInfo(timezone)
     except (ValueError, OSError, KeyError) as error:
         raise ConfigError(
-            f"Unknown time zone {timezone!r}; expected a name of the IANA database, such as 'Europe/Vienna'."
+            f"Unknown time zone {timezone!r}; expected a name from the IANA database, such as "
+            "'Europe/Vienna'."
         ) from error
     try:
         return next(CronSim(expression, after.astimezone(zone))).astimezone(UTC)
@@ -170,7 +171,9 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime:
             "month, month and day of week, such as '30 7 * * mon-fri'."
         ) from error
     except StopIteration:
-        raise ConfigError(f"The cron expression {expression!r} has no time in the next 50 years.") from None
+        raise ConfigError(
+            f"The cron expression {expression!r} matches no time in the next 50 years."
+        ) from None
 
 
 class MessageWatch:

@@ -537,7 +537,7 @@ def _decision(authorization: Any) -> str:
     decided = as_object(authorization)
     if not decided or decided.get("mode") == "autonomous":
         return ""
-    text = f"{decided.get('decision')} by {decided.get('by') or 'someone without a name'}"
+    text = f"{decided.get('decision')} by {decided.get('by') or 'an unnamed person'}"
     if decided.get("proof"):
         text += f" (proved by the token {decided['proof']})"
     if decided.get("decision") == "default":

@@ -60,14 +60,14 @@ def distrust(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime)
     if len(message_id) > MAX_ID:
         return f"{ID} is limited to {MAX_ID} characters"
     if not (timestamp.isascii() and timestamp.isdigit()) or len(timestamp) > len("9999999999"):
-        return f"{TIMESTAMP} must be the seconds since 1970"
+        return f"{TIMESTAMP} must be a Unix time in seconds"
     if abs(now.timestamp() - int(timestamp)) > WINDOW:
         return f"{TIMESTAMP} is more than {WINDOW} seconds from now"
     expected = _signature(key, message_id, timestamp, body).encode()
     # There are several while the sender changes its secret.
     given = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
     if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 (in constant time)
-        return f"{SIGNATURE} is not that of this body"
+        return f"{SIGNATURE} does not match the body"
     return ""
 
 

@@ -337,7 +337,7 @@ class WriteBehind:
                 NewRow.of(record)
             except StoreError as error:
                 del self._pending[key]
-                logger.error("A record of %r can't be stored and is dropped: %s", self._agent, error)  # noqa: TRY400 (the message says all)
+                logger.error("Dropped a record of the agent %r that can't be stored: %s", self._agent, error)  # noqa: TRY400 (the message says all)
         return len(self._pending) < before
 
     def _mark_written(self, through: int, *, wrote: bool) -> None:
@@ -545,7 +545,7 @@ class Spool:
                 generation = max(generation, saved["generation"])
             except (ValueError, TypeError, KeyError, IndexError):
                 logger.warning(
-                    "%s, line %d can't be read and is dropped: the line was cut off when its process ended.",
+                    "%s, line %d can't be read and was dropped: the line was cut off when its process ended.",
                     self.path,
                     number,
                 )
