@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,20 @@ from redraft import Agent, ScriptedModel
 from redraft.stores import PostgresStore
 from support import commands
 from support.commands import THREE_A
-from support.openai_server import Server, completion
+from support.openai_server import completion, serving
 
 REVISE = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
 HIDDEN = "hush"
 
 
 @pytest.fixture
-def server():
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def server(monkeypatch):
+    with serving(monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture
 def environment(monkeypatch, server, postgres):
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
     monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url.replace("postgres@", f"postgres:{HIDDEN}@"))
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.delenv("REDRAFT_HOME")

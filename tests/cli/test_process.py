@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from importlib import import_module
 
 import pytest
@@ -13,7 +12,7 @@ from typer import Typer
 
 from redraft.main import COMMANDS
 from support.commands import THREE_A
-from support.openai_server import Server, completion
+from support.openai_server import completion, serving
 
 REDRAFT = (sys.executable, "-m", "redraft")
 
@@ -26,15 +25,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def server():
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def server(monkeypatch):
+    with serving(monkeypatch) as found:
+        yield found
 
 
 def environment(**more):
@@ -43,20 +36,15 @@ def environment(**more):
     } | more
 
 
-def with_server(server):
-    address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    return environment(OPENAI_BASE_URL=address, OPENAI_API_KEY="not" + "-a-" + "key")
-
-
 def run(folder, *words, **options):
     return subprocess.run(
         [*REDRAFT, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False, **options
     )
 
 
-def begun(folder, server, *words):
+def begun(folder, *words):
     return subprocess.Popen(
-        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
+        [*REDRAFT, *words], cwd=folder, env=environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -165,7 +153,7 @@ def test_an_interrupted_check_reports_what_was_not_judged(folder, server):
     (folder / "c.yaml").write_text("- It is kind.")
     server.answers = [(None, {}, "")]
     words = ("check", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
-    process = begun(folder, server, *words)
+    process = begun(folder, *words)
     interrupt_when_asked(process, server)
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in stderr) == (130, False)
@@ -178,7 +166,7 @@ def test_an_interrupted_check_reports_what_was_not_judged(folder, server):
 def test_stdout_is_data_and_stderr_is_progress(folder, server):
     server.answers = [(200, {}, completion("aaa"))]
     words = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini", "--json")
-    done = run(folder, *words, env=with_server(server))
+    done = run(folder, *words, env=environment())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["best_output"] == "aaa"
     assert "version 2  1.00" in done.stderr
@@ -196,7 +184,7 @@ def test_an_interrupted_run_prints_its_best_version(folder, server, as_json):
         "openai-chat:gpt-4o-mini",
         *(["--json"] if as_json else []),
     ]
-    process = begun(folder, server, *words)
+    process = begun(folder, *words)
     seen = ""
     while "version 2" not in seen:
         line = process.stderr.readline()
@@ -212,7 +200,7 @@ def test_an_interrupted_run_prints_its_best_version(folder, server, as_json):
 
 def test_a_demo_interrupted_at_once_says_so(folder, server):
     server.answers = [(None, {}, "")]
-    process = begun(folder, server, "demo", "-m", "openai-chat:gpt-4o-mini")
+    process = begun(folder, "demo", "-m", "openai-chat:gpt-4o-mini")
     interrupt_when_asked(process, server)
     _, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (130, "Interrupted before there was a result.\n")
@@ -220,7 +208,7 @@ def test_a_demo_interrupted_at_once_says_so(folder, server):
 
 def test_a_killed_run_resumes_without_paying_twice(folder, server):
     (folder / "redraft.toml").touch()
-    env = with_server(server) | {"REDRAFT_HOME": ".redraft"}
+    env = environment(REDRAFT_HOME=".redraft")
     server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
     words = ("revise", "-", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
     process = subprocess.Popen(
