@@ -133,7 +133,9 @@ def test_nothing_is_replaced_without_force(project):
     [lesson] = (project / "memory" / "reflections" / "clerk").glob("2*.md")
     lesson.write_text("changed")
     (lesson.parent / "new.md").write_text("stays")
-    with pytest.raises(ConfigError, match=r"would replace 2 files in .*--force"):
+    with pytest.raises(
+        ConfigError, match=r"would replace 2 files in .*: memory/.*\.md, \.redraft/redraft\.db\. .*--force"
+    ):
         restore(Path("shop.backup"))
     assert "2 files" in restore(Path("shop.backup"), check=True).remarks[0]
     assert lesson.read_text() == "changed"
@@ -356,6 +358,101 @@ def test_a_database_of_a_newer_redraft_or_a_broken_one_is_refused(project):
         with pytest.raises(StoreError, match=says):
             restore(Path("evil"), force=True)
     assert contents(project)["records"] == before["records"]
+
+
+def cut_off(path):
+    os.truncate(path, path.stat().st_size // 2 + 123)
+
+
+def overwrite(path):
+    path.write_bytes(b"no database " * 1_000)
+
+
+def scribble(path):
+    data = bytearray(path.read_bytes())
+    data[100:12_288] = b"\xff" * 12_188
+    path.write_bytes(data)
+
+
+def make_newer(path):
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_set_aside"),
+    [(cut_off, True), (overwrite, True), (scribble, False), (make_newer, False)],
+)
+def test_a_backup_replaces_a_database_that_can_no_longer_be_used(project, damage, is_set_aside):
+    asyncio.run(fill(project, PERSON))
+    back_up("shop.backup")
+    before = contents(project)
+    database = project / ".redraft" / "redraft.db"
+    damage(database)
+    assert redraft("doctor").exit_code == 1
+    assert redraft("restore", "shop.backup").exit_code == 2
+    done = redraft("restore", "shop.backup", "--force")
+    assert done.exit_code == 0, done.stderr
+    assert ("is now .redraft/redraft.db.damaged." in done.stdout) is is_set_aside
+    assert (database.parent / "redraft.db.damaged").exists() is is_set_aside
+    after = contents(project)
+    assert {name: after[name] for name in before} == before
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    assert redraft("doctor").exit_code == 0
+
+
+HOLDS_IT_OPEN = """\
+import sqlite3, sys
+database = sqlite3.connect(".redraft/redraft.db")
+print(database.execute("SELECT count(*) FROM records").fetchone(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_damaged_database_stays_while_a_program_has_it_open(project):
+    asyncio.run(fill(project, PERSON))
+    back_up("shop.backup")
+    [lesson] = (project / "memory" / "reflections" / "clerk").glob("2*.md")
+    lesson.write_text("changed")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS_IT_OPEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout.readline()
+        overwrite(project / ".redraft" / "redraft.db")
+        with pytest.raises(StoreError, match="another program has it open: end that program"):
+            restore("shop.backup", force=True)
+        program.stdin.close()
+    assert lesson.read_text() == "changed"
+    restore("shop.backup", force=True)
+    assert lesson.read_text() != "changed"
+
+
+def test_a_database_of_another_program_is_not_replaced(project):
+    asyncio.run(fill(project, PERSON))
+    back_up("shop.backup")
+    database = project / ".redraft" / "redraft.db"
+    database.unlink()
+    with closing(sqlite3.connect(database)) as theirs:
+        theirs.execute("CREATE TABLE theirs (a)")
+    with pytest.raises(StoreError, match="a database of another program"):
+        restore("shop.backup", force=True)
+    with closing(sqlite3.connect(database)) as theirs:
+        assert theirs.execute("SELECT count(*) FROM theirs").fetchall() == [(0,)]
+
+
+def test_a_backup_of_another_kind_of_store_and_a_missing_folder_are_refused_with_advice(project, monkeypatch):
+    with pytest.raises(ConfigError, match=r"There is no folder 'missing': create it first"):
+        back_up("missing/shop.backup")
+    asyncio.run(fill(project, PERSON))
+    back_up("shop.backup")
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://nobody@localhost/none")
+    monkeypatch.setenv("REDRAFT_PROJECT", "shop")
+    with pytest.raises(ConfigError, match=r"store runs in postgresql.*: unset `database_url`"):
+        restore("shop.backup")
+    monkeypatch.delenv("REDRAFT_DATABASE_URL")
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    with pytest.raises(ConfigError, match="store no runs: set `home`"):
+        restore("shop.backup")
 
 
 def test_the_commands_say_what_they_did(project, monkeypatch):

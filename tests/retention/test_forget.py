@@ -61,6 +61,7 @@ def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project, monkeypat
 def test_what_is_found_is_counted_by_kind(project):
     asyncio.run(fill(project, PERSON))
     counts = forget(text=PERSON, check=True).counts
+    assert list(counts)[:4] == ["run", "note", "lesson", "rule"]
     assert counts["run"] == 2
     assert (counts["note"], counts["lesson"], counts["rule"], counts["lesson use"]) == (1, 1, 1, 1)
     assert (counts["coding attempt"], counts["coding session"]) == (1, 1)
@@ -462,6 +463,8 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     assert done.stdout.startswith("Erased: 1 run.\n  run  done\n")
     assert "Out of reach: backups" in done.stdout
     assert "Nothing is stored of it." in redraft("forget", "--run", "done", "--yes").stdout
+    nothing = redraft("forget", "--run", "done")  # there is nothing to ask about
+    assert (nothing.exit_code, nothing.stdout.count("Nothing is stored of it.")) == (0, 1)
     assert redraft("forget", "--run", "a", "--task", "b").exit_code == 2
     asyncio.run(put(run_record("done", status="finished")))
     read = document(redraft("forget", "--text", "-", "--check", "--json", stdin=f"{PERSON}\n"))

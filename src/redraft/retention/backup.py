@@ -117,6 +117,8 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
             f"The runs of this project are in PostgreSQL, {place}: back that up with pg_dump, and the rest "
             "with --files-only."
         )
+    if not target.absolute().parent.is_dir():
+        raise ConfigError(f"There is no folder {str(target.parent)!r}: create it first, or name another.")
     with _reporting(target), _staging(target.absolute().parent) as stage:
         _collect(stage, None if files_only else place, target.resolve())
         found = sorted(path for path in stage.rglob("*") if path.is_file())
@@ -151,28 +153,39 @@ def restore(
         database = stage / STORE / DATABASE
         if database.exists():
             check_database(database)
-            if place is None or isinstance(place.database, str):
-                where = "nowhere" if place is None else f"in {place}"
-                raise ConfigError(f"The backup has a database, and here runs are stored {where}.")
+            if place is None:
+                raise ConfigError(
+                    "The backup has a database, and the settings here store no runs: set `home` "
+                    "(REDRAFT_HOME)."
+                )
+            if isinstance(place.database, str):
+                raise ConfigError(
+                    f"The backup has a database file, and the settings here store runs in {place}: unset "
+                    "`database_url` (REDRAFT_DATABASE_URL) to restore it."
+                )
         targets = _targets(stage, folder, settings)
         replaced = [name for name, path in targets.items() if _is_other(path, stage / name)]
         if check or (replaced and not force):
             files = counted(len(replaced), "file")
-            there = f"The backup would replace {files} in {folder}: {', '.join(replaced[:MOST_NAMED])}."
+            names = [os.path.relpath(targets[name], folder) for name in replaced[:MOST_NAMED]]
+            more = f" and {len(replaced) - MOST_NAMED} more" if len(replaced) > MOST_NAMED else ""
+            there = f"The backup would replace {files} in {folder}: {', '.join(names)}{more}."
             if check:
                 return replace(backup, remarks=(there,) if replaced else ())
-            raise ConfigError(f"{there} Restore into an empty folder, or replace them with --force.")
+            raise ConfigError(f"{there} Restore into an empty folder, or add --force.")
         for within in {path.parent for path in targets.values()}:
             on_disk = _disk_of(within)
             _check_room(
                 within, [backup.files[name] for name, path in targets.items() if _disk_of(path) == on_disk]
             )
+        remarks: tuple[str, ...] = ()
+        if (path := targets.pop(str(PurePosixPath(STORE, DATABASE)), None)) is not None:  # it may be in use
+            damaged = restore_database(path, database)
+            if damaged is not None:
+                remarks = (f"The damaged database that was here is now {os.path.relpath(damaged, folder)}.",)
         for name, path in targets.items():
-            if name == str(PurePosixPath(STORE, DATABASE)):
-                restore_database(path, database)
-            else:
-                _put(stage / name, path, is_private=name.startswith(f"{HOOKS}/"))
-    return replace(backup, remarks=())
+            _put(stage / name, path, is_private=name.startswith(f"{HOOKS}/"))
+    return replace(backup, remarks=remarks)
 
 
 def _collect(stage: Path, place: Place | None, backup: Path) -> None:
@@ -410,8 +423,12 @@ def _put(source: Path, target: Path, *, is_private: bool) -> None:
 @contextmanager
 def _staging(folder: Path) -> Generator[Path]:
     """Make a folder that only its owner can read, for as long as the block lasts."""
-    with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as stage:
-        yield Path(stage)
+    try:
+        stage = tempfile.TemporaryDirectory(prefix=STAGING, dir=folder)
+    except OSError as error:  # the name of the folder that could not be made helps nobody
+        raise StoreError(f"{folder}: no folder can be made there ({error.strerror}).") from error
+    with stage as name:
+        yield Path(name)
 
 
 @contextmanager

@@ -90,10 +90,11 @@ async def _forget(
         if check:
             _deliver(found, as_json=as_json)
             return None
-        CalmConsole(stderr=True).show(_forgotten_text(found))
-        if not confirm("Erase it for good?", to="erase", done="erased"):
-            CalmConsole(stderr=True).say("Nothing was erased.")
-            return None
+        if found.counts:  # else there is nothing to ask about, but an interrupted call may be completed
+            CalmConsole(stderr=True).show(_forgotten_text(found))
+            if not confirm("Erase it for good?", to="erase", done="erased"):
+                CalmConsole(stderr=True).say("Nothing was erased.")
+                return None
     done = await data.forget(run=run, task=task, text=text, force=force)
     _deliver(done, as_json=as_json)
     return done
@@ -209,9 +210,17 @@ def _pruned_text(found: Pruned) -> RenderableType:
     runs = f"{verb} {counted(len(found.runs), 'run')}, {sized(found.bytes)} of records."
     lines = [Text(runs if found.runs else "No run is to be deleted.")]
     if found.size is not None and found.size_before is not None:
-        would = "would take about" if found.checked else "takes"
-        lines.append(Text(f"The store took {sized(found.size_before)}, and {would} {sized(found.size)} now."))
-    lines += [Text(f"{counted(number, 'run')} stay: {why}.", QUIET) for why, number in found.spared.items()]
+        before, after = sized(found.size_before), sized(found.size)
+        lines.append(
+            Text(
+                f"The store takes {before}, and would take about {after}."
+                if found.checked
+                else f"The store took {before}, and takes {after} now."
+            )
+        )
+    for why, number in found.spared.items():
+        verb = "stays" if number == 1 else "stay"
+        lines.append(Text(f"{counted(number, 'run')} {verb}: {why}.", QUIET))
     lines += [Text(visible(remark)) for remark in found.remarks]
     return Group(*lines)
 

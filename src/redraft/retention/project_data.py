@@ -196,11 +196,11 @@ class ProjectData:
             parts += sorted(survey.hits.difference(parts, beside))
             for key in sorted(survey.damaged.keys() - {*beside, *parts}):
                 unread.add_record(survey.damaged[key])
-            counts = Counter(NAMES.get(kind, kind) for kind, _ in [*beside, *parts])
             notes = survey.revisions_of(family)
-            counts += Counter(note=sum(map(len, notes.values())), lesson=len(lessons.lessons))
-            counts += Counter(playbook=len(lessons.playbooks), rule=lessons.rules)
-            counts += Counter(await self._erase_elsewhere(family, pattern, unread, check=True))
+            counts = Counter(run=0, workflow=0, note=sum(map(len, notes.values())))  # what people know first
+            counts.update(lesson=len(lessons.lessons), playbook=len(lessons.playbooks), rule=lessons.rules)
+            counts.update(NAMES.get(kind, kind) for kind, _ in [*beside, *parts])
+            counts.update(await self._erase_elsewhere(family, pattern, unread, check=True))
             counts["job"] += await self._erase_jobs(family, check=True)
             remarks: list[str] = []
             if not check:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from stat import S_IMODE
 from time import time_ns
@@ -643,6 +645,21 @@ class SqliteFile:
             raise
         return connection
 
+    def overwrite(self, source: sqlite3.Connection) -> None:
+        """Copy another database over this one, whose write lock is held; a missing file is created.
+
+        Raises `StoreError` for a database of another program.
+        """
+        if not self._path.exists():
+            make_file(self._path)
+        uri = f"{self._path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            if application != APPLICATION_ID:
+                self._version(connection)
+            source.backup(connection)
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+
     def check_is_ours(self, connection: sqlite3.Connection) -> None:
         """Raise `StoreError` for a database of another program or of a newer Redraft."""
         self._is_current(connection)
@@ -731,21 +748,53 @@ def check_database(path: Path) -> None:
                 raise StoreError(f"{path} is damaged: {problem}.")
 
 
-def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> None:
+def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> Path | None:
     """Replace a database by a copy, in one transaction; programs that have it open see the copy next.
 
-    Raises `StoreError`, and changes nothing, if `check_database` refuses the copy.
+    The database may be damaged, or from a newer Redraft. A file that SQLite can't even overwrite is renamed,
+    and its new path returned. Raises `StoreError`, and changes nothing, if `check_database` refuses the copy,
+    or if there is a database of another program.
     """
     check_database(copy)
     file = SqliteFile(path, wait)
     with _explaining(path, wait):
         try:
             with file.locked(), closing(sqlite3.connect(copy)) as source:
-                connection = file.connection()
-                source.backup(connection)
-                connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                try:
+                    file.overwrite(source)
+                except sqlite3.DatabaseError as error:
+                    if primary_name(error) not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+                        raise
+                    aside = _set_aside(path)
+                    file.overwrite(source)
+                    return aside
         finally:
             file.close()
+    return None
+
+
+_SHARED_LOCK = (510, 0x40000002)
+"""The length and the start of the bytes that each connection locks: part of SQLite's file format."""
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged database with the files beside it; raises `StoreError` while a program has it open.
+
+    That program would delete the log of the next database of this name when it ends.
+    """
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, *_SHARED_LOCK)
+        except (BlockingIOError, PermissionError) as error:
+            raise StoreError(
+                f"{path} is damaged, and another program has it open: end that program, then restore again."
+            ) from error
+    names = (f"{path.name}.damaged{number or ''}" for number in count())
+    aside = next(one for one in map(path.with_name, names) if not one.exists())
+    for side in ("-shm", "-wal", ""):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{side}").rename(aside.with_name(f"{aside.name}{side}"))
+    return aside
 
 
 def _connection_to(path: Path, wait: float = 0.0) -> Connection:
@@ -787,7 +836,8 @@ _DAMAGED = (
     "still be read with `sqlite3 FILE .recover`"
 )
 _EXPLANATIONS = {
-    "SQLITE_NOTADB": "is not a SQLite database, and was left unchanged: give the store another path",
+    "SQLITE_NOTADB": "is not a SQLite database, and was left unchanged: give the store another path, or "
+    "restore a backup",
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_FULL": "can't grow, because the disk is full: free some space",
     "SQLITE_IOERR": "can't be read or written: check whether the disk is full or a quota is reached",
