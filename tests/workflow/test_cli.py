@@ -758,6 +758,12 @@ def test_commands_for_runs_take_the_only_loop_of_a_workflow(kept, command):
     run_id = kept("\n  - {name: n, run: return 1}\n")
     for word in ("last", run_id):
         refused = redraft(command, word, "--json")
+        if command == "why":
+            assert document(refused)["why"]["rule"] == "finished"
+            told = redraft("why", word).stdout
+            assert "finished: it has run to its end.\n  1 node ran, the last one 'n'" in told
+            assert f"redraft show {run_id} lists its nodes and their results." in told
+            continue
         assert f"No loop of the workflow '{run_id}' has run; `redraft show {run_id}`" in refused.stderr
 
 

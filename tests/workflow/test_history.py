@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from redraft import ConfigError, MemoryStore, ScriptedModel
 from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
-from redraft.workflow import Workflow
+from redraft.workflow import Workflow, Workflows
 from support.killing import report_of
 
 DRIVER = Path(__file__).with_name("killing.py")
@@ -177,3 +178,122 @@ def test_no_call_and_no_question_of_workflows_inside_is_repeated_after_a_kill(tm
     assert (report["repeated"], report["asked"]) == ([], 4)
     assert report["killed"] > 2
     assert report["found"] == [{"sent": "said", "by": "Ada"}] * 4
+
+
+THREE = """
+name: three
+nodes:
+  - {name: one, uses: work, output: first}
+  - {name: two, uses: two, output: second%s}
+  - {name: three, uses: work, output: third}
+"""
+
+
+async def why_of(store):
+    history = await Workflows(store).why("r")
+    return None if history is None else (history.why.rule, history.why.headline, history.why.detail)
+
+
+def why_after(text, **actions):
+    """Run a workflow whose node `two` does something; return what explains its state then."""
+    store = MemoryStore()
+    actions = {"work": lambda state: 1, "two": lambda state: 2} | actions
+    made = Workflow.from_text(
+        text, actions=actions, models={"gpt-4": ScriptedModel(['{"a": 1}'] * 3)}, keep=store
+    )
+    with suppress(Exception, KeyboardInterrupt):
+        made.run_sync(run_id="r")
+    return asyncio.run(why_of(store))
+
+
+def test_a_finished_workflow_without_a_loop_says_that_it_has_finished():
+    rule, headline, detail = why_after(THREE % "")
+    assert (rule, headline) == ("finished", "it has run to its end")
+    assert detail == "3 nodes ran, the last one 'three'; none of them was a loop."
+    skipped = "nodes: [{name: one, when: false, uses: work}]"
+    assert why_after(skipped)[2] == "No node ran."
+
+
+def test_a_failed_workflow_names_the_node_and_the_error():
+    def fail(state):
+        raise RuntimeError("the disk is full")
+
+    rule, headline, detail = why_after(THREE % "", two=fail)
+    assert (rule, headline) == ("failed", "a node failed for good")
+    assert detail.startswith("The node 'two' failed after 1 finished node: RuntimeError: the disk is full")
+    wrong = "outputs: {x: string}\nnodes: [{name: one, uses: work, output: first}]"
+    rule, headline, detail = why_after(wrong)
+    assert (rule, headline) == ("failed", "it ended with an error")
+    assert detail.startswith("The error came after 1 finished node: OutputError: ")
+
+
+def test_a_workflow_whose_budget_was_spent_says_so():
+    call = "{name: n, uses: llm.call, with: {prompt: x, model: gpt-4, max_tokens: 9}}"
+    text = f"budget: {{tokens: 1}}\nnodes: [{call}]"
+    rule, headline, detail = why_after(text)
+    assert (rule, headline) == ("token_budget", "the token budget was spent")
+    assert detail.startswith("It stopped after 0 finished nodes: ")
+
+
+def test_a_waiting_workflow_says_what_it_waits_for_and_how_to_answer():
+    ask = THREE.replace("uses: two", "uses: human.approve, with: {message: Really?}") % ""
+    rule, headline, detail = why_after(ask)
+    assert (rule, headline) == ("waiting", "it waits for a person")
+    question, command, more = detail.split("\n")
+    assert question == "The node 'two' asks: Really?"
+    assert command.startswith("To answer: redraft approve r.")
+    assert "workflow.resume('r')" in more
+
+
+@pytest.mark.parametrize(
+    ("more", "at"), [("", "at the node 'two'."), (", when: state.first", "after 1 finished node.")]
+)
+def test_a_running_workflow_says_where_it_is(more, at):
+    store, found = MemoryStore(), []
+
+    async def two(state):
+        found.append(await why_of(store))
+
+    actions = {"work": lambda state: 1, "two": two}
+    Workflow.from_text(THREE % more, actions=actions, keep=store).run_sync(run_id="r")
+    ((rule, headline, detail),) = found
+    assert (rule, headline) == ("running", "it is still running")
+    assert detail.endswith(at)
+
+
+def test_a_cancelled_workflow_says_where_it_was():
+    store = MemoryStore()
+
+    async def cancelled():
+        async def two(state):
+            running.cancel()
+            await asyncio.sleep(60)
+
+        actions = {"work": lambda state: 1, "two": two}
+        made = Workflow.from_text(THREE % "", actions=actions, keep=store)
+        running = asyncio.create_task(made.run(run_id="r"))
+        await asyncio.wait([running])
+
+    asyncio.run(cancelled())
+    rule, _, detail = asyncio.run(why_of(store))
+    assert (rule, detail) == ("cancelled", "It was cancelled after 1 finished node, at the node 'two'.")
+
+
+LOOP = """
+  - name: loop
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, prompt: Draft.}
+      evaluator: {type: schema, schema: {required: [%s]}}
+      on_failure: raise
+"""
+
+
+def test_a_loop_explains_the_end_of_its_workflow_unless_another_node_failed_after_it():
+    def fail(state):
+        raise RuntimeError("the disk is full")
+
+    assert why_after("nodes:" + LOOP % "a") is None
+    assert why_after("nodes:" + LOOP % "b") is None
+    after = why_after("nodes:" + LOOP % "a" + "  - {name: two, uses: two}\n", two=fail)
+    assert after[2].startswith("The node 'two' failed after 1 finished node: RuntimeError")

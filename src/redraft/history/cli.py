@@ -693,7 +693,7 @@ def _why_view(run: StoredRun) -> RenderableType:
 
 
 def _workflow_why(history: WorkflowHistory) -> RenderableType:
-    """Render why a workflow ended early, and what goes on with it."""
+    """Render what state a workflow is in and why, and what goes on with it."""
     row, reason = history.row, history.why
     return Group(
         Text.assemble((row.run_id, "bold"), f"  workflow {visible(row.name)}, {ago(row.started_at)}"),
@@ -701,7 +701,12 @@ def _workflow_why(history: WorkflowHistory) -> RenderableType:
         Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
         Padding(Text(visible(reason.detail)), INDENT),
         *_continuation("workflow", row.run_id, row.status, history.kept.resuming_call),
+        *([] if row.status in ENDED_EARLY else ["", Text(_listing(row.run_id), QUIET)]),
     )
+
+
+def _listing(run_id: str) -> str:
+    return f"redraft show {run_id} lists its nodes and their results."
 
 
 def _continuation(kind: str, run_id: str, state: str, call: str) -> list[RenderableType]:

@@ -683,7 +683,7 @@ def read_history(run: str) -> WorkflowHistory | None:
 
 
 def read_why(run: str) -> WorkflowHistory | None:
-    """Read a workflow that ended early and has to explain that itself, without its secrets; else None."""
+    """Read a workflow that explains its state itself, without its secrets; None if a loop of it does."""
     history = run_async(Workflows().why(run))
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 

@@ -16,7 +16,7 @@ from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, Stored
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
-from redraft.types import NOTHING_USED, TokenUsage, render_score
+from redraft.types import NOTHING_USED, REASONS, TokenUsage, render_score
 from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.node import NODE
@@ -55,6 +55,8 @@ class WorkflowRecord:
     usage: TokenUsage = NOTHING_USED
     execution_time: float = 0.0
     error: str = ""
+    reason: str = ""
+    """The budget that was spent, as the reason of a run (`token_budget`); empty if none was."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
     graph: WorkflowGraph | None = None
@@ -77,11 +79,13 @@ class WorkflowRecord:
     def end(self, result: WorkflowResult) -> None:
         """Record the result of the workflow."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
+        self.reason = ""
         self.outputs = result.outputs
         if result.waiting:
             self.status = "waiting"
         elif result.stop is not None:  # resumable, with a larger budget
             self.status, self.error = "failed", result.stop.detail
+            self.reason = result.stop.reason.value
         self.usage, self.execution_time = result.usage, result.execution_time
 
     def result(self) -> WorkflowResult:
@@ -250,13 +254,12 @@ class Workflows:
         return loops[-1]
 
     async def why(self, run_id: str) -> WorkflowHistory | None:
-        """Return a workflow that ended early, if it is what explains its end, and not one of its loops."""
+        """Return a workflow if it is what explains its state, and not one of its loops; else None."""
         kept = await self.get(run_id)
-        if kept is None or kept.state not in ("killed", "unknown", "failed", "cancelled"):
+        if kept is None:
             return None
         history = await self.history(kept)
-        has_loops = any(node.runs for node in history.nodes)
-        return history if kept.state in ("killed", "unknown") or not has_loops else None
+        return history if history.explains_itself else None
 
     async def row(self, kept: StoredWorkflow) -> WorkflowRow:
         """Sum up a workflow; the nodes are read only if it has not finished."""
@@ -401,11 +404,25 @@ class WorkflowHistory:
     waiting: tuple[Approval, ...] = ()
 
     @property
+    def explains_itself(self) -> bool:
+        """Whether the workflow is what explains its state, and not a loop of it."""
+        state = self.kept.state
+        if state in ("killed", "unknown", "waiting"):
+            return True
+        runs = any(node.runs for node in self.nodes)
+        return not (runs if state == "finished" else runs and self.nodes[-1].runs)
+
+    @property
     def why(self) -> Why:
-        """Why it ended early."""
-        kept, nodes = self.kept, sum(node.seconds is not None for node in self.nodes)
-        state, error, process = kept.state, kept.record.error, kept.process
+        """What state it is in: how it ended, or what it is doing or waiting for."""
+        kept, record = self.kept, self.kept.record
+        finished = [node.node for node in self.nodes if node.seconds is not None and not node.error]
+        nodes, state, process = len(finished), kept.state, kept.process
+        headline = STATE_HEADLINES.get(state, state).replace("the run", "the workflow")
+        after = f"after {counted(nodes, 'finished node')}"
         numbers: dict[str, Any] = {"nodes": nodes}
+        if record.reason:
+            return Why(record.reason, REASONS[record.reason], f"It stopped {after}: {record.error}", numbers)
         if state in ("killed", "unknown") and process is not None:
             gone = f"The process {process.pid} is gone"
             unsure = f"This machine can't tell whether the process {process.pid} is still working on it"
@@ -414,10 +431,52 @@ class WorkflowHistory:
                 "A resumed workflow does not repeat what has finished."
             )
             numbers |= {"host": process.host, "pid": process.pid}
-        else:
-            detail = f"After {counted(nodes, 'finished node')}: {error}"
-            numbers["error"] = error
-        return Why(state, STATE_HEADLINES[state].replace("run", "workflow"), detail, numbers)
+        elif state == "failed":
+            failed = self.nodes[-1].node if self.nodes and self.nodes[-1].error else ""
+            headline = "a node failed for good" if failed else "it ended with an error"
+            what = f"The node {failed!r} failed" if failed else "The error came"
+            detail = f"{what} {after}: {record.error}"
+            numbers |= {"node": failed or None, "error": record.error}
+        elif state == "waiting":
+            headline = "it waits for a person"
+            asked = [
+                f"The node {one.node!r} asks: {one.message}\nTo answer: redraft approve {one.id}"
+                for one in self.waiting
+            ]
+            if not asked:
+                asked = ["All of its questions are answered, or their deadlines have passed."]
+            goes_on = kept.launch is not None and not kept.is_awaited  # `redraft approve` resumes it
+            detail = "\n".join(asked if self.waiting and goes_on else [*asked, kept.continuation])
+            numbers["questions"] = [one.id for one in self.waiting]
+        elif state == "finished":
+            headline = "it has run to its end"
+            ran = (
+                f"{counted(nodes, 'node')} ran, the last one {finished[-1]!r}" if finished else "No node ran"
+            )
+            has_loops = not finished or any(node.runs for node in self.nodes)
+            detail = f"{ran}." if has_loops else f"{ran}; none of them was a loop."
+        else:  # running, or cancelled
+            now = self._under_way
+            at = f", at the node {now!r}" if now else ""
+            verb = "It was cancelled" if state == "cancelled" else "It is at work"
+            detail = f"{verb} {after}{at}."
+            numbers["node"] = now
+        return Why(state, headline, detail, numbers)
+
+    @property
+    def _under_way(self) -> str | None:
+        """The name of the node after those that have ended; None if a condition or a failure decides."""
+        graph, ended = self.kept.record.graph, [node for node in self.nodes if node.seconds is not None]
+        if graph is None or (ended and ended[-1].error):
+            return None
+        number = {node.name: at for at, node in enumerate(graph.nodes)}
+        last = number.get(ended[-1].node) if ended else None
+        ways = [edge.to for edge in graph.edges if edge.start == last and edge.kind != "error"]
+        to = ways if ended else [0]
+        if len(to) != 1 or to[0] >= len(graph.nodes):
+            return None
+        node = graph.nodes[to[0]]
+        return None if any(bound.startswith("when ") for bound in node.bounds) else node.name
 
     @property
     def row(self) -> WorkflowRow:
