@@ -73,7 +73,8 @@ def test_a_store_of_the_users_own_has_a_dashboard(project, monkeypatch):
     Agent(ScriptedModel(["tea"]), keep=SqliteStore("own.db")).run_sync("Name a drink.")
     monkeypatch.setattr("redraft.web.server.serve", lambda *words: words[-1](words[-2]))
     assert (
-        f"The dashboard of {project}/own.db is at" in redraft("ui", "--no-open", "--store", "own.db").stderr
+        f"The dashboard of {project}/own.db is at"
+        in redraft("ui", "--no-open", "--database", "own.db").stderr
     )
     assert f"The dashboard of {project}/.redraft/redraft.db is at" in redraft("ui", "--no-open").stderr
 

@@ -134,11 +134,11 @@ def ui(
             help="A reusable access token. Without it, the printed address works only once.",
         ),
     ] = None,
-    store: options.Store = None,
+    database: options.Database = None,
     debug: options.Debug = False,
 ) -> None:
     """Open the dashboard in a browser. It shows runs, their costs, why they stopped, and what was learned."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         import webbrowser
         from importlib.util import find_spec
 

@@ -100,12 +100,12 @@ def test_projects_are_separate_unless_they_share_a_name(redraft):
     assert shared["database"].endswith("(project 'shared')")
 
 
-def test_a_postgres_store_of_the_users_own_is_read_with_store(redraft, enter, postgres):
+def test_a_postgres_store_of_the_users_own_is_read_with_database(redraft, enter, postgres):
     enter("one")
     Agent(ScriptedModel(["tea"]), keep=PostgresStore(postgres.url)).run_sync("Name a drink.", run_id="mine")
     url = postgres.url.replace("postgres@", f"postgres:{HIDDEN}@")
     assert "No run" in redraft("runs").stdout
-    listed = json.loads(redraft("runs", "--json", "--store", url).stdout)
+    listed = json.loads(redraft("runs", "--json", "--database", url).stdout)
     assert [run["run_id"] for run in listed["runs"]] == ["mine"]
     assert listed["database"].startswith("postgresql://postgres@")
     assert "(project" not in listed["database"]

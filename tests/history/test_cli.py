@@ -124,31 +124,31 @@ def own_store(project):
         (["resume", "mine"], "I like tea."),
     ],
 )
-def test_a_store_of_the_users_own_is_read_with_store(own_store, monkeypatch, command, says):
+def test_a_store_of_the_users_own_is_read_with_database(own_store, monkeypatch, command, says):
     monkeypatch.setenv("REDRAFT_HOME", "")  # the project itself stores nothing
-    result = redraft(*command, "--store", own_store)
+    result = redraft(*command, "--database", own_store)
     assert (result.exit_code, says in result.stdout) == (0, True), result.output
     assert redraft(*command).exit_code == 2
 
 
-def test_the_option_store_holds_for_one_command(own_store, project):
-    found = document(redraft("runs", "--json", "--store", own_store))
+def test_the_option_database_holds_for_one_command(own_store, project):
+    found = document(redraft("runs", "--json", "--database", own_store))
     assert (found["database"], len(found["runs"])) == (f"{project}/{own_store}", 1)
-    assert "--store runs.db" in " ".join(redraft("runs").stdout.split())
+    assert "--database runs.db" in " ".join(redraft("runs").stdout.split())
     assert document(redraft("runs", "--json"))["runs"] == []
 
 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("runs.db", "--store 'runs.db': there is no such file."),
-        ("own", "--store 'own' is a folder; name the file in it"),
+        ("runs.db", "There is no database 'runs.db'; give a file, or a URL"),
+        ("own", "--database 'own' is a folder; name the file in it"),
         ("c.yaml", "c.yaml is not a SQLite database"),
-        ("mysql://me:hush@host/db", "--store: The URL of a PostgreSQL database must be postgresql://"),
+        ("mysql://me:hush@host/db", "--database: The URL of a PostgreSQL database must be postgresql://"),
     ],
 )
 def test_what_is_no_store_is_refused_and_not_created(own_store, project, path, says):
-    result = redraft("why", "last", "--store", path)
+    result = redraft("why", "last", "--database", path)
     assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
     assert "hush" not in result.output
     assert not (project / "runs.db").exists()
@@ -271,7 +271,7 @@ def test_an_unknown_id_is_an_error(project, command):
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
     assert "There is no run 'nonsense' here; `redraft runs` lists the runs, and " in result.stderr
-    assert "`redraft runs --store PATH` those of a store of your own." in result.stderr
+    assert "`redraft runs --database PATH` those of a store of your own." in result.stderr
     assert "No runs are stored here yet." in redraft(name, "last", *more).stderr
 
 

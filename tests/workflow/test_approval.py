@@ -366,11 +366,11 @@ def test_the_dashboard_answers():
     assert asyncio.run(Workflows(store).get("r")).record.status == "finished"
 
 
-def test_a_question_in_a_store_of_the_users_own_is_answered_with_store(project):
+def test_a_question_in_a_store_of_the_users_own_is_answered_with_database(project):
     workflow = made(SqliteStore("own.db"))
     workflow.run_sync(run_id="r")
     assert redraft("approve", "last").exit_code == 2
-    assert "Send a letter?" in redraft("approve", "--store", "own.db").stdout
-    done = redraft("approve", "last", "--no-resume", "--store", "own.db")
+    assert "Send a letter?" in redraft("approve", "--database", "own.db").stdout
+    done = redraft("approve", "last", "--no-resume", "--database", "own.db")
     assert (done.exit_code, "Approved." in done.stderr) == (0, True), done.output
     assert workflow.run_sync(run_id="r").state["sent"] == "done"

@@ -153,12 +153,12 @@ def runs(
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         _check_choice("--status", status, STATES)
         _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
         _check_second(
@@ -221,7 +221,7 @@ def runs(
         if not newest:
             filtered = any((status, name, reason))
             has_inner = not (filtered or inner) and bool(run_async(Runs().find(inner=True, limit=1)))
-            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=store is None))
+            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=database is None))
             return
         rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
         console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
@@ -301,7 +301,7 @@ def _no_runs(place: str, *, filtered: bool, has_inner: bool, is_own: bool) -> st
         f"No runs are stored in {place} yet.\n"
         "Every run of an Agent, a @reflected function or a workflow is stored, and so is every run of check, "
         "revise and demo: try `redraft demo`. For runs in a store of your own, such as "
-        "keep=SqliteStore('runs.db'), add --store runs.db."
+        "keep=SqliteStore('runs.db'), add --database runs.db."
     )
 
 
@@ -399,7 +399,7 @@ def show(
             "--version", metavar="V", help="Print the output of a version: 2, 1.3, first, best or last."
         ),
     ] = None,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -407,7 +407,7 @@ def show(
 
     For a workflow: its nodes, their results, and the runs of its loops.
     """
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         console = CalmConsole()
         if (workflow := read_history(run)) is not None:
             check_workflow_options(workflow, version=version, prompts=prompts)
@@ -649,12 +649,12 @@ def _prompts_view(run: StoredRun) -> RenderableType:
 
 def why(
     run: options.Run,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         if (workflow := read_why(run)) is not None:
             document = {"run_id": workflow.row.run_id, "why": workflow.why, "after_best": None}
             deliver(_workflow_why(workflow), document, as_json=as_json)
@@ -740,12 +740,12 @@ def diff(
     run: options.Run,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "best",
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         stored = _read_run(run)
         found = stored.diff(older, newer)
         if as_json:
@@ -812,12 +812,12 @@ def export(
         typer.Option("--html", metavar="FILE", help="Write one self-contained HTML file; '-' is stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Export a run. --html FILE is for people, --json for programs. Read the export before you share it."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         from redraft.history.run_page import run_page
 
         if (html is None) != as_json:
@@ -845,7 +845,7 @@ def resume(
     force: Annotated[
         bool, typer.Option("--force", help="Resume even if its process may still be running.")
     ] = False,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -855,7 +855,7 @@ def resume(
     with its recorded values and its current file, so that a mistake in the file can be fixed. For any other
     run, the Python call that resumes it is printed, with exit code 2.
     """
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         if (workflow := stored_workflow(run)) is not None:
             raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
         raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))

@@ -196,7 +196,7 @@ class Runs:
                 "No runs are stored here yet."
                 if run_id == LAST
                 else f"There is no run {run_id!r} here; `redraft runs` lists the runs, and "
-                "`redraft runs --store PATH` those of a store of your own."
+                "`redraft runs --database PATH` those of a store of your own."
             )
         return await self.read(record)
 

@@ -47,17 +47,13 @@ TaskName = Annotated[
         show_default=False,
     ),
 ]
-Database = Annotated[
-    str | None,
-    typer.Option("--database", metavar="PATH_OR_URL", help="Use this database, not the project's."),
-]
 
 notes = command_group(default="list", help="List the notes on tasks, and choose what is in force.")
 
 
 @notes.command("list")
 @handles_errors
-async def list_notes(database: Database = None, as_json: options.Json = False) -> None:
+async def list_notes(database: options.Database = None, as_json: options.Json = False) -> None:
     """List the notes on tasks. Shows whether notes pay off, which are in force, and the scores with them."""
     async with Notes(database) as stored:
         tasks = await stored.list()
@@ -104,7 +100,7 @@ def _score_now(task: TaskNotes) -> Text:
 
 @notes.command()
 @handles_errors
-async def show(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
+async def show(task: TaskName, database: options.Database = None, as_json: options.Json = False) -> None:
     """Show the note on a task. Prints it as prompts include it, with its latest versions."""
     async with Notes(database) as stored:
         found = await stored.get(task)
@@ -161,7 +157,7 @@ async def diff(
     task: TaskName,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "last",
-    database: Database = None,
+    database: options.Database = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare two versions of a note, word by word."""
@@ -193,7 +189,7 @@ def _scored_version(task: TaskNotes, note: Note) -> str:
 async def rollback(
     task: TaskName,
     version: Annotated[str, typer.Argument(metavar="V", help=VERSION)],
-    database: Database = None,
+    database: options.Database = None,
     as_json: options.Json = False,
 ) -> None:
     """Put an older version in force. It stays until a run with it adds the next one."""
@@ -206,7 +202,7 @@ async def rollback(
 async def off(
     task: TaskName,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the notes.")] = "",
-    database: Database = None,
+    database: options.Database = None,
     as_json: options.Json = False,
 ) -> None:
     """Stop giving a task its notes. Its runs still add to them."""
@@ -216,7 +212,7 @@ async def off(
 
 @notes.command()
 @handles_errors
-async def on(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
+async def on(task: TaskName, database: options.Database = None, as_json: options.Json = False) -> None:
     """Give a task its notes again. Restores the one that was in force, else the newest."""
     async with Notes(database) as stored:
         _print_state(await stored.switch(task, off=False), as_json=as_json)
@@ -239,7 +235,7 @@ async def export(
         str | None, typer.Argument(metavar="TASK", help="A task, as in `notes show`. Default: all tasks.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    database: Database = None,
+    database: options.Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (the default).")] = False,
 ) -> None:
     """Export the notes. Prints every version with its runs, as JSON or Markdown."""

@@ -68,7 +68,7 @@ def store_at(given: str | None) -> Generator[None]:
     if given is None:
         yield
         return
-    token = _given.set(Place(given if "://" in given else _existing_file(given), "", named_by="--store"))
+    token = _given.set(Place(given if "://" in given else _existing_file(given), "", named_by="--database"))
     try:
         yield
     finally:
@@ -80,9 +80,9 @@ def _existing_file(given: str) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise ConfigError(f"--store {given!r} is a folder; name the file in it, such as {DATABASE}.")
+        raise ConfigError(f"--database {given!r} is a folder; name the file in it, such as {DATABASE}.")
     raise ConfigError(
-        f"--store {given!r}: there is no such file. Give the path of a SqliteStore, or a PostgreSQL URL."
+        f"There is no database {given!r}; give a file, or a URL that begins with postgresql://."
     )
 
 

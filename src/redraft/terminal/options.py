@@ -52,13 +52,9 @@ NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not store
 Run: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, its beginning, or 'last'.", show_default=False)
 ]
-Store: TypeAlias = Annotated[
+Database: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="PATH",
-        help="Use the store at PATH, a SQLite file or a PostgreSQL URL. Default: that of the project.",
-    ),
+    typer.Option("--database", metavar="PATH_OR_URL", help="Use this database, not the project's."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]

@@ -201,12 +201,12 @@ def approve(
     no_resume: Annotated[
         bool, typer.Option("--no-resume", help="Only store the answer; don't resume the run.")
     ] = False,
-    store: options.Store = None,
+    database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow."""
-    with surface(debug=debug), store_at(store):
+    with surface(debug=debug), store_at(database):
         if question is None:
             deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
             return
