@@ -5,7 +5,7 @@ import pytest
 from redraft import ConfigError, ConvergenceReason, TokenUsage
 from redraft._sync import run_sync
 from redraft.errors import OutputError
-from redraft.loop.record import task_digest
+from redraft.loop.record import Process, task_digest
 from redraft.loop.runs import NEWEST_OF_GROUP, Runs, state_of
 from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
@@ -100,6 +100,11 @@ def test_why_shows_the_recorded_stop():
     ("fields", "rule", "message"),
     [
         ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
+        (
+            {"process": Process("far", 7, "1")},
+            "running",
+            "The process 7 on far is working on it, unless it has died, which only that machine can tell: 1",
+        ),
         ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are stored"),
         ({"status": "failed", "error": "E: x"}, "failed", "A step failed after version 1: E: x"),
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),

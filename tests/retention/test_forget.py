@@ -144,7 +144,7 @@ async def put(*records):
 def test_nothing_is_erased_while_one_of_the_runs_is_going_on(project):
     running = run_record("live", started=Process.this().started)
     asyncio.run(put(running, run_record("done", status="finished")))
-    with pytest.raises(ConfigError, match="'live' is still going on: wait for its end"):
+    with pytest.raises(ConfigError, match="The run 'live' is still going on: wait for the end"):
         forget(text=PERSON, force=True)
     assert len(asyncio.run(Runs().find())) == 2
     assert forget(run="done").runs == ("done",)
@@ -152,9 +152,24 @@ def test_nothing_is_erased_while_one_of_the_runs_is_going_on(project):
 
 def test_a_run_that_this_machine_cannot_check_needs_force(project):
     asyncio.run(put(run_record("far", host="another machine")))
-    with pytest.raises(ConfigError, match=r"can't tell whether the run 'far'.*--force"):
+    with pytest.raises(
+        ConfigError, match=r"can't tell whether the run 'far' is still going on\. If not, add --force\."
+    ):
         forget(run="far")
     assert forget(run="far", force=True).counts == {"run": 1}
+
+
+def test_all_runs_that_may_be_going_on_are_named_at_once(project):
+    there = [run_record(f"far-{number}", host="another machine") for number in range(2)]
+    asyncio.run(put(*there))
+    with pytest.raises(
+        ConfigError, match=r"the runs 'far-0', 'far-1' are still going on\. If not, add --force\."
+    ):
+        forget(text=PERSON)
+    live = [run_record(f"live-{number}", started=Process.this().started) for number in range(2)]
+    asyncio.run(put(*live))
+    with pytest.raises(ConfigError, match=r"^The runs 'live-0', 'live-1' are still going on: wait"):
+        forget(text=PERSON, force=True)
 
 
 def test_a_run_whose_process_was_killed_is_erased(project):

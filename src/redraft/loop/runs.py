@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from heapq import nlargest
 from itertools import accumulate
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._codec import from_json, from_record, to_json, without_tags
@@ -490,8 +491,13 @@ class StoredRun:
                 f"This machine can't tell whether the process {process.pid} is still working on it: "
                 f"{progress} so far."
             )
-        else:
+        elif process.host == gethostname():
             detail = f"The process {process.pid} on {process.host} is working on it: {progress} so far."
+        else:
+            detail = (
+                f"The process {process.pid} on {process.host} is working on it, unless it has died, which "
+                f"only that machine can tell: {progress} so far."
+            )
         return detail, numbers
 
     @property

@@ -41,7 +41,7 @@ from redraft.workflow.approval import ANSWER, APPROVAL
 from redraft.workflow.history import INNER_WORKFLOW, LAUNCH, WORKFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable
+    from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 
     from redraft.fleet.queue import FleetJob
     from redraft.stores.base import Record, Store
@@ -277,20 +277,18 @@ class Survey:
 
     def check_at_rest(self, runs: Iterable[str], *, force: bool) -> None:
         """Raise `ConfigError` if a run is or may be at work; `force` allows those that can't be checked."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
         for run in sorted(runs):
             job = self.jobs.get(run)
             if job is not None and not job.has_ended:
                 raise ConfigError(f"The job {run!r} is {job.state}: cancel it (redraft cancel {run}).")
-            match self.at_work(run):
-                case "running":
-                    raise ConfigError(f"The run {run!r} is still going on: wait for its end, or stop it.")
-                case "unknown" if not force:
-                    raise ConfigError(
-                        f"This machine can't tell whether the run {run!r} is still going on. If it is not: "
-                        "--force"
-                    )
-                case _:
-                    pass
+            found[self.at_work(run)].append(repr(run))
+        if running := found["running"]:
+            raise ConfigError(f"The {_are(running)} still going on: wait for the end, or stop the program.")
+        if (unknown := found["unknown"]) and not force:
+            raise ConfigError(
+                f"This machine can't tell whether the {_are(unknown)} still going on. If not, add --force."
+            )
 
     def at_work(self, run: str) -> str:
         """Return `running` or `unknown` for a run that is or may be going on; empty for any other."""
@@ -373,6 +371,10 @@ class Survey:
             seen.add(run)
             depth += 1
         return depth
+
+
+def _are(runs: Sequence[str]) -> str:
+    return f"run {runs[0]} is" if len(runs) == 1 else f"runs {', '.join(runs)} are"
 
 
 def _identity(record: Record) -> str:
