@@ -69,7 +69,7 @@ def test_a_lesson_is_approved_rated_edited_and_retired(opened, project):
     page = opened("lessons?agent=stranger")
     assert the_lesson(project, "stranger").status == "quarantined"
     page.get_by_role("button", name="Approve").click()
-    page.get_by_text("The lesson is active").wait_for()
+    page.get_by_text("Approved: it was quarantined, and is active now.").wait_for()
     page.get_by_role("cell", name="✓ active").wait_for()
     assert the_lesson(project, "stranger").status == "active"
     page.get_by_role("rowheader").get_by_role("link").click()

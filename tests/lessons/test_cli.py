@@ -18,7 +18,9 @@ from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
+from redraft.stores.base import Record
 from redraft.stores.location import project_store
+from redraft.stores.run_index import RUN
 from redraft.types import PlainTask
 from support.commands import document, redraft
 from support.learning_agents import SYSTEMIC, TASK, learning, writer
@@ -31,6 +33,7 @@ from support.lessons import (
     FILES,
     FLIGHT,
     LINTER,
+    PROCEDURE,
     REFUND,
     SEARCH,
     file_lesson,
@@ -77,14 +80,16 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     result = redraft("lessons")
     assert rows(result)[0] == (
-        ["id", "agent", "kind", "status", "day", "task", "type", "used", "conf", "summary"]
+        ["id", "agent", "kind", "status", "trust", "day", "task", "type", "used", "conf", "summary"]
     )
     assert rows(result)[1][:4] == ["2026-06-01-which-linter", "reviewer", "decision", "superseded"]
-    assert rows(result)[3][:6] == [FLIGHT[8:], "booking", "failure", "active", "2026-05-04", "airline"]
-    assert rows(result)[3][6:] == ["2", "+2", "-0", "0.70", "Change", "a", "flight"]
+    assert rows(result)[3][:5] == [FLIGHT[8:], "booking", "failure", "active", "-"]
+    assert rows(result)[3][5:] == ["2026-05-04", "airline", "2", "+2", "-0", "0.70", "Change", "a", "flight"]
     assert result.stderr == (
         "Do lessons pay? Not known: 2 scored runs with, 2 without; it takes 10 of each.\n"
         "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
+        "Quarantined lessons are on trial: used for the task that taught them, and tried in some similar "
+        "ones. `redraft lessons approve ID` puts one into use.\n"
     )
     for width in (60, 80, 100, 120, 140):
         monkeypatch.setenv("COLUMNS", str(width))
@@ -139,7 +144,13 @@ def test_invalid_arguments_are_explained(seven, words, says):
 
 def test_show_prints_the_file_and_the_status(seven):
     shown = redraft("lessons", "show", FLIGHT).stdout
-    assert shown.startswith(f"{FLIGHT}\nActive\nUsed in 2 runs: helped 2, hurt 0\n")
+    assert shown.startswith(
+        f"{FLIGHT}\nActive\nTrust: unknown (its file does not say where it comes from)\n"
+        "Used in 2 runs: helped 2, hurt 0\n"
+    )
+    assert "From the run 20260301-101500-ab12\n" in shown
+    asyncio.run(project_store().put(Record(RUN, "20260301-101500-ab12", {})))
+    shown = redraft("lessons", "show", FLIGHT).stdout
     assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown
     assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in shown
     for lesson_id, status in (
@@ -153,6 +164,24 @@ def test_show_prints_the_file_and_the_status(seven):
     LessonFolder(Path("memory"), "booking").archive()
     assert "Active (archived)\n" in redraft("lessons", "show", FLIGHT).stdout
     assert "11 archived" in redraft("lessons").stderr
+    assert FLIGHT[8:] not in redraft("lessons").stdout
+    assert f"{FLIGHT[8:]} active (archived)" in " ".join(redraft("lessons", "--archived").stdout.split())
+    found = document(redraft("lessons", "--archived", "--agent", "booking", "--json"))
+    assert (len(found["lessons"]), found["archived"]) == (42, 11)
+    assert {one["id"]: one["archived"] for one in found["lessons"]}[FLIGHT]
+
+
+def test_the_trust_in_a_lesson_is_shown(seven, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for lesson_id, trust in ((FLIGHT, "vouched"), (CURSOR, "untrusted"), (API, "checked")):
+        folder = LessonFolder(Path("memory"), lesson_id.partition("/")[0])
+        folder.change(lesson_id, trust=trust, overrules="a command" if trust == "vouched" else "")
+        [row] = [one for one in rows(redraft("lessons")) if one[0] == lesson_id.partition("/")[2]]
+        assert trust in row
+        assert f"Trust: {trust} (" in redraft("lessons", "show", lesson_id).stdout
+    assert "\nApproved although it holds a command\n" in redraft("lessons", "show", FLIGHT).stdout
+    found = document(redraft("lessons", "--json"))["lessons"]
+    assert {one["trust"] for one in found} == {"vouched", "untrusted", "checked", ""}
 
 
 def test_search_lists_the_best_first_with_reasons(seven):
@@ -169,11 +198,16 @@ def test_search_lists_the_best_first_with_reasons(seven):
 
 
 def test_lessons_are_approved_retired_and_merged(seven):
-    assert redraft("lessons", "approve", CURSOR).stdout == f"{CURSOR}  Active\n"
-    assert redraft("lessons", "retire", "write-three", "-m", "no longer so").stdout.startswith(
-        f"{FILES}  Retired: no longer so"
-    )
+    retired = redraft("lessons", "retire", "write-three", "-m", "no longer so")
+    assert retired.stdout == f"{FILES}  Retired: no longer so\n"
+    assert retired.stderr == f"`redraft lessons approve {FILES}` brings it back.\n"
+    assert redraft("lessons", "retire", FILES, "-m", "never was").stderr == ""
     assert document(redraft("lessons", "show", FILES, "--json"))["status"] == "retired"
+    assert redraft("lessons", "merge", "where-to", API).stdout == (
+        f"{SEARCH}  Supersedes {API}; its confidence is now 0.97.\n"
+    )
+    redraft("lessons", "approve", API)
+    LessonFolder(Path("memory"), "researcher-agent").change(SEARCH, confidence=0.9)
     merged = document(redraft("lessons", "merge", "where-to", "which-linter", "--json"))
     assert (merged["id"], merged["confidence"]) == (SEARCH, 0.97)
     assert document(redraft("lessons", "show", LINTER, "--json"))["superseded_by"] == SEARCH
@@ -185,6 +219,27 @@ def test_lessons_are_approved_retired_and_merged(seven):
     assert document(redraft("lessons", "show", SEARCH, "--json"))["superseded_by"] == LINTER
     assert (
         document(redraft("lessons", "approve", REFUND, "-m", "it is right", "--json"))["status"] == "active"
+    )
+
+
+def test_an_approval_says_what_it_has_changed(seven):
+    def approved(*words):
+        return redraft("lessons", "approve", CURSOR, *words).stdout.removeprefix(f"{CURSOR}  ").rstrip("\n")
+
+    folder = LessonFolder(Path("memory"), "researcher-agent")
+    assert approved() == "Approved: it was quarantined, and is active now."
+    assert approved() == "Approved before; nothing has changed."
+    assert not document(redraft("lessons", "approve", CURSOR, "--json"))["changed"]
+    assert approved("-m", "It is right.") == "Approved before; only the reason has changed."
+    assert approved() == "Approved before; nothing has changed."
+    assert folder.read(CURSOR).why == "It is right."
+    folder.change(CURSOR, trust="checked")
+    assert approved() == "Approved: it was active already; its trust was checked, and is vouched now."
+    folder.change(CURSOR, content=replace(PROCEDURE, strategy="Run `sudo reboot`."))
+    assert approved() == ("Approved: it was active already. It is used although it holds a command.")
+    redraft("lessons", "retire", CURSOR, "-m", "no")
+    assert approved() == (
+        "Approved: it was retired, and is active now. It is used although it holds a command."
     )
 
 
@@ -341,7 +396,7 @@ def test_add_and_edit_need_an_editor_or_a_terminal(seven, monkeypatch):
 
 def test_an_edit_is_redacted_and_keeps_the_rest_of_the_file(seven, editor):
     editor("without a yes.", f"without a yes, with {KEY}.")
-    assert redraft("lessons", "edit", FLIGHT).stdout.startswith(f"{FLIGHT}  Active")
+    assert redraft("lessons", "edit", FLIGHT).stdout.startswith(f"{FLIGHT}  Saved. Active")
     text = (seven.parent / "reflections" / f"{FLIGHT}.md").read_text()
     assert "without a yes, with" in text
     assert KEY not in text

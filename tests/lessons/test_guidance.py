@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from redraft.lessons.outcome import Outcome
 from support.learning_agents import OTHER, SYSTEMIC, TASK, learning, run, writer
+from support.lessons import DECISION
 
 SUCCEEDED = Outcome(TASK, "success", "made", run_id="r1")
 REPLY = SYSTEMIC | {"strategy": "Ask for the cursor.", "why_it_worked": "The API pages so."}
@@ -27,6 +30,30 @@ def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
             retired = before.replace("status: active", "status: retired")
             await lessons.edit_file(waiting.id, retired, before=before)
             assert await lessons.recall(TASK) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stop", ["retire", "supersede"])
+def test_a_lesson_that_is_approved_again_brings_its_rule_and_playbook_back(tmp_path, stop):
+    async def main():
+        async with learning(tmp_path, model=writer(REPLY), trusted=True) as lessons:
+            other = await lessons.record(DECISION, OTHER)
+            lesson = await lessons.reflect_on(SUCCEEDED)
+
+            async def given():
+                return {one.text for one in await lessons.recall(TASK) if one.source != other.id}
+
+            before = await given()
+            assert len(before) == 3
+            for _ in range(2):  # stopping it again loses nothing
+                if stop == "retire":
+                    await lessons.retire(lesson.id, "no")
+                else:
+                    await lessons.supersede(lesson.id, other.id)
+                assert await given() == set()
+            await lessons.approve(lesson.id)
+            assert await given() == before
 
     asyncio.run(main())
 

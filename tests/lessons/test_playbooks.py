@@ -116,7 +116,7 @@ def test_the_playbook_of_a_retired_lesson_is_archived(tmp_path):
     filed = playbooks.add(ONE)
     kept = playbooks.add(replace(ONE, steps=("Ask the shop.",), lesson=""))
     assert playbooks.drop("") == []
-    assert playbooks.drop(ONE.lesson) == [filed.id]
+    assert playbooks.drop(ONE.lesson) == [filed]
     assert playbooks.active() == [kept]
 
 

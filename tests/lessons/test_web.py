@@ -35,7 +35,7 @@ def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
         "4 +2 \N{MINUS SIGN}1",
         "Not in use: It hurt.",
         "Not in use: superseded by 2026-11-20-exporting-orders",
-        "waits until a run with it scores better, or until you approve it",
+        "On trial: its source is not trusted, so it waits until a run with it scores better, or until you",
         "≈ A near-duplicate of writer/2026-11-20-exporting-orders.",
         "IF a reply has next_cursor THEN ask for the next page.",
         "✓ worked",
@@ -248,6 +248,18 @@ def test_a_lesson_is_shown_with_its_origin_and_uses(memory):
     assert {"/runs/a-run", "/runs/run-2"} <= set(seen.links)
     assert "/runs/run-3" not in seen.links  # it is not kept
     assert len(seen.ids) == len(set(seen.ids))
+
+
+def test_the_trust_in_a_lesson_is_shown(memory):
+    filed = lessons_of(memory)
+    LessonFolder(memory, AGENT).change(filed["active"].id, trust="checked")
+    LessonFolder(memory, AGENT).change(filed["procedure"].id, trust="vouched", overrules="a command")
+    assert "✓ active</span><small>checked</small>" in read().text
+    checked, vouched = (Seen(read_one(filed[name]).text).words for name in ("active", "procedure"))
+    assert "checked: checks or the program showed how its run ended" in checked
+    assert "vouched: a person or the program wrote or approved it" in vouched
+    assert "approved although it holds a command" in vouched
+    assert ("Approve" in checked, "Approve" in vouched) == (True, False)
 
 
 def test_a_lesson_as_json(memory):

@@ -22,7 +22,16 @@ from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.export import FILES, ExportFile
 from redraft.lessons.files import replace_file, reporting
 from redraft.lessons.importer import KNOWN_FILES
-from redraft.lessons.lesson import KINDS, STATUSES, Lesson, LessonKind, headings_of, lesson_document
+from redraft.lessons.lesson import (
+    KINDS,
+    STATUSES,
+    TRUST_MEANS,
+    Lesson,
+    LessonKind,
+    headings_of,
+    lesson_document,
+)
+from redraft.lessons.lessons import approval
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import checked_content, lesson_redactor
@@ -101,12 +110,15 @@ async def list_lessons(
     task_type: Annotated[
         str | None, typer.Option(metavar="TYPE", help="List only lessons for this type of task.")
     ] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived lessons, too.")] = False,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """List lessons (the default). Shows whether they pay, and whether each is in use and helps."""
+    """List lessons (the default). Shows whether they pay, and each one's status, trust and effect."""
     async with _library(path, agent) as library:
-        found = _redacted(await library.find(kind=kind, status=status, task_type=task_type))
+        found = _redacted(
+            await library.find(kind=kind, status=status, task_type=task_type, with_archive=archived)
+        )
         payoff = await library.payoff()
     if as_json:
         emit_json(
@@ -244,12 +256,10 @@ async def add(
         whose = library.only_agent()
         lesson = _lesson_given(content_of(fields, kind), file, kind, whose, about)
         added, is_new = _redacted(await library.add(lesson, confidence=confidence))
-    line = _status_line(added)
-    if not is_new:
-        line = Text.assemble(
-            (visible(added.id), "bold"), "  says nearly the same already; its confidence is now "
-        )
-        line.append(f"{added.confidence:.2f}.")
+    if is_new:
+        line = _line(added, Text.assemble("Added. ", _status(added)))
+    else:
+        line = _line(added, f"says nearly the same already; its confidence is now {added.confidence:.2f}.")
     deliver(line, {"is_new": is_new, **lesson_document(added)}, as_json=as_json, soft_wrap=True)
 
 
@@ -339,7 +349,8 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
                 f"`redraft lessons edit {reference}` resumes it."
             ) from error
         rejected.unlink(missing_ok=True)
-        _deliver(lesson)
+    saved = _redacted(lesson)
+    CalmConsole().show(_line(saved, Text.assemble("Saved. ", _status(saved))), soft_wrap=True)
 
 
 def _save_privately(path: Path, text: str) -> None:
@@ -357,10 +368,12 @@ async def approve(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Start using a lesson. It may be quarantined, retired or superseded."""
+    """Vouch for a lesson and use it. Brings back one that is quarantined, retired or superseded."""
     async with _library(path, agent) as library:
         lesson_id = library.resolve(reference).id
-        _deliver(await library.lessons_of(lesson_id).approve(lesson_id, why), as_json=as_json)
+        lessons = library.lessons_of(lesson_id)
+        before, after = await lessons.get(lesson_id), await lessons.approve(lesson_id, why)
+    _deliver_change(before, after, approval(before, after), as_json=as_json)
 
 
 @lessons.command()
@@ -368,10 +381,12 @@ async def approve(
 async def retire(
     reference: Reference, why: Why, agent: Agent = None, path: Folder = None, as_json: options.Json = False
 ) -> None:
-    """Stop using a lesson. The file stays, with the reason."""
+    """Stop using a lesson. The file stays, with the reason, and `approve` brings the lesson back."""
     async with _library(path, agent) as library:
         lesson_id = library.resolve(reference).id
-        _deliver(await library.lessons_of(lesson_id).retire(lesson_id, why), as_json=as_json)
+        lessons = library.lessons_of(lesson_id)
+        before, after = await lessons.get(lesson_id), await lessons.retire(lesson_id, why)
+    _deliver_change(before, after, _status(after), as_json=as_json)
 
 
 @lessons.command()
@@ -386,7 +401,9 @@ async def supersede(
     """Replace a lesson with another one. The file stays, and names its successor."""
     async with _library(path, agent) as library:
         lesson_id, successor = library.resolve(reference).id, library.resolve(by).id
-        _deliver(await library.lessons_of(lesson_id).supersede(lesson_id, by=successor), as_json=as_json)
+        lessons = library.lessons_of(lesson_id)
+        before, after = await lessons.get(lesson_id), await lessons.supersede(lesson_id, by=successor)
+    _deliver_change(before, after, _status(after), as_json=as_json)
 
 
 @lessons.command()
@@ -404,7 +421,10 @@ async def merge(
     async with _library(path, agent) as library:
         keep_id = None if keep is None else library.resolve(keep).id
         ids = [*filter(None, [keep_id]), *(library.resolve(one).id for one in references)]
-        _deliver(await library.lessons_of(ids[0]).merge(ids, keep=keep_id), as_json=as_json)
+        merged = _redacted(await library.lessons_of(ids[0]).merge(ids, keep=keep_id))
+    others = ", ".join(visible(one) for one in dict.fromkeys(ids) if one != merged.id)
+    line = _line(merged, f"Supersedes {others}; its confidence is now {merged.confidence:.2f}.")
+    deliver(line, lesson_document(merged), as_json=as_json, soft_wrap=True)
 
 
 @lessons.command()
@@ -616,7 +636,7 @@ STYLES: dict[Status, str] = {"active": GOOD, "quarantined": BAD, "retired": QUIE
 LONGEST_NAME = 16
 LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
-OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type")
+OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type", "trust")
 """Columns that are dropped on a narrow terminal, in this order; an id contains day and summary."""
 INDENT = (0, 0, 0, 2)
 
@@ -634,9 +654,21 @@ def _due_document(due: DueReflection) -> dict[str, Any]:
     return {"run_id": due.run_id, "agent": due.agent, "kind": due.kind, "outcome": to_json(due.outcome)}
 
 
-def _deliver(lesson: Lesson, *, as_json: bool = False) -> None:
-    lesson = _redacted(lesson)
-    deliver(_status_line(lesson), lesson_document(lesson), as_json=as_json, soft_wrap=True)
+def _deliver_change(before: Lesson, after: Lesson, what: str | Text, *, as_json: bool) -> None:
+    """Print what became of a lesson; if it was stopped just now, also how to bring it back."""
+    after = _redacted(after)
+    deliver(
+        _line(after, what),
+        {"changed": before != after, **lesson_document(after)},
+        as_json=as_json,
+        soft_wrap=True,
+    )
+    if after.status not in ("active", before.status) and not as_json:
+        CalmConsole(stderr=True).say(f"`redraft lessons approve {visible(after.id)}` brings it back.")
+
+
+def _line(lesson: Lesson, what: str | Text) -> Text:
+    return Text.assemble((visible(lesson.id), "bold"), "  ", what)
 
 
 def _table(found: Sequence[LessonDetails], width: int) -> Table:
@@ -647,7 +679,11 @@ def _table(found: Sequence[LessonDetails], width: int) -> Table:
         "id": [*map(visible, names if len(set(names)) == len(names) else [one.id for one in these])],
         "agent": [shortened(visible(one.agent), LONGEST_NAME) for one in these],
         "kind": [one.kind for one in these],
-        "status": [Text(one.status, STYLES[one.status]) for one in these],
+        "status": [
+            Text(f"{one.lesson.status}{' (archived)' if one.archived else ''}", STYLES[one.lesson.status])
+            for one in found
+        ],
+        "trust": [one.trust or "-" for one in these],
         "day": [str(one.day) for one in these],
         "task type": [shortened(visible(one.task_type), LONGEST_NAME) for one in these],
         "used": [_used(one.counters) for one in found],
@@ -678,22 +714,32 @@ def _summary(found: Listing) -> str:
     parts += [f"{found.archived} archived"] if found.archived else []
     line = f"{counted(len(found.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
     broken = f"{counted(found.broken, 'file')} can't be read: `redraft lessons doctor` says why."
-    return f"{line} {broken if found.broken else ''}".strip()
+    line = f"{line} {broken if found.broken else ''}".strip()
+    if counts["quarantined"]:
+        line += (
+            "\nQuarantined lessons are on trial: used for the task that taught them, and tried in some"
+            " similar ones. `redraft lessons approve ID` puts one into use."
+        )
+    return line
 
 
 def _details(found: LessonDetails) -> RenderableType:
     lesson, counters = found.lesson, found.counters
     lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=found.archived)]
+    lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANS[lesson.trust]})"))
+    if lesson.overrules:
+        lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
     if counters == type(counters)():
         lines.append(Text("Not used in any run yet"))
     else:
         uses = counted(counters.uses, "run")
         lines.append(Text(f"Used in {uses}: helped {counters.helped}, hurt {counters.hurt}"))
     if lesson.source:
-        source = visible(lesson.source)
-        is_run = "#" not in source
-        imported = source.rpartition(":")[0]
-        lines.append(Text(f"From the run {source} (redraft show {source})" if is_run else f"From {imported}"))
+        source, section = visible(lesson.source), lesson.source.rpartition("#")[1]
+        if section:
+            lines.append(Text(f"From {source.rpartition(':')[0]}"))
+        else:
+            lines.append(Text(f"From the run {source}{f' (redraft show {source})' if found.has_run else ''}"))
     lines.append(Text(visible(found.file), QUIET))
     return Group(*lines, "", Padding(Text(visible(found.text).rstrip()), INDENT))
 
@@ -711,10 +757,6 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     elif why:
         line.append(f": {why}", "")
     return line.append(" (archived)" if archived else "", QUIET)
-
-
-def _status_line(lesson: Lesson) -> Text:
-    return Text.assemble((visible(lesson.id), "bold"), "  ", _status(lesson))
 
 
 def _search_results(found: Sequence[FoundLesson]) -> RenderableType:

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 QUARANTINED = "lesson_quarantined"
 """The kind of the records."""
+_STOPPED = "stopped"
+"""In place of a task, in the keys of lessons that were retired or superseded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A quarantined lesson, and the rule and playbook that it brings once it is approved."""
+    """A lesson that is not in use, and the rule and playbook that it brings once it is approved."""
 
     lesson: str
     principle: str = ""
@@ -43,8 +45,9 @@ class Quarantined:
 class Guidance:
     """The rules and playbooks of one agent, each of which follows the status of its lesson.
 
-    They are files beside the lessons while the lesson is active. Those of a quarantined lesson wait in the
-    store, by the task that taught it. A file that can't be read or written is logged, and left out.
+    They are files beside the lessons while the lesson is active. Otherwise they wait in the store: those of a
+    quarantined lesson by the task that taught it. A file that can't be read or written is logged, and left
+    out.
     """
 
     def __init__(
@@ -120,9 +123,7 @@ class Guidance:
         if lesson.status == "active":
             await self._use(lesson, quarantined)
             return
-        data = to_record(quarantined) | {"lesson": lesson.id}  # `_remove` searches it
-        key = f"{self._prefix(task)}{lesson.id.rpartition('/')[2]}"
-        await self._store.put(Record(QUARANTINED, key, data))
+        await self._keep(quarantined, self._prefix(task))
 
     async def follow(self, lesson: Lesson) -> None:
         """Start or stop using the rule and the playbook of a lesson, as its status says."""
@@ -130,7 +131,9 @@ class Guidance:
             return
         waiting = await self._remove(lesson.id)
         if lesson.status != "active":
-            await self._drop(lesson.id)
+            dropped = await self._drop(lesson.id)
+            if (stopped := waiting or dropped) is not None:
+                await self._keep(stopped, f"{self._folder}/{_STOPPED}/")
         elif waiting is not None:
             await self._use(lesson, waiting)
 
@@ -176,13 +179,23 @@ class Guidance:
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
 
-    async def _drop(self, lesson_id: str) -> None:
+    async def _keep(self, waiting: Quarantined, prefix: str) -> None:
+        data = to_record(waiting) | {"lesson": waiting.lesson}  # `_remove` searches it
+        await self._store.put(Record(QUARANTINED, f"{prefix}{waiting.lesson.rpartition('/')[2]}", data))
+
+    async def _drop(self, lesson_id: str) -> Quarantined | None:
+        """Remove the rule and archive the playbook of a lesson; return them, or None if it has neither."""
         folder = lesson_id.partition("/")[0]  # the lesson may be another agent's
+        rules: list[Rule] = []
         try:
-            await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
+            rules = await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
-        await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
+        playbooks = await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
+        if not rules and not playbooks:
+            return None
+        replays = [Replay(one.steps, one.strategy, one.outcome) for one in playbooks]
+        return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
 
     async def _remove(self, lesson_id: str) -> Quarantined | None:
         """Remove the record of a lesson and return it to one caller only; None if there is none."""

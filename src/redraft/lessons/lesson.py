@@ -108,6 +108,12 @@ STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded"
 
 Trust = Literal["", "vouched", "checked", "untrusted"]
 TRUSTS: tuple[Trust, ...] = ("vouched", "checked", "untrusted")
+TRUST_MEANS: dict[Trust, str] = {
+    "vouched": "a person or the program wrote or approved it",
+    "checked": "checks or the program showed how its run ended, and no tool answered in it",
+    "untrusted": "nobody vouches for it, and no check showed it",
+    "": "its file does not say where it comes from",
+}
 
 CONFIDENCE = 0.7
 """The default confidence."""

@@ -365,12 +365,13 @@ class Lessons:
         """Start using a quarantined, retired or superseded lesson, with its rule and playbook.
 
         A person who approves overrules every filter but redaction: `overrules` says which, and is logged. The
-        lesson is still quoted as data.
+        lesson is still quoted as data. The reason why it is active stays, unless `why` gives another.
         """
         lesson = await self.get(lesson_id)
         overrules = "; ".join(await asyncio.to_thread(violations_in, lesson))
         if overrules:
             logger.warning("The lesson %s is approved although it holds %s.", lesson_id, overrules)
+        why = why or (lesson.why if lesson.status == "active" else "")
         changed = {"status": "active", "why": why, "superseded_by": ""}
         return await self._set_status_and_wait(lesson_id, **changed, trust="vouched", overrules=overrules)
 
@@ -744,6 +745,22 @@ def waiting(lesson: Lesson) -> str:
         f"The lesson {lesson.id} waits, since {_doubt_of(lesson)}: it is tried in some runs of similar tasks "
         f"until it helps or hurts, or until you approve it (`redraft lessons approve {lesson.id}`)."
     )
+
+
+def approval(before: Lesson, after: Lesson) -> str:
+    """Say what the approval of a lesson has changed."""
+    if before.status != "active":
+        line = f"Approved: it was {before.status}, and is active now."
+    elif before.trust != after.trust:
+        was = before.trust or "unknown"
+        line = f"Approved: it was active already; its trust was {was}, and is {after.trust} now."
+    elif before.overrules != after.overrules:
+        line = "Approved: it was active already."
+    elif before != after:
+        return "Approved before; only the reason has changed."
+    else:
+        return "Approved before; nothing has changed."
+    return f"{line} It is used although it holds {after.overrules}." if after.overrules else line
 
 
 def _reflection_of(content: Content, title: str = "") -> LessonReflection:

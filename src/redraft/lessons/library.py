@@ -34,6 +34,7 @@ from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stats import payoff_of
 from redraft.stores.location import project_store
+from redraft.stores.run_index import RUN
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ MOST_SUGGESTED = 1_000
 class LessonDetails:
     """A lesson with its counters and its file, relative to the working directory if it is below it.
 
-    `text` is the text of the file, if it was read.
+    `text` is the text of the file, and `has_run` says whether the run that taught it is stored, if that was
+    looked up.
     """
 
     lesson: Lesson
@@ -62,11 +64,12 @@ class LessonDetails:
     archived: bool = False
     counters: Counters = field(default_factory=Counters)
     text: str = ""
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lessons, newest first; `broken` counts files that can't be parsed, `archived` those left out."""
+    """Lessons, newest first; `broken` counts files that can't be parsed, `archived` those in the archive."""
 
     lessons: list[LessonDetails]
     broken: int = 0
@@ -186,12 +189,20 @@ class LessonLibrary:
         entry = self.resolve(reference)
         lesson = self._folder_of(entry.id).read_entry(entry)
         counters = await self.lessons_of(lesson.id).counters(lesson.id)
-        return LessonDetails(lesson, _relative(entry.path), entry.archived, counters, self.text_of(entry))
+        run = await self._store.get(RUN, lesson.source) if self._store is not None and lesson.source else None
+        return LessonDetails(
+            lesson, _relative(entry.path), entry.archived, counters, self.text_of(entry), run is not None
+        )
 
     async def find(
-        self, *, kind: str | None = None, status: str | None = None, task_type: str | None = None
+        self,
+        *,
+        kind: str | None = None,
+        status: str | None = None,
+        task_type: str | None = None,
+        with_archive: bool = False,
     ) -> Listing:
-        """Return the lessons of a kind, a status and a task type, except archived ones."""
+        """Return the lessons of a kind, a status and a task type, archived ones only `with_archive`."""
         if kind is not None:
             check_choice("--kind", kind, tuple(KINDS))
         if status is not None:
@@ -201,8 +212,8 @@ class LessonLibrary:
         counters = await self._counters()
         for folder in self.folders():
             for entry in folder.entries():
-                if entry.archived:
-                    archived += 1
+                archived += entry.archived
+                if entry.archived and not with_archive:
                     continue
                 try:
                     lesson = folder.read_entry(entry)
@@ -212,7 +223,7 @@ class LessonLibrary:
                 wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
                 if wanted and task_type in (None, lesson.task_type):
                     counted = counters.get(lesson.id, Counters())
-                    found.append(LessonDetails(lesson, _relative(entry.path), counters=counted))
+                    found.append(LessonDetails(lesson, _relative(entry.path), entry.archived, counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
         return Listing(found, broken, archived)
 

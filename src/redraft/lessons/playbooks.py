@@ -136,12 +136,14 @@ class Playbooks:
         with locked(self._folder):
             return self._archive()
 
-    def drop(self, lesson: str) -> list[str]:
-        """Archive the playbooks of a lesson, and return their ids."""
+    def drop(self, lesson: str) -> list[Playbook]:
+        """Archive the playbooks of a lesson, and return them."""
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
-            return self._move([one for one in self._playbooks() if lesson and one.lesson == lesson])
+            taught = [one for one in self._playbooks() if lesson and one.lesson == lesson]
+            self._move(taught)
+        return taught
 
     def erase(
         self,

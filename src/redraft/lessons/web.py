@@ -13,7 +13,8 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.folder import Entry, LessonFolder
 from redraft.lessons.impact import Counters, Impact, Use
-from redraft.lessons.lesson import KINDS, STATUSES, Lesson, headings_of, lesson_document
+from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANS, Lesson, headings_of, lesson_document
+from redraft.lessons.lessons import approval
 from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.playbooks import Playbook
@@ -220,6 +221,11 @@ class LessonView:
     problem: str = ""
     text: str = ""
 
+    @property
+    def trust_means(self) -> str:
+        """What the trust in the lesson says of where it comes from."""
+        return "" if self.lesson is None else TRUST_MEANS[self.lesson.trust]
+
 
 async def lesson(request: PageRequest) -> LessonView:
     """Read a lesson from its file."""
@@ -301,14 +307,16 @@ async def _lesson_to_change(form: Form) -> AsyncGenerator[tuple[Lessons, Entry]]
 
 async def _approve(form: Form) -> str:
     async with _lesson_to_change(form) as (lessons, entry):
-        await lessons.approve(entry.id, form.text("why", "").strip())
-    return "The lesson is active: runs that it is relevant to are given it."
+        before = await lessons.get(entry.id)
+        return approval(before, await lessons.approve(entry.id, form.text("why", "").strip()))
 
 
 async def _retire(form: Form) -> str:
     async with _lesson_to_change(form) as (lessons, entry):
         await lessons.retire(entry.id, form.text("why").strip())
-    return "The lesson is retired: no run is given it any more. Its file stays."
+    return (
+        "The lesson is retired: no run is given it any more. Its file stays, and approving it brings it back."
+    )
 
 
 async def _merge(form: Form) -> str:
