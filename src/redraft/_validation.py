@@ -71,7 +71,7 @@ def check_bound(name: str, value: Any) -> None:
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Require one of `choices`; raises a `ConfigError` that suggests the nearest."""
     if value not in choices:
-        raise ConfigError(f"{name}: there is no {value!r}; {nearest(str(value), choices)}")
+        raise ConfigError(f"{name}: unknown value {value!r}; {nearest(str(value), choices)}")
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -46,7 +46,7 @@ SECTIONS = {
     },
     "Proof": {
         "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
-        "calibrate": ("redraft.evals.calibrate", "Compare a model that judges with your own judgement."),
+        "calibrate": ("redraft.evals.calibrate", "Compare a judge model with your own judgement."),
         "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
     },
     "Coding agents": {

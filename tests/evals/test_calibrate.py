@@ -38,7 +38,7 @@ def test_labelling_shows_no_verdict_and_goes_on_where_it_stopped():
     assert "Is it clear?" in shown or "Is it short?" in shown
     assert "0.9" not in shown
     assert "0.4" not in shown
-    assert "2 of the 20 labels that a calibration takes.\nredraft calibrate show" in shown
+    assert "2 of the 20 labels that a calibration needs.\nredraft calibrate show" in shown
     again = calibrate(keys="xu s q")  # an unknown key is no answer; undo asks for the second again
     assert "3 of 40" in again
     assert "2 of 40" in again
@@ -64,10 +64,10 @@ def test_the_report_and_the_list():
 
 @pytest.mark.usefixtures("project")
 def test_all_is_labelled_at_last():
-    assert "All that this judge has judged here is labelled. 40 labels: kappa" in " ".join(
+    assert "Everything that this judge has judged here is labelled. 40 labels: kappa" in " ".join(
         calibrate(keys="yn" * 20).split()
     )
-    assert "All that this judge has judged here is labelled." in calibrate()
+    assert "Everything that this judge has judged here is labelled." in calibrate()
 
 
 def test_without_judgements_it_says_what_is_missing(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_without_judgements_it_says_what_is_missing(tmp_path, monkeypatch):
     result = redraft("calibrate")
     assert result.exit_code == 2
     assert "nothing to label" in result.stderr
-    assert "No run that is stored here was judged" in redraft("calibrate", "list").stdout
+    assert "No stored run here has been judged" in redraft("calibrate", "list").stdout
     assert redraft("calibrate", "show", "--false-accept", "0", "--false-reject", "0").exit_code == 2
 
 
@@ -121,14 +121,14 @@ def test_labels_are_given_and_taken_back():
     second = read(store, f"{path}.json").json()["judgement"]
     assert second != first
     assert post(judgement=second, answer="skip").json() == {"message": "Skipped."}
-    assert post(judgement="", answer="undo").json() == {"message": "Took back the last label."}
+    assert post(judgement="", answer="undo").json() == {"message": "The last label was undone."}
     assert read(store, f"{path}.json").json()["judgement"] == second
     assert post(judgement=second, answer="perhaps").status_code == 400
     assert post(judgement="unknown", answer="yes").status_code == 404
     assert post(judgement=second).status_code == 400
     assert pages(store).post(f"{JUDGES}/nobody/label", json={"answer": "undo"}).status_code == 404
     post(answer="undo")
-    assert post(answer="undo").json() == {"message": "There is no label to take back."}
+    assert post(answer="undo").json() == {"message": "There is no label to undo."}
 
 
 def test_judges_and_their_reports():
@@ -146,13 +146,13 @@ def test_judges_and_their_reports():
     words = Seen(read(store, f"{JUDGES}/{key}?false_accept=4").text).words
     assert "40 labels: kappa" in words
     assert "a threshold of" in words
-    assert "All that this judge" in Seen(read(store, f"{JUDGES}/{key}/label").text).words
+    assert "Everything that this judge" in Seen(read(store, f"{JUDGES}/{key}/label").text).words
     document = read(store, f"{JUDGES}/{key}.json?false_accept=4").json()
     assert document["costs"]["false_accept"] == 4.0
     assert document["labels"] == 40
     assert pages(store).get(f"{JUDGES}/{key}?false_accept=much").status_code == 400
     assert pages(store).get(f"{JUDGES}/nobody").status_code == 404
-    assert "No run that is stored here" in read(MemoryStore(), JUDGES).text
+    assert "No stored run here" in read(MemoryStore(), JUDGES).text
 
 
 def test_hostile_texts_and_secrets_stay_texts():

@@ -177,7 +177,7 @@ def test_runs_of_earlier_code_are_left_out():
         }
         await store.put(Record("run", result.run_id, data))
         assert await Calibrations(store).list() == []
-        with pytest.raises(ConfigError, match="an earlier version don't say by which rubric"):
+        with pytest.raises(ConfigError, match="an earlier version don't say which rubric"):
             await Calibrations(store).get()
 
     run(main())
@@ -193,7 +193,7 @@ def test_fewer_than_twenty_labels_are_no_calibration():
 
     few, enough = run(main())
     assert (few.is_calibrated, enough.is_calibrated) == (False, True)
-    assert few.sentence() == "19 of the 20 labels that a calibration takes."
+    assert few.sentence() == "19 of the 20 labels that a calibration needs."
     assert enough.sentence().startswith("20 labels: kappa ")
 
 

@@ -59,7 +59,7 @@ def test_a_file_is_read(tmp_path):
 
 MISTAKES = {
     "no list": ("cases: 3", "line 1: expected a mapping with 'cases'"),
-    "empty": ("cases: []", "line 1: there is no case"),
+    "empty": ("cases: []", "line 1: expected at least one case"),
     "no task": ("cases:\n  - id: a", "line 2: the case has no 'task'"),
     "unknown key": (
         "cases:\n  - task: a\n    criterai: []",
@@ -76,7 +76,7 @@ MISTAKES = {
     ),
     "threshold": ("cases:\n  - {task: a, threshold: 3}", "line 2: .*must be a number in 0..1"),
     "match": ("cases:\n  - {task: a, match: exact}", "line 2: .*no reference to match"),
-    "kind": ("cases:\n  - {task: a, reference: b, match: like}", "line 2: .*there is no 'like'"),
+    "kind": ("cases:\n  - {task: a, reference: b, match: like}", "line 2: .*unknown value 'like'"),
     "yaml": ("cases:\n\t- task", "line 2"),
 }
 
@@ -130,7 +130,7 @@ def test_cases_are_appended_and_read_again(tmp_path):
 @pytest.mark.parametrize("text", ["cases: [{task: a}]\n", "cases:\n  - task: a\nthreshold: 0.5\n"])
 def test_nothing_is_appended_to_a_file_of_another_form(text, tmp_path):
     path = written(tmp_path, text)
-    with pytest.raises(ConfigError, match="last thing"):
+    with pytest.raises(ConfigError, match="last key"):
         add_cases(path, [EvalCase("b", PlainTask("b"))])
     assert path.read_text("utf-8") == text
 
@@ -231,13 +231,13 @@ def test_of_several_targets_any_will_do(match, answer, is_right):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "there is no row"),
+        ([], "there are no rows"),
         ([{"a": 1}], "row 1: there is no task"),
         ([3], "row 1: expected an object"),
         ([{"task": "a", "id": 1}, {"task": "b", "id": 1}], "'1' is used twice"),
         ([{"input": "a", "choices": ["b"]}], "multiple choice"),
-        ([{"input": [{"role": "assistant", "content": "b"}]}], "must end with what the user asks"),
-        ([{"input": [{"role": "tool", "content": "b"}]}], "only messages of text"),
+        ([{"input": [{"role": "assistant", "content": "b"}]}], "must end with a message of the user"),
+        ([{"input": [{"role": "tool", "content": "b"}]}], "only text messages"),
     ],
 )
 def test_rows_that_are_no_cases(rows, message):
@@ -284,9 +284,9 @@ def test_tests_of_promptfoo_become_cases(tmp_path):
     assert [one.evaluator for one in first.grading] == ["regex", "regex", "llm"]
     assert [one.evaluator for one in second.grading] == ["regex", "schema"]
     assert second.id == "test-2"
-    with pytest.raises(ConfigError, match="line 5: the assertion 'javascript' has no plain mapping"):
+    with pytest.raises(ConfigError, match="line 5: the assertion 'javascript' has no equivalent here"):
         read_cases(written(tmp_path, PROMPTFOO.replace("icontains", "javascript")))
-    with pytest.raises(ConfigError, match="line 1: expected a list of one prompt"):
+    with pytest.raises(ConfigError, match="line 1: expected a list with one prompt"):
         read_cases(written(tmp_path, PROMPTFOO.replace("['Tr", "['x', 'Tr")))
 
 

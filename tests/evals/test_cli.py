@@ -201,4 +201,4 @@ def test_the_cases_name_their_agent(project):
     (project / "two.yaml").write_text(text + "  - {task: Other., agent: an_app:right}\n", "utf-8")
     several = redraft("eval", "two.yaml")
     assert several.exit_code == 2
-    assert "of several agents" in several.stderr
+    assert "from several agents" in several.stderr

@@ -401,5 +401,5 @@ def test_a_task_is_compared_with_itself_without_its_note(tmp_path, monkeypatch):
             Evaluation(found, task, compare=compare, store=MemoryStore())
     with pytest.raises(ConfigError, match="Only a Task has notes"):
         Evaluation(cases(2), revising(), compare=["loop", "no-notes"], store=MemoryStore())
-    with pytest.raises(ConfigError, match="needs the outputs of others"):
+    with pytest.raises(ConfigError, match="needs the outputs of other tasks"):
         Evaluation(found, Task("Say more.", context=[task], model="any"), store=MemoryStore())

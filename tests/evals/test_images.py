@@ -96,13 +96,16 @@ WRONG = {
         "line 3: the image 'there.png' can't be read: No such file or directory",
     ),
     "empty": ("images: [empty.png]", "line 3: the image 'empty.png' is empty"),
-    "kind": ("images: [notes.txt]", "line 3: 'notes.txt' is no image"),
-    "number": ("images: [3]", "line 3: an image is a file or a URL, got 3"),
+    "kind": ("images: [notes.txt]", "line 3: 'notes.txt' is not an image"),
+    "number": ("images: [3]", "line 3: an image must be a file or a URL, got 3"),
     "role": (
         "messages: [{role: robot, content: Hi}]",
-        "the role of a message is one of system, user, assistant",
+        "the role of a message must be one of system, user, assistant",
     ),
-    "message": ("messages: [Hello]", "a message is a mapping with a 'role' and a 'content', got 'Hello'"),
+    "message": (
+        "messages: [Hello]",
+        "a message must be a mapping with a 'role' and a 'content', got 'Hello'",
+    ),
     "key": ("messages: [{role: user, text: Hi}]", "unknown key 'text'"),
 }
 

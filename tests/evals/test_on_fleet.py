@@ -142,9 +142,9 @@ def test_nothing_is_submitted_for_an_agent_that_the_workers_would_not_run():
         Evaluation(CASES, clerk(store, name="other"), fleet=fleet)
     with pytest.raises(ConfigError, match="'clerk' is not defined like the one of the fleet"):
         Evaluation(CASES, clerk(store, system_prompt="Be brief."), fleet=fleet)
-    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'answer' is not one"):
+    with pytest.raises(ConfigError, match="A fleet evaluates agents only, and 'answer' is not an Agent"):
         Evaluation(CASES, {"clerk": fleet.programs["clerk"].agent, "answer": lambda _: "good"}, fleet=fleet)
-    with pytest.raises(ConfigError, match="A fleet evaluates agents, and 'Say' is not one"):
+    with pytest.raises(ConfigError, match="A fleet evaluates agents only, and 'Say' is not an Agent"):
         Evaluation(CASES, Task("Say", model=ScriptedModel(["good"])), fleet=fleet)
     with pytest.raises(ConfigError, match="'local' is a function that a worker can't import"):
         Evaluation([EvalCase("one", PlainTask("Task 1."), (local,))], clerk(store), fleet=fleet)
@@ -237,7 +237,7 @@ def test_only_workers_of_the_evaluated_version_carry_it_out(caplog):
                 await asyncio.wait_for(evaluation, 20)
 
     asyncio.run(main())
-    assert "The evaluation waits: no worker has the version new of this fleet, only old" in caplog.text
+    assert "The evaluation is waiting: no worker has the version new of this fleet, only old" in caplog.text
 
 
 def test_the_command_evaluates_on_a_fleet(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def test_tasks_are_split_as_wholes_and_the_same_each_time():
     assert [len(part) for part in parts] == [6, 6, 8]
     assert len(set.union(*parts)) == 20
     assert split_by_task(some, seed=1).test != split.test
-    with pytest.raises(ConfigError, match="11 tasks; to train, validate and test it takes 12"):
+    with pytest.raises(ConfigError, match="11 tasks; training, validation and test need at least 12"):
         split_by_task(cases(11))
 
 
@@ -115,7 +115,7 @@ def test_at_the_ceiling_nothing_is_proposed_and_nothing_tested():
     report = Optimization(cases(), clerk.agent(), store=MemoryStore()).run_sync()
     assert (report.accepted, report.test, report.proposals, report.diff()) == (False, None, 0, "")
     assert report.sentence() == (
-        "Nothing better than the present texts was found. All validation cases pass."
+        "Nothing better than the current texts was found. All validation cases pass."
     )
     assert len(clerk.requests) == 6
 
@@ -224,7 +224,7 @@ def test_interrupted_anywhere_it_pays_for_nothing_twice():
 def test_budgets_keep_what_the_test_takes():
     useless = Clerk("```\nBe kind.\n```")
     report = Optimization(cases(), useless.agent(), store=MemoryStore(), budget_tokens=4000).run_sync()
-    assert report.stopped == "What is left of a budget is kept for the test."
+    assert report.stopped == "The rest of a budget is reserved for the test."
     assert report.usage.total_tokens <= 4000 - 1600
     assert not report.is_out_of_budget
     report = Optimization(cases(), useless.agent(), store=MemoryStore(), budget_tries=30).run_sync()
@@ -232,7 +232,7 @@ def test_budgets_keep_what_the_test_takes():
     assert report.tries <= 36
     report = Optimization(cases(), Clerk().agent(), store=MemoryStore(), budget_tokens=300).run_sync()
     assert report.is_out_of_budget
-    assert report.sentence().endswith("A budget does not suffice for a search and a test.")
+    assert report.sentence().endswith("A budget is too small for a search and a test.")
     calls = Clerk().agent()
     report = Optimization(cases(), calls, store=MemoryStore(), budget_tokens=300, at_once=1).run_sync()
     assert report.is_out_of_budget
@@ -263,7 +263,7 @@ WRONG = {
     "function": ((cases(), lambda prompt: prompt), {}, "Only an Agent or a Task has texts"),
     "part": ((cases(), Clerk().agent()), {"parts": ["prompt"]}, "Unknown part 'prompt' to tune"),
     "note": ((cases(), Clerk().agent()), {"parts": ["note"]}, "has no note that can be tuned"),
-    "few": ((cases(5), Clerk().agent()), {}, "of 5 tasks"),
+    "few": ((cases(5), Clerk().agent()), {}, "only 5 tasks"),
     "ungraded": (([replace(one, criteria=()) for one in cases()], Clerk().agent()), {}, "Nothing grades"),
     "twice": (([*cases(), *cases()], Clerk().agent()), {}, "the same id"),
     "budget": ((cases(), Clerk().agent()), {"budget_tries": 0}, "budget_tries"),
@@ -308,7 +308,7 @@ def test_the_command_prints_a_diff_to_review(project, monkeypatch):
     assert redraft("eval", "show").exit_code == 0
     nothing = redraft("optimize", "cases.yaml", "-a", "an_app:right")
     assert (nothing.exit_code, nothing.stdout) == (1, "")
-    assert "Nothing better than the present texts was found." in nothing.stderr
+    assert "Nothing better than the current texts was found." in nothing.stderr
     spent = redraft("optimize", "cases.yaml", "-a", "an_app:clerk", "--budget-tokens", "300")
     assert spent.exit_code == 3
     assert redraft("optimize", "cases.yaml", "-a", "an_app:function").exit_code == 2

@@ -100,13 +100,13 @@ def test_the_command_writes_json_lines(tmp_path, monkeypatch):
     put(run(run_id="two", task=PlainTask("Say more.")))
     put(record([version(1, 0.5)], "max_iterations", run_id="three"))
     shown = redraft("eval", "export", "--pairs")
-    assert (shown.exit_code, shown.stderr) == (0, "2 pairs of 3 runs.\n")
+    assert (shown.exit_code, shown.stderr) == (0, "2 pairs from 3 runs.\n")
     assert [sorted(json.loads(line)) for line in shown.stdout.splitlines()] == [
         ["chosen", "prompt", "rejected"]
     ] * 2
     (tmp_path / "cases.yaml").write_text("criteria: [clear]\ncases: [{task: Say it.}]\n", "utf-8")
     written = redraft("eval", "export", "--corrections", "-o", "data/sft.jsonl")
-    assert written.stderr == "1 correction of 3 runs.\n"
+    assert written.stderr == "1 correction from 3 runs.\n"
     (line,) = (tmp_path / "data" / "sft.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line)["messages"][1]["content"] == "Say more."
     for words in ((), ("--pairs", "--corrections")):

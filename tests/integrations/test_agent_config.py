@@ -111,7 +111,7 @@ def test_a_file_that_is_not_understood_stays_as_it_is(folder, text, says):
 
 
 def test_an_unknown_agent_and_what_is_left_to_do(folder):
-    assert "there is no 'emacs'" in redraft("hook", "install", "emacs").stderr
+    assert "unknown value 'emacs'" in redraft("hook", "install", "emacs").stderr
     (folder / "criteria.yaml").unlink()
     said = redraft("hook", "install", "codex").stderr
     assert "criteria.yaml does not exist" in said

@@ -63,7 +63,7 @@ def test_empty_entries_are_ignored(read):
         ("criteria: [a]\njudge_samples: 0", 2, "judge_samples must be a whole number of at least 1, got 0"),
         ("criteria: [a]\njudge_samples: many", 2, "'judge_samples' must be a whole number, got 'many'"),
         ("judge_margin: -1\ncriteria: [a]", 1, "judge_margin must be a number of at least 0, got -1"),
-        ("criteria: [a]\naccept: pair", 2, "accept: there is no 'pair'; did you mean 'pairwise'?"),
+        ("criteria: [a]\naccept: pair", 2, "accept: unknown value 'pair'; did you mean 'pairwise'?"),
         ("criteria: a", 1, "'criteria' must be a list, got 'a'"),
         ("- clear\n- 7", 2, "a criterion must be a sentence, a name or a mapping, got 7"),
         ("- clear\n- ''", 2, "a criterion must be a sentence"),
@@ -72,7 +72,7 @@ def test_empty_entries_are_ignored(read):
         ("- name: a\n  weight: much", 2, "'weight' must be a number, got 'much'"),
         ("- name: a\n  gate: 1", 2, "'gate' must be true or false, got 1"),
         ("- a\n- name: b\n  threshold: 2", 2, "threshold must be a number in 0..1, got 2"),
-        ("- a\n- name: b\n  origin: generate", 2, "there is no 'generate'; did you mean 'generated'?"),
+        ("- a\n- name: b\n  origin: generate", 2, "unknown value 'generate'; did you mean 'generated'?"),
         (
             "- {name: b, evaluator: words, config: {at_most: 9}, origin: generated, gate: true}",
             1,

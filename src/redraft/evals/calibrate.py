@@ -52,7 +52,7 @@ LEAST = ("wrong near the threshold", "wrongly accepted", "wrongly rejected", "yo
 
 calibrate = command_group(
     default="label",
-    help="Compare a model that judges with your own judgement: label what it judged, unseen.",
+    help="Compare a judge model with your own judgement: label what it judged, without seeing its verdicts.",
 )
 
 
@@ -61,7 +61,7 @@ calibrate = command_group(
 async def label(judge: Judge = "") -> None:
     """Label outputs that a model judged, one key each (the default). Every label is stored at once.
 
-    What the model said is not shown. Stop at any time with q; the next call goes on from there.
+    What the model said is not shown. Stop at any time with q; the next call continues from there.
     """
     calibrations = Calibrations(required_project_store("runs"))
     calibration = await calibrations.get(judge)
@@ -78,7 +78,7 @@ async def label(judge: Judge = "") -> None:
         else:
             calibration = await calibrations.label(calibration, judgement, ANSWERS[answer])
     if not calibration.left:
-        console.say("All that this judge has judged here is labelled.")
+        console.say("Everything that this judge has judged here is labelled.")
     console.say(calibration.summary.sentence())
     console.say(f"redraft calibrate show {calibration.judge.key}")
 
@@ -86,13 +86,13 @@ async def label(judge: Judge = "") -> None:
 @calibrate.command("list")
 @handles_errors
 async def list_judges(as_json: options.Json = False) -> None:
-    """List the models that judged here, each by a rubric, and how far they are calibrated."""
+    """List the models that judged here, each with its rubric, and how well they are calibrated."""
     found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
     if as_json:
         emit_json({"judges": withheld([one.document() for one in found])})
         return
     if not found:
-        CalmConsole().say("No run that is stored here was judged by a model yet.")
+        CalmConsole().say("No stored run here has been judged by a model yet.")
         return
     columns = {
         "judge": [one.key for one in found],
@@ -113,7 +113,7 @@ async def show(
     false_reject: FalseReject = 1.0,
     as_json: options.Json = False,
 ) -> None:
-    """Show how far a judge agrees with your labels, and what would make it cheaper to go by."""
+    """Show how well a judge agrees with your labels, and what would make its errors cost less."""
     from redraft.evals.stability import StabilityReport
 
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
@@ -145,16 +145,16 @@ async def stability(
     ] = 2,
     wording: Annotated[
         list[Path] | None,
-        typer.Option(metavar="YAML", help="Criteria of the same names with other descriptions, to compare."),
+        typer.Option(metavar="YAML", help="Criteria with the same names and other descriptions, to compare."),
     ] = None,
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
     as_json: options.Json = False,
 ) -> None:
-    """Let a judge judge again: with its rubric as it is, and in other wordings. This calls the model.
+    """Have a judge judge outputs again: with its rubric as it is, and reworded. This calls the model.
 
-    No judgement is made twice: the same command goes on after an interruption.
+    No judgement is made twice: after an interruption, the same command continues.
     """
     from redraft.evals.stability import StabilityTest
     from redraft.loop.criteria_file import read_criteria
@@ -212,7 +212,7 @@ def _introduction(calibration: Calibration) -> RenderableType:
     judged = counted(len(calibration.judgements), "judgement")
     return Text(
         f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
-        f"{len(calibration.told)} labelled. {FEWEST_LABELS} make a calibration; more make it surer.\n"
+        f"{len(calibration.told)} labelled. A calibration needs {FEWEST_LABELS}; more make it more certain.\n"
         "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
         QUIET,
     )

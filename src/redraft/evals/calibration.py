@@ -178,7 +178,9 @@ class Costs:
             if not is_number(value) or value < 0:
                 raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.")
         if not self.false_accept + self.false_reject:
-            raise ConfigError("false_accept and false_reject can't both be 0: no verdict would be wrong.")
+            raise ConfigError(
+                "false_accept and false_reject can't both be 0: no wrong verdict would cost anything."
+            )
 
     def of(self, label: Label, threshold: float) -> float:
         """Return the cost of the verdict on one labelled output at a threshold."""
@@ -300,7 +302,7 @@ class JudgeSummary:
         """Return what is known of the judge in one sentence."""
         found = self.agreement
         if self.labels < FEWEST_LABELS:
-            return f"{self.labels} of the {FEWEST_LABELS} labels that a calibration takes."
+            return f"{self.labels} of the {FEWEST_LABELS} labels that a calibration needs."
         if found.kappa is None:
             return f"{self.labels} labels, all alike and judged alike: kappa is not defined."
         return (
@@ -546,8 +548,8 @@ class Calibrations:
         found = [one for one in await self.list() if one.judgements]
         if not found:
             raise ConfigError(
-                "No run that is stored here was judged by a model, so there is nothing to label. Runs of an "
-                "earlier version don't say by which rubric they were judged."
+                "No stored run here was judged by a model, so there is nothing to label. Runs stored by an "
+                "earlier version don't say which rubric they were judged by."
             )
         chosen = [one for one in found if one.judge.key.startswith(judge) or one.judge.model == judge]
         if len(chosen) == 1:

@@ -58,9 +58,9 @@ def read_cases(path: Path) -> list[EvalCase]:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"The cases {str(path)!r} can't be read: {error.strerror}.") from error
+        raise ConfigError(f"The file of cases {str(path)!r} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"The cases {str(path)!r} are not UTF-8 text.") from error
+        raise ConfigError(f"The file of cases {str(path)!r} is not UTF-8 text.") from error
     if path.suffix in READERS:
         return READERS[path.suffix](text, str(path))
     with modules_in(path.parent):
@@ -81,17 +81,17 @@ class _CasesReader(CriteriaReader):
         shared = self.checked(entries, SHARED, ())
         found = [self._case(item, shared, ("cases", at)) for at, item in enumerate(items)]
         if not found:
-            self.fail(("cases",), "there is no case")
+            self.fail(("cases",), "expected at least one case")
         seen = set[str]()
         for at, case in enumerate(found):
             if case.id in seen:
-                self.fail(("cases", at), f"the id {case.id!r} is used twice")
+                self.fail(("cases", at), f"the id {case.id!r} is used twice; ids must be unique")
             seen.add(case.id)
         return found
 
     def _case(self, item: Any, shared: Mapping[str, Any], way: KeyPath) -> EvalCase:
         if not isinstance(item, dict):
-            self.fail(way, f"a case is a mapping with a 'task', got {item!r}")
+            self.fail(way, f"a case must be a mapping with a 'task', got {item!r}")
         own = self.checked(cast("dict[Any, Any]", item), CASE, way)
         if "task" not in own:
             self.fail(way, "the case has no 'task'")
@@ -126,11 +126,11 @@ class _CasesReader(CriteriaReader):
 
     def _message(self, item: Any, way: KeyPath) -> Message:
         if not isinstance(item, dict):
-            self.fail(way, f"a message is a mapping with a 'role' and a 'content', got {item!r}")
+            self.fail(way, f"a message must be a mapping with a 'role' and a 'content', got {item!r}")
         entries = self.checked(cast("dict[Any, Any]", item), MESSAGE, way)
         role = entries.get("role")
         if role not in ROLES:
-            self.fail(way, f"the role of a message is one of {', '.join(ROLES)}, got {role!r}")
+            self.fail(way, f"the role of a message must be one of {', '.join(ROLES)}, got {role!r}")
         images = self._images(entries.get("images", ()), (*way, "images"))
         content: str = entries.get("content", "")
         return ImageMessage(role, content, images) if images else Message(role, content)
@@ -141,12 +141,14 @@ class _CasesReader(CriteriaReader):
     def _image(self, place: Any, way: KeyPath) -> Image:
         """Return an image by its URL, or read it from a file, whose place is relative to this one."""
         if not isinstance(place, str):
-            self.fail(way, f"an image is a file or a URL, got {place!r}")
+            self.fail(way, f"an image must be a file or a URL, got {place!r}")
         if "://" in place:
             return Image(url=place)
         media_type = guess_type(place)[0] or ""
         if not media_type.startswith("image/"):
-            self.fail(way, f"{place!r} is no image; it should end with .png, .jpg, .webp or the like")
+            self.fail(
+                way, f"{place!r} is not an image; its name should end with .png, .jpg, .webp or the like"
+            )
         try:
             data = (self.folder / place).read_bytes()
         except OSError as error:
@@ -180,13 +182,15 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     if not text.strip():
         text = "cases:\n"
     elif not _ends_with_cases(text):
-        raise ConfigError(f"{str(path)!r}: the list of cases must be the last thing in it, in block style.")
+        raise ConfigError(
+            f"{str(path)!r}: 'cases' must be the last key of the file, with its list in block style."
+        )
     indent = _indent_of(text)
     lines = [f"{indent}{line}" if line else "" for line in new.splitlines()]
     whole = "\n".join([text.rstrip("\n"), *lines, ""])
     before, after = (load_yaml(one, str(path)) for one in (text, whole))
     if len(after["cases"]) != len(before["cases"] or ()) + len(added):
-        raise ConfigError(f"{str(path)!r}: no case can be appended to its list; add the cases by hand.")
+        raise ConfigError(f"{str(path)!r}: cases can't be appended to its list; add them by hand.")
     path.parent.mkdir(parents=True, exist_ok=True)
     for image in {one.digest: one for case in added for one in case.task.all_images if one.data}.values():
         folder.mkdir(exist_ok=True)

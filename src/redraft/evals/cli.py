@@ -96,7 +96,7 @@ async def run(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Go on with an evaluation that was interrupted; 'last' or its id."),
+        typer.Option(metavar="ID", help="Continue an interrupted evaluation: its id, or 'last'."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to FILE.")] = None,
     markdown: Annotated[
@@ -124,7 +124,10 @@ async def run(
         if path is not None and path != STDOUT:
             _prepare(option, path)
     if agent is not None and model is not None:
-        raise ConfigError("--model answers where no --agent does; the model that grades is --judge.")
+        raise ConfigError(
+            "--model answers the cases itself, so it can't be combined with --agent; --judge is the model "
+            "that grades."
+        )
     found = _cases_in(cases)
     baseline = None
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
@@ -291,7 +294,7 @@ async def add(
         more = f"; {counted(known, 'run')} already there" if known else ""
         CalmConsole().say(f"{output}: {counted(len(added), 'case')} added{more}.")
         if any(not one.grading for one in added):
-            stderr.say("Some have no criteria: give the file `criteria`, or the agent its own.")
+            stderr.say("Some cases have no criteria: add `criteria` to the file or to the agent.")
     if problems and not added:
         raise typer.Exit(ExitCode.NOT_MET)
 
@@ -301,16 +304,16 @@ async def add(
 async def export(
     pairs: Annotated[
         bool,
-        typer.Option("--pairs", help="Preference pairs: prompt, chosen and rejected, as DPO takes them."),
+        typer.Option("--pairs", help="Preference pairs: prompt, chosen and rejected, as for DPO."),
     ] = False,
     corrections: Annotated[
         bool,
-        typer.Option("--corrections", help="Corrected drafts: conversations, as fine-tuning takes them."),
+        typer.Option("--corrections", help="Corrected drafts: conversations, as for fine-tuning."),
     ] = False,
     cases: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Leave out what is evaluated. Default: cases.yaml, if there is one."
+            metavar="FILE", help="Leave out the tasks of these cases. Default: cases.yaml, if it exists."
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
@@ -321,7 +324,7 @@ async def export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")
     ] = None,
 ) -> None:
-    """Export training data of stored runs, as JSON lines.
+    """Export training data from stored runs, as JSON lines.
 
     Two versions make a pair if checks, or a judge beyond its error, tell them apart. Secrets and personal
     data are withheld.
@@ -343,7 +346,7 @@ async def export(
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(lines, "utf-8")
     what = counted(len(rows), "pair" if pairs else "correction")
-    CalmConsole(stderr=True).say(f"{what} of {counted(len(records), 'run')}.")
+    CalmConsole(stderr=True).say(f"{what} from {counted(len(records), 'run')}.")
 
 
 @handles_errors
@@ -374,7 +377,7 @@ async def optimize(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Go on with one that was interrupted; 'last' or its id."),
+        typer.Option(metavar="ID", help="Continue an interrupted optimization: its id, or 'last'."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Split the cases in another way.")] = 0,
     output: Annotated[
@@ -391,7 +394,7 @@ async def optimize(
 ) -> None:
     """Tune prompts and criteria on cases, and print a diff to review. Changes nothing by itself.
 
-    Exits with 1 unless the texts are better on cases that were kept apart, beyond the 95 % interval.
+    Exits with 1 unless the texts are better on held-out cases, beyond the 95 % interval.
     """
     from redraft.evals.optimize import Optimization, OptimizationReport, optimization
     from redraft.loop.agent import Agent
@@ -399,7 +402,9 @@ async def optimize(
 
     if agent is not None and model is not None:
         raise ConfigError(
-            "--model answers where no --agent does; the models that grade and write are --judge and --writer."
+            "--model answers the cases itself, so it can't be combined with --agent; --judge and --writer "
+            "are "
+            "the models that grade and write."
         )
     found = _cases_in(cases)
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
@@ -468,7 +473,7 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
     named, prompts = {case.agent for case in cases}, {case.system_prompt for case in cases}
     if len(named) > 1 or len(prompts) > 1:
         raise ConfigError(
-            "The cases are of several agents: name the one to evaluate with --agent MODULE:NAME."
+            "The cases come from several agents; name the one to evaluate with --agent MODULE:NAME."
         )
     if (own := named.pop()) and model is None:
         return _imported(own)

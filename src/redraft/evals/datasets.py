@@ -53,7 +53,7 @@ def cases_of_rows(
             raise ConfigError(f"{place}: expected an object, got {row!r}.")
         part = {name: _part(row, name, (columns or {}).get(name), place) for name in COLUMNS}
         if row.get("choices"):
-            raise ConfigError(f"{place}: multiple choice is not read; write the choices into the task.")
+            raise ConfigError(f"{place}: multiple choice is not supported; write the choices into the task.")
         question, messages = _conversation(part["task"], place)
         reference = part["reference"]
         task = PlainTask(
@@ -68,7 +68,7 @@ def cases_of_rows(
             )
         )
     if not found:
-        raise ConfigError(f"{source}: there is no row.")
+        raise ConfigError(f"{source}: there are no rows.")
     ids = [case.id for case in found]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
@@ -80,11 +80,13 @@ def _part(row: Mapping[str, Any], name: str, column: str | None, place: str) -> 
     """Return a part of a case from the column that has it; None if none does."""
     if column is not None:
         if column not in row:
-            raise ConfigError(f"{place}: there is no column {column!r}; there are {', '.join(row)}.")
+            raise ConfigError(f"{place}: there is no column {column!r}; expected one of {', '.join(row)}.")
         return row[column]
     found = next((row[one] for one in COLUMNS[name] if row.get(one) not in (None, "")), None)
     if found is None and name == "task":
-        raise ConfigError(f"{place}: there is no task; expected one of {', '.join(COLUMNS['task'])}.")
+        raise ConfigError(
+            f"{place}: there is no task; expected one of the columns {', '.join(COLUMNS['task'])}."
+        )
     return found
 
 
@@ -95,13 +97,15 @@ def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
     turns: list[Message] = []
     for turn in cast("list[Any]", task):
         if not isinstance(turn, Mapping):
-            raise ConfigError(f"{place}: a message has a role and a content, got {turn!r}.")
+            raise ConfigError(f"{place}: a message must have a role and a content, got {turn!r}.")
         role, content = turn.get("role"), turn.get("content")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] (from a file)
         if role not in ROLES or not isinstance(content, str):
-            raise ConfigError(f"{place}: only messages of text by {', '.join(ROLES)} are read, got {turn!r}.")
+            raise ConfigError(
+                f"{place}: only text messages with the roles {', '.join(ROLES)} are supported, got {turn!r}."
+            )
         turns.append(Message(role, content))
     if not turns or turns[-1].role != "user":
-        raise ConfigError(f"{place}: a conversation must end with what the user asks.")
+        raise ConfigError(f"{place}: a conversation must end with a message of the user.")
     return turns[-1].content, tuple(turns[:-1])
 
 
@@ -162,7 +166,8 @@ def promptfoo_cases(document: Mapping[str, Any], fail: Callable[[KeyPath, str], 
             prompt = text
         case _:
             fail(
-                ("prompts",), "expected a list of one prompt, a text; give the others to agents of their own"
+                ("prompts",),
+                "expected a list with one prompt, as text; make other prompts agents of their own",
             )
     shared: Any = document.get("defaultTest") or {}
     tests: Any = document["tests"]
@@ -172,7 +177,7 @@ def promptfoo_cases(document: Mapping[str, Any], fail: Callable[[KeyPath, str], 
     for at, test in enumerate(cast("list[Any]", tests)):
         way: KeyPath = ("tests", at)
         if not isinstance(test, dict):
-            fail(way, f"a test is a mapping, got {test!r}")
+            fail(way, f"a test must be a mapping, got {test!r}")
         entries = cast("dict[str, Any]", test)
         variables: dict[str, Any] = {**(shared.get("vars") or {}), **(entries.get("vars") or {})}
         try:
@@ -182,7 +187,7 @@ def promptfoo_cases(document: Mapping[str, Any], fail: Callable[[KeyPath, str], 
         asserted = [*(shared.get("assert") or ()), *(entries.get("assert") or ())]
         criteria = [_criterion(one, number, way, fail) for number, one in enumerate(asserted, 1)]
         if not criteria:
-            fail(way, "the test asserts nothing")
+            fail(way, "the test has no assertions")
         name = case_id(str(entries.get("description") or f"test {at + 1}"))
         found.append(EvalCase(name, PlainTask(question), hidden=tuple(criteria)))
     return found
@@ -193,7 +198,7 @@ def _criterion(
 ) -> QualityCriterion:
     """Return the criterion that an assertion means."""
     if not isinstance(assertion, dict):
-        fail(way, f"an assertion is a mapping with a type, got {assertion!r}")
+        fail(way, f"an assertion must be a mapping with a type, got {assertion!r}")
     entries = cast("dict[str, Any]", assertion)
     kind, value = str(entries.get("type")), entries.get("value")
     plain, weight = kind.removeprefix("not-"), float(entries.get("weight", 1))
@@ -212,7 +217,7 @@ def _criterion(
         "regex": lambda: str(value),
     }
     if plain not in patterns:
-        fail(way, f"the assertion {kind!r} has no plain mapping; write it as a criterion")
+        fail(way, f"the assertion {kind!r} has no equivalent here; write it as a criterion")
     config = {"pattern": patterns[plain](), "must_match": kind == plain, "raw": True}
     return QualityCriterion(name, weight=weight, threshold=1.0, evaluator="regex", evaluator_config=config)
 

@@ -185,7 +185,7 @@ class Evaluation:
         `StoreError` if the store fails.
         """
         if self._fleet is not None and (obstacle := await self._fleet.obstacle()):
-            logger.warning("The evaluation waits: %s", obstacle)
+            logger.warning("The evaluation is waiting: %s", obstacle)
         evaluated = await self._begin()
         done = await self._bench.load()
         spending = Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
@@ -234,8 +234,8 @@ class Evaluation:
         if before is not None:
             if (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
                 raise ConfigError(
-                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat the call "
-                    "that began it."
+                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat its "
+                    "original call, or use a new run_id."
                 )
             evaluated.started_at = before.started_at
         await self._store.put(evaluated.stored())
@@ -455,7 +455,9 @@ class Arm:
     def check_on(self, fleet: EvaluationFleet, case: EvalCase, evaluation: str) -> None:
         """Raise `ConfigError` if the workers of a fleet can't answer a case as this arm."""
         if self.original is None:
-            raise ConfigError(f"A fleet evaluates agents, and {self.name!r} is not one; leave the fleet out.")
+            raise ConfigError(
+                f"A fleet evaluates agents only, and {self.name!r} is not an Agent; leave the fleet out."
+            )
         try:
             fleet.check_evaluation(self.original, self._asked(case, evaluation))
         except ConfigError as error:
@@ -562,7 +564,10 @@ def arm_of(name: str, target: Target) -> Arm:
         return Arm(name, agent.for_evaluation(), original=agent)
     if isinstance(target, Task):
         if target.context and not isinstance(target.context, str):
-            raise ConfigError(f"The task {target.title!r} needs the outputs of others; evaluate one alone.")
+            raise ConfigError(
+                f"The task {target.title!r} needs the outputs of other tasks; evaluate a task without "
+                "context."
+            )
         return Arm(name, runner=runner_of(target, None, None, load_settings()))
     if not callable(target):
         raise ConfigError(
@@ -576,11 +581,11 @@ def _compared(
 ) -> tuple[tuple[Arm, ...], tuple[Side, ...]]:
     """Return the arms and sides of the parts of one agent."""
     if len(targets) != 1:
-        raise ConfigError("compare takes one agent apart; leave the others out.")
+        raise ConfigError("compare compares the parts of one agent; leave the other agents out.")
     ((_, target),) = targets.items()
     loop = arm_of(LOOP, target)
     if loop.pattern is None:
-        raise ConfigError(f"compare needs an Agent or a Task, which can be taken apart; got {target!r}.")
+        raise ConfigError(f"compare needs an Agent or a Task, whose parts can be left out; got {target!r}.")
     if len(set(names)) < max(2, len(names)):
         raise ConfigError("compare needs at least two different names, such as loop,first,best-of-3.")
     arms: dict[str, Arm] = {}

@@ -1,4 +1,4 @@
-"""Optimization: tune the texts that steer an agent on cases, and prove the gain on cases kept apart."""
+"""Optimization: tune the texts that steer an agent on cases, and prove the gain on held-out cases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def split_by_task(cases: Sequence[EvalCase], seed: int = 0) -> Split:
         tasks.setdefault(f"{case.asked}\0{inputs}", []).append(case)
     if len(tasks) < LEAST_TASKS:
         raise ConfigError(
-            f"The cases are of {counted(len(tasks), 'task')}; to train, validate and test it takes "
+            f"The cases have only {counted(len(tasks), 'task')}; training, validation and test need at least "
             f"{LEAST_TASKS}. Add some with redraft eval add."
         )
     order = sorted(tasks, key=lambda task: digest(str(seed), task))
@@ -243,7 +243,7 @@ class OptimizationReport:
     def sentence(self) -> str:
         """Return what was found."""
         if self.test is None:
-            return f"Nothing better than the present texts was found. {self.stopped}"
+            return f"Nothing better than the current texts was found. {self.stopped}"
         verdict = "Accepted" if self.accepted else "Not accepted"
         return f"{verdict}: {self.test.differences[0].sentence()}"
 
@@ -284,7 +284,7 @@ class OptimizationReport:
 
 @keyword_hints()
 class Optimization:
-    """Tune the texts that steer an agent on cases: GEPA proposes them, cases kept apart decide.
+    """Tune the texts that steer an agent on cases: GEPA proposes them, held-out cases decide.
 
     The `agent` is an `Agent`, of which `parts` may name `system_prompt` and `criteria` (the descriptions that
     it reflects by; default: both), or a `Task`, of which the note is tuned. Cases are split by task into
@@ -358,7 +358,7 @@ class Optimization:
         """
         tunable = await _tunable(self._agent, self._cases, self._parts)
         if not tunable.texts:
-            raise ConfigError("There is nothing to tune: no criterion is one that all cases have.")
+            raise ConfigError("There is nothing to tune: no criterion is shared by all cases.")
         record = await self._begin(tunable)
         search_tries, test_tries = await self._tried(tunable), await self._tried(tunable, "-test")
         search = GepaSearch(
@@ -408,8 +408,8 @@ class Optimization:
         if before is not None:
             if before.data["digest"] != record.digest:
                 raise ConfigError(
-                    f"The optimization {self._run_id!r} was of other cases, texts or options; repeat the "
-                    "call that began it."
+                    f"The optimization {self._run_id!r} was of other cases, texts or options; repeat its "
+                    "original call, or use a new run_id."
                 )
             record.started_at = from_record(OptimizationRecord, before.data).started_at
         await self._store.put(record.stored())
@@ -605,9 +605,9 @@ class GepaSearch:
         if self._tries.spending.is_over_with(1 + self._reserve / max(1, made)):
             self.is_out_of_budget = not self.proposals.made
             self.stopped = (
-                "What is left of a budget is kept for the test."
+                "The rest of a budget is reserved for the test."
                 if self.proposals.made
-                else "A budget does not suffice for a search and a test."
+                else "A budget is too small for a search and a test."
             )
             return True
         return False

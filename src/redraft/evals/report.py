@@ -207,7 +207,8 @@ class Difference:
         within = f", with at most {counted(self.calls, 'call')} each" if self.calls else ""
         what = f"{self.ours} against {self.theirs}{within}"
         if passed.effect is None:
-            return f"{what}: unknown, {counted(passed.cases, 'case')} to compare; it takes {FEWEST_CASES}."
+            given = counted(passed.cases, "case")
+            return f"{what}: unknown, {given} to compare; at least {FEWEST_CASES} are needed."
         found = f"{points(passed.effect)}, {passed.cases} cases"
         if passed.verdict == "not distinguishable":
             needed = f"; about {passed.needed:,} cases would tell" if passed.needed else ""

@@ -261,9 +261,9 @@ async def answer(form: Form) -> str:
     found, said = await _calibration(form.project, form.path["judge"]), form.text("answer")
     if said == "undo":
         if not found.labels:
-            return "There is no label to take back."
+            return "There is no label to undo."
         await calibrations.undo(found)
-        return "Took back the last label."
+        return "The last label was undone."
     if said not in ANSWERS:
         raise ConfigError(f"Unknown answer {said!r}; {nearest(said, (*ANSWERS, 'undo'))}")
     key = form.text("judgement")
@@ -278,7 +278,7 @@ async def answer(form: Form) -> str:
 async def _calibration(project: Project, key: str) -> Calibration:
     found = [one for one in await Calibrations(project.store).list() if one.judge.key == key]
     if not found:
-        raise NotFoundError(f"No run that is stored here was judged by {key!r}.")
+        raise NotFoundError(f"No stored run here was judged by {key!r}.")
     return found[0]
 
 
