@@ -148,6 +148,6 @@ def test_a_machine_without_a_worker_is_kept_equal_by_a_command(machines, monkeyp
     b.lessons.change(known, status="retired", why="It hurt.")
     b.lessons.path_of(gone).unlink()
     done = said_by(b, monkeypatch, "lessons", "sync")
-    assert done == "0 changes received, 2 changes sent, of them 1 deletion.\n"
+    assert done == "0 changes received, 2 changes sent (1 deletion).\n"
     assert said_by(a, monkeypatch, "lessons", "sync") == "2 changes received, 0 changes sent.\n"
     assert list(a.texts()) == [f"{known.partition('/')[2]}.md"]

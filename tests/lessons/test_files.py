@@ -9,7 +9,7 @@ from redraft.lessons.files import locked, replace_file
 
 def test_waiting_for_a_locked_folder_times_out_with_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LOCK_WAIT", 0.02)
-    refused = pytest.raises(StoreError, match="a: another process has held it")
+    refused = pytest.raises(StoreError, match="a: another process has had it locked")
     with locked(tmp_path / "a"), locked(tmp_path / "b"), refused, locked(tmp_path / "a"):
         pass
     with locked(tmp_path / "a"):

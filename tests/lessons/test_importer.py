@@ -146,7 +146,7 @@ def test_an_import_that_nobody_vouches_for_replaces_nothing_that_somebody_does(s
     (shop / "AGENTS.md").write_text(AGENTS.replace("in cents", "in euros"))
     items = run()
     assert [one.what for one in items] == ["refused", "known", "known", "known"]
-    assert "vouch for the change, too" in items[0].why
+    assert "--trusted accepts the change" in items[0].why
     assert LessonFolder(shop / "memory", "clerk").read(items[0].known).status == "active"
 
 
@@ -252,7 +252,7 @@ def test_an_exported_rule_takes_a_person_who_vouches(project):
     (project / "AGENTS.md").write_text(ManagedBlock("", None, "").with_body(kept(project / "elsewhere")))
     refused = [one for one in run() if one.what == "refused"]
     assert [(one.rule, one.why) for one in refused] == [
-        ("Prices are in cents.", "A permanent rule takes a person who vouches for it.")
+        ("Prices are in cents.", "A permanent rule needs a person who vouches for it: use --trusted.")
     ]
     assert Rules(project / "memory", "clerk").permanent() == []
 
@@ -268,20 +268,20 @@ def test_files_of_lessons_keep_every_field(project):
 
 
 HOSTILE = {
-    "huge": (lambda path: path.write_text("x" * 1_000_001), "bytes are too many"),
+    "huge": (lambda path: path.write_text("x" * 1_000_001), "bytes, which is too large"),
     "binary": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "This is not UTF-8"),
-    "nulls": (lambda path: path.write_text("a\0b"), "This is not a text."),
+    "nulls": (lambda path: path.write_text("a\0b"), "This is not a text file."),
     "pipe": (os.mkfifo, "This is not a file."),
     "link": (lambda path: path.symlink_to("/etc/hostname"), "leads out of its folder"),
     "loop": (lambda path: path.symlink_to(path), "This is a link"),
     "sections": (lambda path: path.write_text("## a\nb\n" * (MOST_PIECES + 1)), "more than 500 sections"),
     "paragraph": (lambda path: path.write_text("x" * 3_000), "A paragraph has 3,000 characters."),
-    "block": (lambda path: path.write_text("<!-- redraft:lessons end -->"), "one line that begins it"),
+    "block": (lambda path: path.write_text("<!-- redraft:lessons end -->"), "one begin line"),
     "traversal": (
         lambda path: path.write_text(
             ManagedBlock("", None, "").with_body("- **a**. Decided: b. [../../evil]\n")
         ),
-        "not as it was exported",
+        "changed after it was exported",
     ),
     "a broken lesson": (
         lambda path: path.write_text("# Reflection: 2026-03-01 - a\n## Strategy\nx"),
@@ -330,13 +330,13 @@ def test_a_link_within_its_folder_is_the_same_file(shop):
 def test_too_many_lessons_are_refused_before_anything_is_written(project):
     text = "\n".join(f"## Part {number}\n{'abc ' * number}{number}." for number in range(MOST_LESSONS + 1))
     (project / "AGENTS.md").write_text(text)
-    with pytest.raises(ConfigError, match="31 lessons beside the 0 of 'clerk'"):
+    with pytest.raises(ConfigError, match="'clerk' has 0 lessons; with 31 more"):
         run()
     assert not (project / "memory").exists()
 
 
 def test_what_is_missing_is_said(project):
-    with pytest.raises(ConfigError, match=r"There is none of AGENTS\.md"):
+    with pytest.raises(ConfigError, match=r"None of AGENTS\.md"):
         run()
     with pytest.raises(ConfigError, match=r"There is no file or folder 'nowhere\.md'"):
         run(["nowhere.md"])
@@ -349,7 +349,7 @@ def test_the_command_shows_what_it_finds_and_imports(shop):
     result = redraft("lessons", "import", "--agent", "clerk", "--dry-run")
     assert result.exit_code == 0
     assert "new      AGENTS.md#Testing" in result.stdout
-    assert "Nothing was written; an import finds: 4 new." in result.stderr
+    assert "Nothing was written. Found: 4 new." in result.stderr
     assert not (shop / "memory").exists()
     result = redraft("lessons", "import", "--agent", "clerk")
     assert "--trusted approves them." in " ".join(result.stderr.split())
@@ -358,6 +358,6 @@ def test_the_command_shows_what_it_finds_and_imports(shop):
     (shop / "AGENTS.md").write_text("a\0b")
     result = redraft("lessons", "import")
     assert result.exit_code == 1
-    assert "This is not a text." in result.stdout
+    assert "This is not a text file." in result.stdout
     shown = redraft("lessons", "show", "testing-slow")
     assert "From AGENTS.md#Testing / Slow tests" in shown.stdout

@@ -162,7 +162,7 @@ def test_adding_a_near_duplicate_returns_the_earlier_lesson():
 
 
 def test_a_rating_without_a_store_is_refused():
-    with pytest.raises(ConfigError, match="nowhere to count it"):
+    with pytest.raises(ConfigError, match="this project stores none"):
         done(lambda library: library.rate(API, helped=True))
 
 

@@ -194,7 +194,7 @@ def test_links_and_binary_files_are_not_read(tmp_path):
     (place(tmp_path) / "2026-03-01-link.md").symlink_to(tmp_path / "other")
     (place(tmp_path) / "2026-03-01-long.md").write_bytes(b"x" * 1_000_001)
     assert sorted(str(one).rpartition(": ")[2].split(".")[0] for one in playbooks.broken()) == [
-        "1,000,001 bytes are too many for a playbook",
+        "The file has 1,000,001 bytes, which is too large for a playbook",
         "This is a link, and links are not followed",
         "invalid start byte",
     ]

@@ -165,7 +165,7 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
     ]
     assert [str(one) for one in rules.broken()] == [
         "researcher-agent/rules.md, line 15: '2026-02-31' is not a day (YYYY-MM-DD).",
-        f"researcher-agent/rules.md, line 16: 'remember the milk' is no rule: {NO_RULE}.",
+        f"researcher-agent/rules.md, line 16: 'remember the milk' is not a rule: {NO_RULE}.",
     ]
     rules.add(rule("send_mail"))
     new = f"- remember the milk\n- 2026-03-01: {rule('send_mail')}\n"

@@ -178,7 +178,7 @@ async def search(
         found = _redacted(list(result))
     if not as_json and result.near_misses:
         more = "more lesson" if found else "lesson"
-        CalmConsole(stderr=True).say(f"Nearly similar enough: {counted(result.near_misses, more)}.")
+        CalmConsole(stderr=True).say(f"Not quite similar enough: {counted(result.near_misses, more)}.")
     if not found and not as_json:
         CalmConsole(stderr=True).say("No active lesson matches.")
         return
@@ -195,7 +195,7 @@ async def search(
 @lessons.command()
 @handles_errors
 async def doctor(agent: Agent = None, path: Folder = None, as_json: options.Json = False) -> None:
-    """Check the lessons. Lists broken files (then it exits with 1), near-duplicates, and what is not used."""
+    """Check the lessons. Lists broken files (then it exits with 1), near-duplicates and unused lessons."""
     async with _library(path, agent) as library:
         found = _redacted(await library.problems())
     deliver(_problems(found), {"path": str(library.path), "problems": found}, as_json=as_json)
@@ -321,7 +321,8 @@ def _written_in_editor(kind: str | None, agent: str) -> Lesson:
             path = Path(f"lesson-{number}.md")
         _save_privately(path, text)
         raise ConfigError(
-            f"{error} Your text is in {str(path)!r}; correct it, then: redraft lessons add --file {path}"
+            f"{error} Your text is in {str(path)!r}; correct it, then run "
+            f"`redraft lessons add --file {path}`."
         ) from error
     return lesson
 
@@ -438,7 +439,7 @@ async def rate(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say whether a lesson helped. Your word counts like a scored run."""
+    """Rate a lesson. Your rating counts like a scored run."""
     async with _library(path, agent) as library:
         lesson_id = library.resolve(reference).id
         await library.rate(lesson_id, helped=helped)
@@ -551,7 +552,7 @@ async def import_lessons(
         ),
     ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="Vouch for the text, as with approve: it is used at once.")
+        bool, typer.Option("--trusted", help="Vouch for the text, as `approve` does: it is used at once.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show what would be imported.")
@@ -565,7 +566,7 @@ async def import_lessons(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Import instructions as lessons: AGENTS.md, CLAUDE.md, Cursor rules, Markdown, and what was exported."""
+    """Import instructions as lessons: AGENTS.md, CLAUDE.md, Cursor rules, Markdown, earlier exports."""
     async with _library(path, agent) as library:
         items = _redacted(await library.import_files(paths or [], trusted=trusted, dry_run=dry_run))
     document = {"dry_run": dry_run, "items": [_import_document(one) for one in items]}
@@ -591,7 +592,7 @@ async def sync(
 ) -> None:
     """Share lessons with other machines through PostgreSQL, in both directions.
 
-    Workers of a fleet do so by themselves; this is for machines without one.
+    The workers of a fleet do this by themselves; use it on machines without a worker.
     """
     from redraft.lessons.sharing import POLL, project_sharing
 
@@ -609,7 +610,7 @@ async def sync(
             done = done.followed_by(await sharing.sync(settle=False))
         deliver(_synced(done), _redacted(to_json(done)), as_json=as_json, soft_wrap=True)
         if watch:
-            console.say(f"Sharing the lessons in {str(sharing.path)!r}. Ctrl-C ends it.")
+            console.say(f"Sharing the lessons in {str(sharing.path)!r}. Ctrl-C stops it.")
             await sharing.watch()
 
 
@@ -770,8 +771,8 @@ def _search_results(found: Sequence[FoundLesson]) -> RenderableType:
 
 def _problems(problems: Sequence[Problem]) -> RenderableType:
     titles = {
-        "broken": ("Broken: ignored until somebody corrects the file", BAD),
-        "duplicate": ("Near-duplicates: `redraft lessons merge` makes them one", ""),
+        "broken": ("Broken: ignored until the file is fixed", BAD),
+        "duplicate": ("Near-duplicates: `redraft lessons merge` merges them", ""),
         "hidden": ("Hidden: not used", QUIET),
     }
     parts: list[RenderableType] = []
@@ -800,7 +801,7 @@ def _due_table(found: Sequence[DueReflection]) -> RenderableType:
 
 def _synced(done: Synced) -> Text:
     text = f"{counted(done.received, 'change')} received, {counted(done.sent, 'change')} sent"
-    text += f", of them {counted(done.deleted, 'deletion')}." if done.deleted else "."
+    text += f" ({counted(done.deleted, 'deletion')})." if done.deleted else "."
     for name in done.conflicts:
         text += f"\nConflict: the version of this machine is kept as {visible(name)}."
     return Text(text)
@@ -843,9 +844,11 @@ def _imported(items: Sequence[ImportItem]) -> RenderableType:
 def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool) -> str:
     counts = Counter(one.what for one in items)
     listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-    line = f"{'Nothing was written; an import finds' if dry_run else 'Imported'}: {listed or 'nothing'}."
+    line = f"{'Nothing was written. Found' if dry_run else 'Imported'}: {listed or 'nothing'}."
     if (counts["new"] or counts["changed"]) and not trusted:
-        line += "\nNobody vouches for them, so only some runs try them; --trusted approves them."
+        line += (
+            "\nThey are quarantined: only some runs try them until they have helped. --trusted approves them."
+        )
     return line
 
 

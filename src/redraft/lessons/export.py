@@ -159,8 +159,8 @@ class ExportFile:
         """Raise `ConfigError` if the block was edited by hand."""
         if self.block.is_edited:
             raise ConfigError(
-                f"The block in {self.name!r} was edited by hand, so it stays. Put what it should say into "
-                "a lesson (redraft lessons edit, add); --force overwrites it."
+                f"The block in {self.name!r} was edited by hand and is left as it is. Put the change into a "
+                "lesson (`redraft lessons edit` or `add`), or overwrite the block with --force."
             )
 
     def write(self, body: str) -> None:
@@ -168,7 +168,7 @@ class ExportFile:
         if self.target is None:
             raise ConfigError("Standard output has no block to write.")
         if _read(self.target, self.name) != self.text:
-            raise ConfigError(f"{self.name!r} was changed meanwhile; nothing was written.")
+            raise ConfigError(f"{self.name!r} was changed in the meantime; nothing was written.")
         block = ManagedBlock(self.front, None, "") if self.front else self.block
         try:
             self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -244,8 +244,8 @@ class ManagedBlock:
             odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=lambda mark: mark.start())
             line = text.count("\n", 0, odd.start()) + 1
             raise ConfigError(
-                f"{file}, line {line}: a block of lessons has one line that begins it and one that ends it; "
-                f"there are {len(begins)} and {len(ends)}. Delete the surplus lines, or the whole block."
+                f"{file}, line {line}: a block of lessons has one begin line and one end line; found "
+                f"{len(begins)} and {len(ends)}. Delete the surplus lines, or the whole block."
             )
         begin, end = begins[0], ends[0]
         body = text[begin.end() + 1 : end.start()]

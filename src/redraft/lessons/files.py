@@ -34,7 +34,9 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
     if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
         raise LessonFileError("This is not a file.", file=name)
     if found.st_size > MOST_BYTES:
-        raise LessonFileError(f"{found.st_size:,} bytes are too many for {of}.", file=name)
+        raise LessonFileError(
+            f"The file has {found.st_size:,} bytes, which is too large for {of}.", file=name
+        )
     try:
         with reporting(path):
             return Path(path).read_bytes().decode()
@@ -110,7 +112,7 @@ def locked(folder: Path) -> Generator[None]:
             flock(descriptor, LOCK_WAIT)
         except TimeoutError:
             raise StoreError(
-                f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
+                f"{folder}: another process has had it locked for {LOCK_WAIT:g} s; is that process suspended?"
             ) from None
         yield
     finally:

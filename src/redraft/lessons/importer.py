@@ -91,7 +91,7 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
                 raise LessonFileError("This is a link that leads out of its folder.", file=name)
             text = read_text(target, name, of="a file of instructions")
             if "\0" in text:
-                raise LessonFileError("This is not a text.", file=name)
+                raise LessonFileError("This is not a text file.", file=name)
             day = datetime.fromtimestamp(target.stat().st_mtime, UTC).date()
             items += _Reader(name, agent, day).items(text)
         except (StoreError, ConfigError) as error:  # an export whose marks don't match is a ConfigError
@@ -170,7 +170,7 @@ class _Reader:
         named = _ID.fullmatch(found[2]) if found else None
         if found is None or named is None:
             place = f"{self.name}: {shortened(self.cleaner.redact(line), 40)}"
-            return ImportItem(place, "refused", why="This item is not as it was exported.")
+            return ImportItem(place, "refused", why="This item was changed after it was exported.")
         place, (agent, stem) = f"{self.name}: {named[0]}", named.groups()
         if stem == RULES:
             rule = self.cleaner.redact(_ESCAPE.sub("", found[1]))
@@ -178,7 +178,7 @@ class _Reader:
         parts = _LESSON_ITEM.fullmatch(found[1])
         content = None if parts is None else _content_of(_ESCAPE.sub("", parts[3]))
         if parts is None or content is None:
-            return ImportItem(place, "refused", why="This item is not as it was exported.")
+            return ImportItem(place, "refused", why="This item was changed after it was exported.")
         summary, about = (_ESCAPE.sub("", one or "") for one in parts.groups()[:2])
         task_type, _, tools = about.partition("; ")
         try:
@@ -326,7 +326,9 @@ def _compared_rule(item: ImportItem, rules: Rules, *, trusted: bool) -> ImportIt
     if any(rule.text.rstrip(".") == item.rule.rstrip(".") for rule in rules.permanent()):
         return replace(item, what="known", known=f"{rules.agent}/{RULES}")
     if not trusted:
-        return replace(item, what="refused", why="A permanent rule takes a person who vouches for it.")
+        return replace(
+            item, what="refused", why="A permanent rule needs a person who vouches for it: use --trusted."
+        )
     return item
 
 
@@ -340,7 +342,7 @@ def _compared(item: ImportItem, lesson: Lesson, known: Sequence[Lesson], *, trus
     for one in known:
         if section and _section_of(one) == section and one.status != "superseded":
             if one.trust == "vouched" and one.status == "active" and not trusted:
-                why = f"You vouch for what the section said before ({one.id}): vouch for the change, too."
+                why = f"You vouched for this section before its change ({one.id}); --trusted accepts the change."
                 return replace(item, what="refused", known=one.id, why=why)
             # What a person has retired stays so.
             return replace(item, what="known" if one.status == "retired" else "changed", known=one.id)
@@ -371,8 +373,8 @@ def _check_room(folder: LessonFolder, items: Sequence[ImportItem]) -> None:
     there = sum(one.status in ("active", "quarantined") for one in folder.lessons())
     if count and count + there > MOST_LESSONS:
         raise ConfigError(
-            f"{count} lessons beside the {there} of {folder.agent!r} are more than the {MOST_LESSONS} that "
-            "an agent keeps: import fewer files, or for another --agent."
+            f"The agent {folder.agent!r} has {there} lessons; with {count} more, it would have more than the "
+            f"{MOST_LESSONS} that an agent keeps. Import fewer files, or choose another --agent."
         )
 
 

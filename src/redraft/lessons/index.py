@@ -144,7 +144,7 @@ class LessonIndex:
             lambda connection: connection.execute("SELECT digest FROM lessons WHERE is_active").fetchall()
         )
         if deleted := await self._vectors.sweep({digest for (digest,) in rows}):
-            logger.info("Deleted %d old shared vectors of texts that no lesson has any more.", deleted)
+            logger.info("Deleted %d old shared vectors that no lesson uses any more.", deleted)
         return refreshed
 
     async def purge(self) -> None:

@@ -170,7 +170,11 @@ class Indexer:
         changed_ns = _trusted_time(modified_ns(self._path / REFLECTIONS / name))
         agent, known = _known_files(connection, name)
         entries: dict[str, Entry] = {}
-        problem = "" if folder.name == name else f"An agent of this name has the folder {folder.name!r}."
+        problem = (
+            ""
+            if folder.name == name
+            else f"The lessons of an agent of this name belong in the folder {folder.name!r}."
+        )
         try:
             for entry in folder.entries():
                 entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second

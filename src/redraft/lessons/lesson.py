@@ -33,7 +33,7 @@ class _Written:
         for name in headings_of(type(self)):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
-                raise ConfigError(f"{type(self).__name__}.{name} must be a text that is not empty.")
+                raise ConfigError(f"{type(self).__name__}.{name} must be a non-empty text.")
 
 
 @keyword_hints()

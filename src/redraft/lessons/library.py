@@ -325,7 +325,9 @@ class LessonLibrary:
     async def rate(self, lesson_id: str, *, helped: bool) -> None:
         """Record that a lesson helped or hurt; raises `ConfigError` without a store."""
         if self._store is None:
-            raise ConfigError("The project keeps nothing (`home` is empty), so there is nowhere to count it.")
+            raise ConfigError(
+                "Ratings are stored with the runs, and this project stores none: its `home` is empty."
+            )
         await self.lessons_of(lesson_id).rate(lesson_id, helped)
 
     async def due(self) -> list[DueReflection]:
@@ -469,7 +471,7 @@ class LessonLibrary:
         there = [project / name for name in KNOWN_FILES if (project / name).exists()]
         chosen = [Path(path) for path in paths] or there
         if not chosen:
-            raise ConfigError(f"There is none of {', '.join(KNOWN_FILES)} in {str(project)!r}; give a PATH.")
+            raise ConfigError(f"None of {', '.join(KNOWN_FILES)} was found in {str(project)!r}; give a PATH.")
         names = [self.agent] if self.agent else agents_in(self.path)
         items = await asyncio.to_thread(read_items, chosen, names[0] if len(names) == 1 else "", project)
         if any(item.lesson is not None and not item.lesson.agent for item in items):

@@ -346,8 +346,8 @@ class _Call:
                 names.append(one.name)
             elif one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
                 raise ConfigError(
-                    f"The parameter {one.name!r} of {fn!r} can't be filled: besides the task, 'feedback', "
-                    "'lessons', 'attempt' and 'temperature' are filled, by name."
+                    f"There is no value for the parameter {one.name!r} of {fn!r}: besides the task, only "
+                    "'feedback', 'lessons', 'attempt' and 'temperature' are passed, by name."
                 )
         return cls(awaited(fn), task, tuple(names), FRESH_TEMPERATURE if _TEMPERATURE in names else None)
 

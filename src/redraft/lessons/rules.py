@@ -308,7 +308,7 @@ class RulesFile:
                 return Rule(text, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
         # A permanent rule may be any sentence, since a person put it there.
         rule = rule_text(text) or (text if status == "permanent" else "")
-        problem = "" if rule else f"{text!r} is no rule: {_FORMLESS}."
+        problem = "" if rule else f"{text!r} is not a rule: {_FORMLESS}."
         return Rule(rule or text, day, source, status), problem
 
 
