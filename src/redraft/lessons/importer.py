@@ -342,7 +342,7 @@ def _compared(item: ImportItem, lesson: Lesson, known: Sequence[Lesson], *, trus
     for one in known:
         if section and _section_of(one) == section and one.status != "superseded":
             if one.trust == "vouched" and one.status == "active" and not trusted:
-                why = f"You vouched for this section before its change ({one.id}); --trusted accepts the change."
+                why = f"You vouched for this section as it was ({one.id}); --trusted accepts the change."
                 return replace(item, what="refused", known=one.id, why=why)
             # What a person has retired stays so.
             return replace(item, what="known" if one.status == "retired" else "changed", known=one.id)
