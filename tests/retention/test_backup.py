@@ -443,6 +443,9 @@ def test_a_database_of_another_program_is_not_replaced(project):
 def test_a_backup_of_another_kind_of_store_and_a_missing_folder_are_refused_with_advice(project, monkeypatch):
     with pytest.raises(ConfigError, match=r"There is no folder 'missing': create it first"):
         back_up("missing/shop.backup")
+    (project / "redraft.toml").unlink()
+    with pytest.raises(ConfigError, match=r"There is nothing to back up in .*folder of the project"):
+        back_up("shop.backup")
     asyncio.run(fill(project, PERSON))
     back_up("shop.backup")
     monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://nobody@localhost/none")

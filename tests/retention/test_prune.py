@@ -178,7 +178,7 @@ def test_the_command_asks_and_reports(project):
     assert (refused.exit_code, "Pass --yes to delete" in refused.stderr) == (2, True)
     checked = document(redraft("prune", "--older-than", "0d", "--check", "--json"))["pruned"]
     assert (checked["checked"], checked["runs"]) == (True, ["one", "two"])
-    assert "No run is to be deleted." in redraft("prune", "--older-than", "1w").stdout
+    assert "There are no runs to delete." in redraft("prune", "--older-than", "1w").stdout
     assert redraft("prune", "--max-size", "0KB", "--yes").stdout.startswith("Deleted 2 runs, ")
     assert redraft("prune", "--older-than", "1w", "--max-size", "2 GB", "--yes").exit_code == 0
 

@@ -105,8 +105,8 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     """Write a backup of the project in the working folder, which only its owner can read; return what it has.
 
     Runs may go on meanwhile: the database is copied as it is at one moment. `files_only` leaves it out.
-    Raises `ConfigError` if there is such a file already, unless `force`, and for a project whose runs are in
-    PostgreSQL; raises `StoreError` where something can't be read or written.
+    Raises `ConfigError` if there is such a file already, unless `force`, if there is nothing to back up, and
+    for a project whose runs are in PostgreSQL; raises `StoreError` where something can't be read or written.
     """
     target = Path(target)
     if target.exists() and not force:
@@ -122,6 +122,11 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     with _reporting(target), _staging(target.absolute().parent) as stage:
         _collect(stage, None if files_only else place, target.resolve())
         found = sorted(path for path in stage.rglob("*") if path.is_file())
+        if not found:
+            raise ConfigError(
+                f"There is nothing to back up in {project_folder()}: no settings, runs, sessions or lessons. "
+                "Is it the folder of the project?"
+            )
         files = {str(path.relative_to(stage)): FileInBackup.of(path) for path in found}
         backup = Backup(datetime.now(UTC), version("redraft"), files, remarks=_missing(files_only=files_only))
         archive = stage / "backup"

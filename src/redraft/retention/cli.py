@@ -156,19 +156,20 @@ def prune(
 
 
 AGES = {"h": 3_600, "d": 86_400, "w": 604_800}
-SIZES = {"kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000}
+SIZES = {"kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 LONGEST = 10_000_000_000
 """Seconds of the longest age, some 300 years: a date so long ago can still be computed."""
 LARGEST = 10**18
 """Bytes of the largest size, a billion gigabytes."""
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
 def _number(option: str, text: str, units: Mapping[str, int], most: int) -> int:
-    found = _NUMBER.fullmatch(text.strip().lower())
-    if found is None or found[2] not in units:
+    found = _NUMBER.fullmatch(text.strip())
+    scales = {name.lower(): scale for name, scale in units.items()}
+    if found is None or (scale := scales.get(found[2].lower())) is None:
         raise ConfigError(f"{option} must be a number with a unit ({', '.join(units)}), got {text!r}.")
-    number = float(found[1]) * units[found[2]]
+    number = float(found[1]) * scale
     if number > most:
         unit = max(units, key=units.__getitem__)
         raise ConfigError(f"{option} must be at most {most // units[unit]}{unit}, got {text!r}.")
@@ -208,12 +209,14 @@ def _deliver_pruned(found: Pruned, *, as_json: bool) -> None:
 def _pruned_text(found: Pruned) -> RenderableType:
     verb = "Would delete" if found.checked else "Deleted"
     runs = f"{verb} {counted(len(found.runs), 'run')}, {sized(found.bytes)} of records."
-    lines = [Text(runs if found.runs else "No run is to be deleted.")]
+    lines = [Text(runs if found.runs else "There are no runs to delete.")]
     if found.size is not None and found.size_before is not None:
         before, after = sized(found.size_before), sized(found.size)
         lines.append(
             Text(
-                f"The store takes {before}, and would take about {after}."
+                f"The store takes {before}."
+                if not found.runs
+                else f"The store takes {before}, and would take about {after}."
                 if found.checked
                 else f"The store took {before}, and takes {after} now."
             )
