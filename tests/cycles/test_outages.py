@@ -349,7 +349,7 @@ def test_starting_in_an_outage_erases_no_history(server, place, caplog):
 WRONG = {
     "no such database": (lambda place: place.url.replace("/postgres?", "/nobody?"), "does not exist"),
     "no rights": (lambda place: place.url.replace("postgres@", f"{place.schema}@"), "may create tables"),
-    "no such user": (lambda place: place.url.replace("postgres@", "nobody_here@"), "refuses this user"),
+    "no such user": (lambda place: place.url.replace("postgres@", "nobody_here@"), "rejects this user"),
 }
 
 

@@ -51,7 +51,7 @@ def test_a_task_is_submitted_carried_out_and_shown(app):
     assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--priority", 3).stdout == "order-1\n"
     shown = redraft("fleet")
     assert "1 queued" in shown.stdout
-    assert "No workers: redraft worker APP" in shown.stdout
+    assert "start one with redraft worker APP" in shown.stdout
     worked = redraft("worker", app, "--until-idle")
     assert worked.exit_code == 0, worked.stderr
     assert "runs clerk, greet, version v1, 10 at once" in worked.stderr

@@ -282,7 +282,7 @@ def test_a_worker_lives_while_its_queue_is_away_and_is_ready_when_it_is_back():
             running = asyncio.create_task(worker.run())
             assert await ready(200) == ""
             queue.is_away = True
-            assert await ready(503) == "The queue is away."
+            assert await ready(503) == "The queue can't be reached."
             queue.is_away = False
             assert await ready(200) == ""
             await fleet.submit("clerk", "Write.", run_id="a")

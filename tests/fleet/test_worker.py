@@ -623,4 +623,4 @@ def test_an_outage_is_told_once_and_nobody_is_declared_dead_after_it(monkeypatch
             assert await other.finish(held, "finished")
         return [record.getMessage().split(";")[0] for record in caplog.records]
 
-    assert asyncio.run(main()) == ["The queue is away", "The queue is back."]
+    assert asyncio.run(main()) == ["The queue can't be reached", "The queue can be reached again."]

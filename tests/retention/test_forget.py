@@ -436,7 +436,7 @@ def test_what_the_project_needs_stays_and_is_named():
         await store.put(Record("person", "token", {"name": PERSON}))
         found = await ProjectData(store, "nowhere", "nowhere").forget(text=PERSON)
         assert found.counts == {"token": 1}
-        assert found.remarks == ("It is also part of a name, which stays, in: schedule.",)
+        assert found.remarks == ("It is also part of a name that stays, in: schedule.",)
 
     asyncio.run(main())
 
@@ -477,9 +477,9 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     assert done.exit_code == 0
     assert done.stdout.startswith("Erased: 1 run.\n  run  done\n")
     assert "Out of reach: backups" in done.stdout
-    assert "Nothing is stored of it." in redraft("forget", "--run", "done", "--yes").stdout
+    assert "Nothing is stored about it." in redraft("forget", "--run", "done", "--yes").stdout
     nothing = redraft("forget", "--run", "done")  # there is nothing to ask about
-    assert (nothing.exit_code, nothing.stdout.count("Nothing is stored of it.")) == (0, 1)
+    assert (nothing.exit_code, nothing.stdout.count("Nothing is stored about it.")) == (0, 1)
     assert redraft("forget", "--run", "a", "--task", "b").exit_code == 2
     asyncio.run(put(run_record("done", status="finished")))
     read = document(redraft("forget", "--text", "-", "--check", "--json", stdin=f"{PERSON}\n"))

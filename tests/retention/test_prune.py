@@ -107,7 +107,7 @@ def test_the_oldest_runs_go_until_the_file_is_small_enough(tmp_path):
         assert await left(store) == [f"run-{number:02}" for number in range(len(pruned.runs), 40)]
         nothing = await data_of(store).prune(max_bytes=1_000)
         assert nothing.remarks == (
-            "It takes more than that: what is left is not pruned, or belongs to others.",
+            "The store is still larger: the rest is never pruned, or belongs to other projects.",
         )
         assert await left(store) == []
         await store.aclose()

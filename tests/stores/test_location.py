@@ -53,12 +53,12 @@ def test_a_location_is_shown_without_its_password():
         ("here", "got none"),
         ("mysql://me:hush@host/db", "got one that begins with 'mysql://'"),
         ("postgresql:/hush", "got none"),
-        ("postgresql://me:hu@sh@host/db", "can't be understood"),
-        ("postgresql://me:hu/sh@host/db", "can't be understood"),
-        ("postgresql://host/db?hush=hush", "can't be understood"),
-        ("postgresql://me:%zz@host/db", "can't be understood"),
-        ("postgresql://me:hush\0@host/db", "can't be understood"),
-        ("postgresql://me:hush\ud800@host/db", "can't be understood"),
+        ("postgresql://me:hu@sh@host/db", "can't be parsed"),
+        ("postgresql://me:hu/sh@host/db", "can't be parsed"),
+        ("postgresql://host/db?hush=hush", "can't be parsed"),
+        ("postgresql://me:%zz@host/db", "can't be parsed"),
+        ("postgresql://me:hush\0@host/db", "can't be parsed"),
+        ("postgresql://me:hush\ud800@host/db", "can't be parsed"),
     ],
 )
 def test_an_unsupported_url_is_refused_without_repeating_it(url, got):

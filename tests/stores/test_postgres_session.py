@@ -63,7 +63,7 @@ def test_an_unreachable_server_is_reported(tmp_path):
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         said = attempt(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/mine")
-    assert said.startswith(f"The PostgreSQL database 'mine' on 127.0.0.1:{port} can't be reached: see if")
+    assert said.startswith(f"The PostgreSQL database 'mine' on 127.0.0.1:{port} can't be reached: check")
     said = attempt(f"postgresql://me:{PASSWORD}@/mine?host={tmp_path}&port=1234")
     assert said.startswith(f"The PostgreSQL database 'mine' on {tmp_path}:1234 can't be reached")
     assert "can't be reached" in attempt(f"postgresql://me:{PASSWORD}@no-host.invalid/mine")
@@ -86,11 +86,11 @@ def test_missing_privileges_are_explained(server, place):
     place.ask("CREATE ROLE reader LOGIN")
     wrong = PASSWORD + "-hush"
     rows = [
-        (server.url(user="locked", password=wrong), "refuses the password.*REDRAFT_DATABASE_URL"),
-        (server.url(user="locked"), "refuses the password"),
-        (server.url(user="shut", password=wrong), "refuses this user"),
-        (server.url(user="nobody", password=wrong), "refuses this user"),
-        (server.url("nowhere", password=wrong), "'nowhere' on .* does not exist: make it with `createdb`"),
+        (server.url(user="locked", password=wrong), "rejects the password.*REDRAFT_DATABASE_URL"),
+        (server.url(user="locked"), "rejects the password"),
+        (server.url(user="shut", password=wrong), "rejects this user"),
+        (server.url(user="nobody", password=wrong), "rejects this user"),
+        (server.url("nowhere", password=wrong), "'nowhere' on .* does not exist: create it with `createdb`"),
         (place.url.replace("postgres@", f"reader:{wrong}@"), "has no schema in which this user may create"),
     ]
     for url, message in rows:
@@ -122,7 +122,7 @@ def test_a_database_without_utf_8_is_refused(server, place):
 
 def test_a_read_only_server_is_reported(place):
     said = attempt(place.url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20"))
-    assert "can be read only" in said
+    assert "is read-only" in said
 
 
 def test_waiting_for_a_lock_is_bounded(place):

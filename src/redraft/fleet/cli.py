@@ -46,14 +46,14 @@ LONGEST_ERROR = 200
 def worker(
     app: App,
     at_once: Annotated[
-        int, typer.Option("--at-once", metavar="N", min=1, help="Jobs at the same time.")
+        int, typer.Option("--at-once", metavar="N", min=1, help="How many jobs to run at once.")
     ] = 10,
     grace: Annotated[
         float,
         typer.Option(metavar="S", min=0, help="Seconds that jobs have to finish after SIGTERM or Ctrl-C."),
     ] = 30.0,
     any_program: Annotated[
-        bool, typer.Option("--any-program", help="Continue jobs that other code has begun, too.")
+        bool, typer.Option("--any-program", help="Also continue jobs that another version of the code began.")
     ] = False,
     listen: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def worker(
             "host.",
         ),
     ] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no job is left.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no job is left.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Carry out the jobs of a fleet, until SIGTERM or Ctrl-C; a second one stops at once.
@@ -108,9 +108,9 @@ def submit(
         typer.Option("--id", metavar="RUN", help="The id of the run; the same id is the same job."),
     ] = None,
     priority: Annotated[
-        int, typer.Option(metavar="N", help="-1000 to 1000; jobs with a higher one go first.")
+        int, typer.Option(metavar="N", help="-1000 to 1000; jobs with a higher priority go first.")
     ] = 0,
-    delay: Annotated[float, typer.Option(metavar="S", help="Seconds until it may begin.")] = 0.0,
+    delay: Annotated[float, typer.Option(metavar="S", help="Seconds to wait before it may begin.")] = 0.0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result, and print it.")] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -250,7 +250,12 @@ def _overview(found: FleetOverview) -> RenderableType:
         for name in sharing.conflicts:
             text = f"{visible(name)} is the second version of a file that two machines have changed"
             lines.append(Text.assemble(("Conflict ", QUIET), (text, BAD)))
-    lines += [Text(), _workers(found) if found.workers else Text("No workers: redraft worker APP", BAD)]
+    lines += [
+        Text(),
+        _workers(found)
+        if found.workers
+        else Text("There are no workers: start one with redraft worker APP", BAD),
+    ]
     if found.jobs:
         lines += [Text(), _jobs(found, found.jobs)]
     if found.failed:
@@ -270,7 +275,7 @@ def _workers(found: FleetOverview) -> RenderableType:
             ],
             "version": [visible(one.card.version) for one in found.workers],
             "jobs": [f"{one.running}/{one.card.at_once}" for one in found.workers],
-            "heard of": [f"{_seconds(one.seconds_silent)} ago" for one in found.workers],
+            "last heard from": [f"{_seconds(one.seconds_silent)} ago" for one in found.workers],
             "runs": [visible(", ".join(one.card.programs)) for one in found.workers],
         },
         right=["jobs"],

@@ -111,7 +111,9 @@ class Fleet:
         self.schedules = tuple(schedules)
         for one in (*self.limits, *self.schedules):
             if not isinstance(one, Limit | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-                raise ConfigError(f"limits and schedules must be a Limit or a Schedule each, got {one!r}.")
+                raise ConfigError(
+                    f"limits must be Limit objects, and schedules Schedule objects; got {one!r}."
+                )
         _check_distinct("limits", [limit.models for limit in self.limits])
         _check_distinct("schedules", [schedule.name for schedule in self.schedules])
         for schedule in self.schedules:
@@ -387,7 +389,7 @@ def _checked_task(name: str, task: Any) -> str:
         raise ConfigError(f"A task for {name!r} must be JSON data, with text as keys and lists for tuples.")
     if len(text) > LONGEST_TASK:
         raise ConfigError(
-            f"A task for {name!r} may have {LONGEST_TASK:,} characters, this one has {len(text):,}."
+            f"A task for {name!r} may have at most {LONGEST_TASK:,} characters, got {len(text):,}."
         )
     return text
 

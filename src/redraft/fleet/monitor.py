@@ -106,7 +106,7 @@ class Monitor:
         )
         self._calls = Counter(
             "redraft_model_calls",
-            "Calls of models: answered, rate_limited or failed.",
+            "Model calls: answered, rate_limited or failed.",
             ("model", "outcome"),
             registry=registry,
         )
@@ -215,7 +215,9 @@ class Monitor:
         gauges = [
             _gauge("redraft_worker_running", "Jobs under way in this worker.", self._worker.running),
             _gauge(
-                "redraft_worker_at_once", "Jobs that this worker does at once.", self._worker.card.at_once
+                "redraft_worker_at_once",
+                "Most jobs that this worker runs at once.",
+                self._worker.card.at_once,
             ),
         ]
         try:
@@ -239,7 +241,9 @@ class Monitor:
             "redraft_limit_next_call_seconds", "Seconds until a limit lets a call begin.", labels=("limit",)
         )
         blocked = GaugeMetricFamily(
-            "redraft_limit_blocked_seconds", "Seconds that a provider's Retry-After holds.", labels=("limit",)
+            "redraft_limit_blocked_seconds",
+            "Seconds that a provider's Retry-After still blocks calls.",
+            labels=("limit",),
         )
         for models, state in (await limit_states(self._worker.fleet.store)).items():
             document = limit_document(state)
@@ -250,7 +254,7 @@ class Monitor:
             jobs,
             _gauge(
                 "redraft_oldest_job_seconds",
-                "Seconds that the job has waited which has waited longest; 0 if none is due.",
+                "Seconds that the oldest due job has waited; 0 if none is due.",
                 depth.oldest_seconds or 0.0,
             ),
             _gauge(
@@ -258,7 +262,7 @@ class Monitor:
                 "Jobs that wait for a version that no worker has.",
                 sum(stranded.values()),
             ),
-            _gauge("redraft_workers", "Workers that were heard of lately.", len(workers)),
+            _gauge("redraft_workers", "Workers heard from recently.", len(workers)),
             following,
             blocked,
         ]

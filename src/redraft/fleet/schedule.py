@@ -53,7 +53,7 @@ class Schedule:
         check_run_id(self.name)
         if len(self.name) > LONGEST_NAME:
             raise ConfigError(
-                f"The name of a schedule may have {LONGEST_NAME} characters, got {self.name!r}."
+                f"The name of a schedule may have at most {LONGEST_NAME} characters, got {self.name!r}."
             )
         if self.missed not in ("one", "all", "none"):
             raise ConfigError(

@@ -154,7 +154,7 @@ class FleetWorker:
         if not self._has_begun:
             return "The worker has not reached the queue yet."
         if not self._is_reachable:
-            return "The queue is away."
+            return "The queue can't be reached."
         return "The daily budget is spent." if self._is_spent else ""
 
     @property
@@ -367,7 +367,7 @@ class FleetWorker:
                 self._unreachable(error)
                 if self._urgent.is_set():
                     logger.warning(
-                        "The end of the job %s could not be reported; another worker will.", job.run_id
+                        "The end of the job %s could not be reported; another worker picks it up.", job.run_id
                     )
                     return
                 await asyncio.sleep(OUTAGE_WAIT)
@@ -426,7 +426,9 @@ class FleetWorker:
         for run_id, claim in unknown.items():
             job = await self._queue.get(run_id) if before.get(run_id) == claim else None
             if job is not None and job.claim == claim:
-                logger.warning("The claim of the job %s was lost on its way; it is handed back.", run_id)
+                logger.warning(
+                    "The answer to the claim of the job %s was lost; the job is handed back.", run_id
+                )
                 await self._queue.hand_back(job, any_version=not job.version)
         self._unknown = unknown
 
@@ -466,7 +468,7 @@ class FleetWorker:
         try:
             await sharing.watch()
         except Exception:
-            logger.exception("This worker shares no lessons any more; its runs go on.")
+            logger.exception("This worker no longer shares lessons; its runs go on.")
 
     async def _reap(self) -> None:
         if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
@@ -480,12 +482,12 @@ class FleetWorker:
     def _reached(self) -> None:
         if not self._is_reachable:
             self._is_reachable, self._reached_since = True, monotonic()
-            logger.warning("The queue is back.")
+            logger.warning("The queue can be reached again.")
 
     def _unreachable(self, error: StoreError) -> None:
         if self._is_reachable:
             self._is_reachable = False
-            logger.warning("The queue is away; this worker waits for it: %s", error)
+            logger.warning("The queue can't be reached; this worker waits for it: %s", error)
 
 
 def _monitor(worker: FleetWorker, listen: str) -> Monitor:

@@ -110,12 +110,12 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     """
     target = Path(target)
     if target.exists() and not force:
-        raise ConfigError(f"{str(target)!r} exists already: give another name, or replace it with --force.")
+        raise ConfigError(f"{str(target)!r} already exists: choose another name, or replace it with --force.")
     place = project_place()
     if place is not None and isinstance(place.database, str) and not files_only:
         raise ConfigError(
-            f"The runs of this project are in PostgreSQL, {place}: back that up with pg_dump, and the rest "
-            "with --files-only."
+            f"The runs of this project are in PostgreSQL, {place}: back up the database with "
+            "pg_dump, and everything else with --files-only."
         )
     if not target.absolute().parent.is_dir():
         raise ConfigError(f"There is no folder {str(target.parent)!r}: create it first, or name another.")
@@ -160,12 +160,12 @@ def restore(
             check_database(database)
             if place is None:
                 raise ConfigError(
-                    "The backup has a database, and the settings here store no runs: set `home` "
+                    "The backup has a database, but the settings here store no runs: set `home` "
                     "(REDRAFT_HOME)."
                 )
             if isinstance(place.database, str):
                 raise ConfigError(
-                    f"The backup has a database file, and the settings here store runs in {place}: unset "
+                    f"The backup has a database file, but the settings here store runs in {place}: unset "
                     "`database_url` (REDRAFT_DATABASE_URL) to restore it."
                 )
         targets = _targets(stage, folder, settings)
@@ -187,7 +187,7 @@ def restore(
         if (path := targets.pop(str(PurePosixPath(STORE, DATABASE)), None)) is not None:  # it may be in use
             damaged = restore_database(path, database)
             if damaged is not None:
-                remarks = (f"The damaged database that was here is now {os.path.relpath(damaged, folder)}.",)
+                remarks = (f"The damaged database was renamed to {os.path.relpath(damaged, folder)}.",)
         for name, path in targets.items():
             _put(stage / name, path, is_private=name.startswith(f"{HOOKS}/"))
     return replace(backup, remarks=remarks)
@@ -290,7 +290,7 @@ class _Unzipped(gzip.GzipFile):
     def read(self, size: int | None = -1) -> bytes:
         """Read some bytes; raises `tarfile.ReadError` if they are damaged, or more than expected."""
         if size is None or size < 0 or self.tell() + size > self._end:
-            raise tarfile.ReadError("there is more in it than a backup has at this place")
+            raise tarfile.ReadError("it contains more than a backup does at this point")
         try:
             return super().read(size)
         except BadGzipFile as error:  # an OSError, as if a file could not be written
@@ -301,10 +301,10 @@ def _check_member(member: tarfile.TarInfo, backup: Backup, source: Path) -> None
     """Raise `ConfigError` unless a member of an archive is a file as the manifest says."""
     known = backup.files.get(member.name)
     if known is None or not member.isreg() or member.issparse() or not _is_allowed(member.name):
-        raise ConfigError(f"{str(source)!r} has {member.name!r} in it, which no backup has.")
+        raise ConfigError(f"{str(source)!r} contains {member.name!r}, which does not belong in a backup.")
     if member.size != known.bytes:
         raise ConfigError(
-            f"{member.name!r} in {str(source)!r} has {member.size:,} bytes, and its {MANIFEST} says "
+            f"{member.name!r} in {str(source)!r} has {member.size:,} bytes, but {MANIFEST} says "
             f"{known.bytes:,}: use another backup."
         )
 
@@ -316,8 +316,8 @@ def _manifest(packed: tarfile.TarFile, source: Path) -> Backup:
         raise ConfigError(f"{str(source)!r} is not a backup: it has no {MANIFEST}.")
     if first.size > MOST_OF_MANIFEST:
         raise ConfigError(
-            f"{str(source)!r} is not a backup: its {MANIFEST} has {sized(first.size)}, and may have "
-            f"{sized(MOST_OF_MANIFEST)}."
+            f"{str(source)!r} is not a backup: its {MANIFEST} has {sized(first.size)}, more than the "
+            f"{sized(MOST_OF_MANIFEST)} allowed."
         )
     text = io.BytesIO()
     copyfileobj(content, text)
@@ -340,8 +340,8 @@ def _check_size(backup: Backup, source: Path, max_bytes: int | None) -> None:
     most = max(MOST_BYTES, MOST_TIMES * size) if max_bytes is None else max_bytes
     if backup.bytes > most:
         raise ConfigError(
-            f"{str(source)!r} has {sized(size)} and would unpack to {sized(backup.bytes)}, more than the "
-            f"{sized(most)} allowed. If you trust it: --max-size {ceil(backup.bytes / 1_000_000)}MB."
+            f"{str(source)!r} ({sized(size)}) would unpack to {sized(backup.bytes)}, more than the "
+            f"{sized(most)} allowed. If you trust it, add --max-size {ceil(backup.bytes / 1_000_000)}MB."
         )
 
 
@@ -350,7 +350,7 @@ def _check_room(folder: Path, files: Collection[FileInBackup]) -> None:
     needed, free = sum(one.bytes + BLOCK for one in files) + ROOM, disk_usage(_existing(folder)).free
     if needed > free:
         raise StoreError(
-            f"{folder}: restoring the backup takes {sized(needed)} there, and {sized(free)} are free."
+            f"Restoring the backup needs {sized(needed)} in {folder}, where only {sized(free)} are free."
         )
 
 
@@ -388,8 +388,8 @@ def _settings_after(stage: Path, folder: Path) -> Settings:
         value = getattr(after, name)
         if value != getattr(now, name) and not (folder / value).resolve().is_relative_to(folder.resolve()):
             raise ConfigError(
-                f"The settings in the backup store things outside of the project: {name} = {value!r}. If you "
-                f"mean that, write it into {SETTINGS_FILE} first."
+                f"The settings in the backup store things outside of the project: {name} = {value!r}. If "
+                f"that is intended, set it in the {SETTINGS_FILE} of this folder first."
             )
     return after
 
@@ -431,7 +431,7 @@ def _staging(folder: Path) -> Generator[Path]:
     try:
         stage = tempfile.TemporaryDirectory(prefix=STAGING, dir=folder)
     except OSError as error:  # the name of the folder that could not be made helps nobody
-        raise StoreError(f"{folder}: no folder can be made there ({error.strerror}).") from error
+        raise StoreError(f"A folder can't be created in {folder}: {error.strerror}.") from error
     with stage as name:
         yield Path(name)
 

@@ -114,7 +114,7 @@ def _check_permissions(place: Place, found: list[DataFinding]) -> None:
     is_open_folder = home.is_dir() and home.stat().st_mode & OTHERS
     exposed = [str(path) for path in files if path.exists() and path.stat().st_mode & OTHERS]
     if exposed and (is_open_folder or not home.is_dir()):
-        says = f"others can use {_some(exposed)}: chmod go= {_some(exposed)}"
+        says = f"others can access {_some(exposed)}: chmod go= {_some(exposed)}"
         found.append(DataFinding("permissions", is_fine=False, says=says))
     elif any(path.exists() for path in files):
         found.append(DataFinding("permissions", is_fine=True, says="only their owner can read these files"))
@@ -134,7 +134,7 @@ def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
         for errors in (Rules(memory, agent).broken(), Playbooks(memory, agent).broken()):
             broken += [str(error) for error in errors]
     if broken:
-        says = f"{counted(len(broken), 'file')} or lines can't be read, and are not used: {_some(broken)}"
+        says = f"{counted(len(broken), 'problem')}: {_some(broken)} What can't be read is not used."
         found.append(DataFinding("lessons", is_fine=False, says=says))
     elif count:
         found.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
@@ -145,8 +145,7 @@ def _check_leftovers(found: list[DataFinding]) -> None:
     copies = sorted(one.name for one in project_folder().glob(f"{STAGING}*") if one.is_dir())
     if copies:
         says = (
-            f"A backup or its restoring was interrupted: delete {_some(copies)}, which has a copy of the "
-            "data."
+            f"A backup or a restore was interrupted: delete {_some(copies)}, which holds a copy of the data."
         )
         found.append(DataFinding("leftovers", is_fine=False, says=says))
     sizes = {str(path): _size_if_abandoned(path) for path in _half_written()}

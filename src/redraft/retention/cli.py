@@ -56,16 +56,16 @@ def forget(
     ] = None,
     check: Check = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Erase runs of processes that this machine can't check, too.")
+        bool, typer.Option("--force", help="Also erase runs whose process this machine can't check.")
     ] = False,
     yes: Yes = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Erase what is stored of a run, a task or a person (whatever contains a text), wherever that is."""
+    """Erase everything stored about a run, a task or a person (all that contains a text)."""
     with surface(debug=debug):
         if sum(one is not None for one in (run, task, text)) != 1:
-            raise ConfigError("Say what to forget: one of --run RUN, --task TASK and --text TEXT.")
+            raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")
         if text == STDIN:
             text = sys.stdin.read().strip()
         done = run_async(_forget(run, task, text, check=check, force=force, yes=yes, as_json=as_json))
@@ -110,16 +110,16 @@ def _deliver(found: Forgotten, *, as_json: bool) -> None:
 def _forgotten_text(found: Forgotten) -> RenderableType:
     verb = "Would erase" if found.checked else "Erased"
     things = ", ".join(counted(number, name) for name, number in found.counts.items())
-    lines = [Text(f"{verb}: {things}." if things else "Nothing is stored of it.")]
+    lines = [Text(f"{verb}: {things}." if things else "Nothing is stored about it.")]
     for name, ids in (("run", found.runs), ("lesson", found.lessons), ("playbook", found.playbooks)):
         lines += [Text(visible(f"  {name}  {one}"), QUIET) for one in ids[:MOST_SHOWN]]
         if len(ids) > MOST_SHOWN:
             lines.append(Text(f"  and {len(ids) - MOST_SHOWN} more", QUIET))
     if found.unreadable:
-        lines.append(Text("These could not be searched, and stay as they are:"))
+        lines.append(Text("These could not be searched, and were left as they are:"))
         lines += [Text(visible(f"  {one}")) for one in found.unreadable]
     if found.other_files:
-        lines.append(Text("These files contain it, too, and are yours to change:"))
+        lines.append(Text("These files also contain it; change them yourself:"))
         lines += [Text(visible(f"  {one}")) for one in found.other_files]
     lines += [Text(visible(remark)) for remark in found.remarks]
     if not found.checked:
@@ -134,10 +134,14 @@ def prune(
     ] = None,
     max_size: Annotated[
         str | None,
-        typer.Option("--max-size", metavar="SIZE", help="Delete the oldest runs down to this: 500MB or 2GB."),
+        typer.Option(
+            "--max-size",
+            metavar="SIZE",
+            help="Delete the oldest runs until the store takes at most this: 500MB or 2GB.",
+        ),
     ] = None,
     labelled: Annotated[
-        bool, typer.Option("--labelled", help="Delete runs that a person has labelled, too.")
+        bool, typer.Option("--labelled", help="Also delete runs that a person has labelled.")
     ] = False,
     check: Check = False,
     yes: Yes = False,
@@ -234,7 +238,7 @@ BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of th
 def backup(
     file: BackupFile,
     files_only: Annotated[
-        bool, typer.Option("--files-only", help="Leave the database out, such as one in PostgreSQL.")
+        bool, typer.Option("--files-only", help="Leave out the database, for example if it is in PostgreSQL.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
     as_json: options.Json = False,
@@ -262,7 +266,7 @@ def restore(
         typer.Option(
             "--max-size",
             metavar="SIZE",
-            help="Allow a backup to unpack to this: 5GB. By default 1GB, or 100 times its own size.",
+            help="Unpack at most this much, such as 5GB. Default: 1GB, or 100 times FILE's size.",
         ),
     ] = None,
     as_json: options.Json = False,

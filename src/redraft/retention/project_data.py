@@ -134,7 +134,7 @@ class ProjectData:
         `StoreError` where a database can't be read, or something can't be erased.
         """
         if sum(one is not None for one in (run, task, text)) != 1:
-            raise ConfigError("Say what to forget: one of run, task and text.")
+            raise ConfigError("Say what to forget: pass one of run, task and text.")
         if text is not None:
             pattern = TextPattern(text)
             survey = await self._survey(pattern.is_in)
@@ -284,7 +284,7 @@ class ProjectData:
         does not know it.
         """
         if older_than is None and max_bytes is None:
-            raise ConfigError("Say what to prune: runs older than something, or down to a size.")
+            raise ConfigError("Say what to prune: pass older_than, max_bytes, or both.")
         if older_than is not None and (
             not isinstance(older_than, timedelta) or older_than < timedelta(0)  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass days)
         ):
@@ -292,7 +292,7 @@ class ProjectData:
         if max_bytes is not None:
             check_count("max_bytes", max_bytes, 0)
         if max_bytes is not None and not isinstance(self._store, ManagedStore):
-            raise ConfigError(f"{self._store!r} can't say how large it is, so only old runs can be pruned.")
+            raise ConfigError(f"{self._store!r} does not know its size: pass older_than only.")
         before = await self._size()
         pruned = await self._prune_once(older_than, max_bytes, labelled=labelled, check=check)
         runs, freed, remarks = pruned.runs, pruned.bytes, list(pruned.remarks)
@@ -301,7 +301,9 @@ class ProjectData:
             pruned = await self._prune_once(None, max_bytes, labelled=labelled, check=False)
             runs, freed = (*runs, *pruned.runs), freed + pruned.bytes
         if max_bytes is not None and (pruned.size or 0) > max_bytes:
-            remarks.append("It takes more than that: what is left is not pruned, or belongs to others.")
+            remarks.append(
+                "The store is still larger: the rest is never pruned, or belongs to other projects."
+            )
         return replace(pruned, runs=runs, bytes=freed, size_before=before, remarks=tuple(remarks))
 
     async def _prune_once(
@@ -417,7 +419,7 @@ def _ago(age: timedelta) -> datetime:
 def _remarks(survey: Survey) -> list[str]:
     if not survey.state:
         return []
-    return [f"It is also part of a name, which stays, in: {', '.join(sorted(survey.state))}."]
+    return [f"It is also part of a name that stays, in: {', '.join(sorted(survey.state))}."]
 
 
 class _Unread:

@@ -460,7 +460,7 @@ def packed(vector: Sequence[float]) -> bytes:
     if not all(map(isfinite, numbers)):
         raise ValueError("vector must hold finite numbers, and has NaN or infinity")
     if not any(numbers):
-        raise ValueError(f"vector must have a direction, and is all zero ({len(numbers)} numbers)")
+        raise ValueError(f"vector must not be all zeros ({len(numbers)} numbers)")
     return blob
 
 
@@ -517,7 +517,7 @@ def allowed_texts(where: Where | None) -> dict[str, frozenset[str]]:
     for field, value in (where or {}).items():
         if not field or any(char in '"\\' or not char.isprintable() for char in field):
             raise ConfigError(
-                f"where: {field!r} can't be asked for; a field has a name without quotes, backslashes and "
+                f"where: {field!r} is not the name of a field; names have no quotes, backslashes or "
                 "control characters."
             )
         values = value if isinstance(value, tuple) else (value,)

@@ -178,8 +178,8 @@ class PostgresStore:
         """Return what an administrator can do: only PostgreSQL itself can rewrite a table."""
         tables = ", ".join(f"{self._space.prefix}{name}" for name in REWRITTEN)
         return (
-            f"The rows are deleted in {self._server.name}, whose server overwrites their bytes in time. "
-            f"To do it at once: VACUUM (FULL) {tables};"
+            f"The rows are deleted in {self._server.name}, and the server overwrites their bytes over time. "
+            f"To do that now: VACUUM (FULL) {tables};"
         )
 
     async def session(self) -> AsyncConnection[tuple[Any, ...]]:
@@ -189,7 +189,7 @@ class PostgresStore:
         changed. Raises `ConfigError` for a store that is not isolated.
         """
         if self._server.isolated is None:
-            raise ConfigError("Only a store that is made with isolated=True has sessions of its own.")
+            raise ConfigError("Only a store that is created with isolated=True has sessions of its own.")
         from psycopg import Error  # noqa: PLC0415 (the extra is installed by now)
 
         from redraft.stores.postgres_session import explained  # noqa: PLC0415 (likewise)

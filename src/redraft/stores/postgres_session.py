@@ -323,7 +323,7 @@ def _parsed_url(url: str) -> tuple[str, str]:
         or "\0" in url
         or any("@" in str(parameters.get(part)) for part in ("host", "port", "dbname"))
     ):
-        raise ConfigError(f"The URL of a PostgreSQL database can't be understood: it must be {EXPECTED}.")
+        raise ConfigError(f"The URL of a PostgreSQL database can't be parsed: it must be {EXPECTED}.")
     conninfo = make_conninfo(url, **{**_DEFAULTS, **parameters, "client_encoding": "UTF8"})
     return conninfo, _name(parameters)
 
@@ -432,7 +432,7 @@ def _make_role(connection: psycopg.Connection) -> None:
         for grant in grants:
             connection.execute(grant.encode())
     if _scalar(connection, _RIGHTS):  # PostgreSQL does not fail if one may not grant a right
-        raise errors.InsufficientPrivilege(f"{ROLE} can't be let use the schema and the table")
+        raise errors.InsufficientPrivilege(f"{ROLE} can't be granted the use of the schema and the table")
 
 
 def _set_role(connection: psycopg.Connection) -> None:
@@ -621,23 +621,23 @@ def register(connection: Connection) -> None:
 
 
 _EXPLANATIONS = {
-    "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
-    "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
-    "3D000": "does not exist: make it with `createdb`, or name another database in the URL",
+    "28P01": "rejects the password: check REDRAFT_DATABASE_URL, or wherever the URL comes from",
+    "28000": "rejects this user: check the server's pg_hba.conf, and the user's name in the URL",
+    "3D000": "does not exist: create it with `createdb`, or name another database in the URL",
     "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
-    "3F000": "has no schema in which this user may create tables: see its search_path",
-    "25006": "can be read only (a standby server?): give the URL of the server that accepts writes",
+    "3F000": "has no schema in which this user may create tables: check its search_path",
+    "25006": "is read-only (a standby server?): give the URL of the server that accepts writes",
     "53100": "can't grow, because the server's disk is full: free some space",
     "53300": "has no free connection: raise max_connections, or use fewer processes",
     "54000": "can't hold so much in one record",
-    "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
+    "55P03": "has been locked by another session: check pg_stat_activity, or try again later",
     "57P01": "is stopping: try again when it is available",
     "57P02": "has crashed: try again when it is available",
     "57P03": "is starting or stopping: try again in a moment",
 }
 _SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
 """Errors that go away only if the URL, the database or its rights are changed."""
-_UNREACHABLE = "can't be reached: see if the server runs, and the host and port of the URL"
+_UNREACHABLE = "can't be reached: check that the server runs, and the host and port of the URL"
 _STATES_BY_MESSAGE = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",

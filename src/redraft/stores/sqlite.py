@@ -57,7 +57,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
         check_name("space", space)
         if "\0" in str(path):
-            raise ConfigError(f"The path of a database must be without NUL characters, got {str(path)!r}.")
+            raise ConfigError(f"The path of a database must not contain NUL characters, got {str(path)!r}.")
         self._path = Path(path).absolute()
         self._space = space
         self._wait = wait
@@ -598,7 +598,7 @@ class SqliteFile:
             self.close()
             raise StoreError(
                 f"{self._path} was deleted or replaced while it was in use, and what it held is gone; "
-                "the next write begins a new one."
+                "the next write starts a new one."
             )
         return self._connection
 
