@@ -72,14 +72,14 @@ def demo(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="NAME", help="A model of yours: provider:model or local:PATH.gguf."
+            "--model", "-m", metavar="NAME", help="Your own model: provider:model or local:PATH.gguf."
         ),
     ] = None,
     replay: Annotated[
         bool, typer.Option("--replay", help="Show the recording, even if the offline model is installed.")
     ] = False,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Also show what notes on a task are worth in its next runs.")
+        bool, typer.Option("--memory", help="Also show what notes on a task do for its next runs.")
     ] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
@@ -121,7 +121,7 @@ def demo(
         for line in next_commands(runner, finished):
             stderr.say(line)
         if not (memory or interrupted or resumed.get()):
-            stderr.say(f"What notes on a task are worth in its next runs: {own_command()} demo --memory")
+            stderr.say(f"What notes on a task do for its next runs: {own_command()} demo --memory")
         codes = {code_of(run.result) for run in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
@@ -527,10 +527,10 @@ def opening(player: Player, tasks: Sequence[DemoTask]) -> Text:
             lines.append(f"The model: {weights.origin}, {weights.bytes / 1e6:.0f} MB.")
         lines.append(
             "That takes about a minute on an idle machine, and at most "
-            f"{len(tasks) * SECONDS / 60:.0f} minutes. Ctrl-C ends it with what it has."
+            f"{len(tasks) * SECONDS / 60:.0f} minutes. Ctrl-C stops it and shows the results so far."
         )
     if len(tasks) < len(TASKS):
-        lines.append("The task that runs code is left out: there is no jail for it here.")
+        lines.append("The task that runs code is left out, since no jail is available here.")
     return Text("\n".join(lines))
 
 
@@ -592,7 +592,9 @@ def notes_report(number: int, noted: Sequence[Noted]) -> RenderableType:
     ]
     calls = sum(one.extra_calls for one in noted)
     if taught := noted[-2].taught if len(noted) > 1 else "":
-        told = f"What the last run was told of the output ({calls} model calls were made to write the notes):"
+        told = (
+            f"What the last run was told about the output ({calls} model calls were made to write the notes):"
+        )
         parts += [
             Text(),
             Padding(Text(told), INDENT, expand=False),

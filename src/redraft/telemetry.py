@@ -135,7 +135,7 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Report nothing any more; what is under way is reported to its end."""
+    """Stop reporting; what is already under way is still reported to its end."""
     _telemetry.current = None
 
 

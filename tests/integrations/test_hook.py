@@ -122,7 +122,7 @@ def test_it_ends_when_nothing_changed(project):
     edit(project, "print(1)\n")()
     assert stop()[0]["decision"] == "block"
     answer, stderr = stop(stop_hook_active=True)
-    assert "nothing changed since they were checked" in answer["systemMessage"]
+    assert "nothing has changed since the last check" in answer["systemMessage"]
     assert stderr.count("\n") == 1
 
 
@@ -282,6 +282,7 @@ def test_the_last_answer_is_judged(project):
         (CRITERIA, '[hook]\ncriteria = "none.yaml"\n', "none.yaml' cannot be read"),
         (CRITERIA, "[hook]\nblock = 3\n", "redraft.toml, [hook]: unknown key 'block'"),
         (CRITERIA, "[hook]\nblocks = 9\n", "[hook]: blocks must be a whole number from 0 to 7, got 9"),
+        (CRITERIA, "[hook]\nmax_tokens = -1\n", "[hook]: max_tokens must be a whole number of at least 0, got -1"),
         (CRITERIA, "[hook", "redraft.toml is not valid TOML"),
         (CRITERIA, 'home = ""\n', "blocked turns can't be counted"),
         ("output_type: x.json\n" + CRITERIA, "", "x.json"),
@@ -301,8 +302,8 @@ def test_a_mistake_in_the_settings_blocks_nothing(project, criteria, settings, s
     [
         (["stop", "claude"], "{", "The event on stdin is not JSON"),
         (["stop", "claude"], "[]", "must be a JSON object"),
-        (["stop", "emacs"], "{}", "There is no agent 'emacs'"),
-        (["stop"], "{}", "There is no agent ''"),
+        (["stop", "emacs"], "{}", "Unknown agent 'emacs'"),
+        (["stop"], "{}", "Unknown agent ''"),
         (["stop", "claude", "--newer-option"], '{"session_id": 3}', ""),
         (["start", "claude", "--newer-option"], "{}", ""),
         (["end", "cursor"], "", ""),
@@ -343,7 +344,7 @@ def test_a_check_that_hangs_is_given_up(project):
     redraft("hook", "install", "claude", "--program", PROGRAM)
     turn = ClaudeCode(project, in_process=False).prompt("Wait.", edit(project, "x = 1\n"))
     assert turn.critiques == []
-    assert "The time is up: 0.3 s" in turn.shown[0]
+    assert "The time limit of 0.3 s was exceeded" in turn.shown[0]
     assert turn.errors[0].count("\n") == 1
 
 

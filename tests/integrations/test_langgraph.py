@@ -219,7 +219,7 @@ def test_a_graph_that_waits_for_a_person_has_no_answer():
     graph.add_node("ask", lambda state: {"messages": [AIMessage(interrupt("Really?"))]})
     graph.add_edge(START, "ask")
     agent = reflecting(graph.compile(checkpointer=InMemorySaver()), pattern=pattern(), keep=False)
-    with pytest.raises(UnfinishedError, match="waits for a person"):
+    with pytest.raises(UnfinishedError, match="waiting for a person"):
         agent.run_sync("Pay.")
 
 
@@ -275,7 +275,7 @@ def test_what_can_not_work_is_said_before_anything_is_spent():
     assert agent.name == "shop"
     with pytest.raises(ConfigError, match="takes a compiled graph"):
         reflecting("shop")
-    with pytest.raises(ConfigError, match="thread is that of the run"):
+    with pytest.raises(ConfigError, match="'thread_id' can't be set"):
         agent.with_options(config={"configurable": {"thread_id": "mine"}})
     with pytest.raises(ConfigError, match="its framework takes by itself"):
         reflecting(shop.graph, pattern=pattern(reflect_on_error=True))

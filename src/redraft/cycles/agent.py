@@ -163,7 +163,7 @@ class CycleAgent:
 
     @property
     def is_manual(self) -> bool:
-        """Whether nothing but a request starts its cycles."""
+        """Whether its cycles start on request only."""
         return all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
 
     @property
@@ -309,7 +309,7 @@ class CycleAgent:
         return feedback
 
     async def deliver(self, topic: str, data: Any, delivery: str, *, sender: str = "webhook") -> bool:
-        """Leave plain JSON data for the agent's own `agent-messages` sources; return whether it is new.
+        """Send plain JSON data to the agent's own `agent-messages` sources; return whether it is new.
 
         A `delivery` is the sender's name for it: for at least ten minutes, a repetition leaves no second
         message. Raises `ConfigError` for more data than a message may have, and `StoreError` or

@@ -61,7 +61,7 @@ HIDDEN_FIELDS = ("id", "timestamp", "since", "durationMs")
 
 @keyword_hints()
 class Agents:
-    """Find agents from any process: those of this process, of a network's long-term storage, of the project.
+    """Find agents from any process: those of this process, the project, and a network's long-term storage.
 
     Methods raise `StoreError` where a store can't be read.
     """

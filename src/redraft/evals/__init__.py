@@ -1,4 +1,4 @@
-"""Proof: whether reflecting pays, on cases of one's own."""
+"""Evaluations: whether reflecting pays off, on your own cases."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ ENOUGH = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A kept judgement: an output of a run, and what a model scored it (0..1) by one criterion.
+    """A stored judgement: an output of a run, and what a model scored it (0..1) by one criterion.
 
     `key` is the same for the same output of the same task, by the same criterion.
     """
@@ -512,7 +512,7 @@ def _limit_advice(unit: str, bound: str, values: Sequence[tuple[int, Label]]) ->
 
 
 class Calibrations:
-    """The judges of a project's kept runs: find them, label what they judged, and see how they do."""
+    """Find the judges of a project's stored runs, label what they judged, and see how well they agree."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

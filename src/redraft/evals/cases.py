@@ -180,7 +180,7 @@ def case_id(text: str) -> str:
 
 
 def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
-    """Make a case of a run that has ended: its task, its criteria, and what was wrong with its answer.
+    """Make a case from a run that has ended: its task, its criteria, and what was wrong with its answer.
 
     The best answer becomes the reference if it passed. Secrets, personal data and names of machines are
     withheld, but images stay as they are. Raises `ConfigError` for a run whose criteria hold a function that

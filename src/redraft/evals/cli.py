@@ -1,4 +1,4 @@
-"""`redraft eval`: whether reflecting pays, on cases of one's own."""
+"""`redraft eval`: whether reflecting pays off, on your own cases."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def cases_of_rows(
     match: Match = "includes",
     columns: Mapping[str, str] | None = None,
 ) -> list[EvalCase]:
-    """Make a case of each row, such as those of a Hugging Face data set or of Inspect's samples.
+    """Make a case from each row, such as those of a Hugging Face data set or of Inspect's samples.
 
     The task is in the first of the columns `task`, `input`, `prompt`, `question` and `query` that there is; a
     list of messages is a conversation. What is expected is in `reference`, `expected`, `target`, `answer` or
@@ -154,7 +154,7 @@ def hugging_face_cases(name: str) -> list[EvalCase]:
 
 
 def promptfoo_cases(document: Mapping[str, Any], fail: Callable[[KeyPath, str], NoReturn]) -> list[EvalCase]:
-    """Make cases of the prompt and the tests of a promptfoo file; `fail` raises with the line.
+    """Make cases from the prompt and the tests of a promptfoo file; `fail` raises with the line.
 
     There is one prompt, whose `{{variables}}` come from the `vars` of each test. The assertions `equals`,
     `contains`, `icontains`, `regex`, their negations, `is-json` and `llm-rubric` become criteria; any other

@@ -35,7 +35,7 @@ class PreferencePair:
 
 
 def preference_pairs(records: Iterable[RunRecord], cases: Sequence[EvalCase] = ()) -> list[PreferencePair]:
-    """Return the pairs in runs that have ended: the best version, and each other that is told from it.
+    """Return preference pairs from runs that have ended: the best version, and each that is clearly worse.
 
     Checks tell two versions apart if one does at least as well by every check, and better by one. Where they
     are level, a judge does if the scores differ by more than their standard errors, which takes samples
@@ -97,7 +97,7 @@ def told_apart(
 
 
 def dpo_rows(pairs: Iterable[PreferencePair]) -> list[dict[str, Any]]:
-    """Return pairs in the form of preference data with conversations: `prompt`, `chosen`, `rejected`."""
+    """Return pairs as conversational preference data: `prompt`, `chosen`, `rejected`."""
     return _redacted(
         {
             "prompt": _prompt(pair.record),
@@ -109,7 +109,7 @@ def dpo_rows(pairs: Iterable[PreferencePair]) -> list[dict[str, Any]]:
 
 
 def sft_rows(pairs: Iterable[PreferencePair]) -> list[dict[str, Any]]:
-    """Return corrected drafts as conversations, `messages`: the answers of runs whose first draft was worse.
+    """Return corrected drafts as conversations (`messages`): answers of runs whose first draft was worse.
 
     Only answers that passed are examples to follow.
     """

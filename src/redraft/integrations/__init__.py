@@ -1,1 +1,1 @@
-"""Where other people's agents meet Redraft."""
+"""Integrations: agents of other frameworks, hooks of coding agents, and the MCP server."""

@@ -183,7 +183,8 @@ def installed_in_git(path: Path, program: str) -> FileChange:
     before = _script(path)
     if before is not None and not _SHELLS.match(before):
         raise ConfigError(
-            f"{str(path)!r} is not a shell script, so it is left alone: let it run `{program} hook stop git`."
+            f"{str(path)!r} is not a shell script, so it was not changed; have it run `{program} hook stop "
+            "git`."
         )
     shebang, rest = (before or _SHEBANG).split("\n", 1)
     block = f"{_BEGIN}\n{program} hook stop git || exit 1\n{_END}\n"

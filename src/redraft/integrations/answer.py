@@ -44,7 +44,7 @@ def answer(command: str, words: Sequence[str]) -> int:
             _limit_time(None)
             return _stop_commit()
         else:
-            raise ConfigError(f"There is no agent {name!r}; expected {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
+            raise ConfigError(f"Unknown agent {name!r}; expected one of {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
     except Exception as error:  # noqa: BLE001 (an agent must never be stopped by a fault of ours)
         reply = _give_way(agent, str(error) or type(error).__name__)
     finally:
@@ -71,7 +71,7 @@ def _stop_commit() -> int:
 
     verdict = asyncio.run(check_commit())
     if verdict.critique:
-        sys.stderr.write(f"{visible(verdict.critique)}\n\ngit commit --no-verify commits all the same.\n")
+        sys.stderr.write(f"{visible(verdict.critique)}\n\nTo commit all the same: git commit --no-verify\n")
         return 1
     if verdict.note:
         _say(verdict.note)
@@ -131,7 +131,7 @@ def _limit_time(agent: CodingAgent | None) -> None:
     seconds = HookOptions.load().timeout
 
     def give_up(_signal: int, _frame: object) -> None:
-        answer = _give_way(agent, f"The time is up: {seconds:g} s, the `timeout` in [hook]")
+        answer = _give_way(agent, f"The time limit of {seconds:g} s was exceeded (`timeout` in [hook])")
         if answer:
             sys.stdout.write(f"{json.dumps(answer)}\n")
         sys.stdout.flush()

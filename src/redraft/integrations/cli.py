@@ -197,18 +197,22 @@ def mcp(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="DIR", help="The project, if it is not the working folder."),
+        typer.Option(
+            "--folder", metavar="DIR", help="The folder of the project. Default: the working folder."
+        ),
     ] = None,
     criteria: Annotated[
         str,
-        typer.Option("--criteria", "-c", metavar="YAML", help="The criteria where a client names none."),
+        typer.Option(
+            "--criteria", "-c", metavar="YAML", help="The criteria file to use if a client names none."
+        ),
     ] = "criteria.yaml",
     agent: Annotated[
         str,
         typer.Option(
             "--agent",
             metavar="NAME",
-            help="The name under which lessons are kept. Default: that of the hook.",
+            help="The name under which lessons are stored. Default: the hook's.",
         ),
     ] = "",
     model: options.Model = None,

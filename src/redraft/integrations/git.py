@@ -180,7 +180,7 @@ def _names(found: str) -> list[str]:
 def _few(names: list[str]) -> list[str]:
     if len(names) > MOST_FILES:
         raise ConfigError(
-            f"{len(names):,} files changed, and at most {MOST_FILES:,} are judged: set `paths` in [hook]."
+            f"{len(names):,} files changed, but at most {MOST_FILES:,} are judged: set `paths` in [hook]."
         )
     return names
 
@@ -188,7 +188,7 @@ def _few(names: list[str]) -> list[str]:
 def _bounded(text: str, what: str) -> str:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(
-            f"{what} has {len(text):,} characters, and at most {MOST_CHARACTERS:,} are judged: "
+            f"{what} has {len(text):,} characters, but at most {MOST_CHARACTERS:,} are judged: "
             "set `paths` in [hook]."
         )
     return text

@@ -107,8 +107,8 @@ class HookOptions:
 
 def _check_whole(name: str, value: Any, most: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
-        upto = f" from 0 to {most}" if most else ""
-        raise ConfigError(f"{name} must be a whole number{upto}, got {value!r}.")
+        bounds = f"from 0 to {most}" if most else "of at least 0"
+        raise ConfigError(f"{name} must be a whole number {bounds}, got {value!r}.")
 
 
 # --- what a session has been told, and what it did ---------------------------------------------------------
@@ -177,7 +177,7 @@ class Sessions:
         home = load_settings().home
         if not home:
             raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted."
+                "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted; set it."
             )
         self._home = project_folder() / home
         self._folder = self._home / "hooks"
@@ -281,7 +281,9 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     if not texts:
         return Verdict()
     if digest == session.judged:
-        note = f"The criteria in {options.criteria} are not met, and nothing changed since they were checked."
+        note = (
+            f"The criteria in {options.criteria} are not met, and nothing has changed since the last check."
+        )
         return Verdict(note=note if session.critique else "")
     criteria = _criteria(options)
     evaluation = await _judged(options, criteria, texts, session.current.prompt)
@@ -300,7 +302,7 @@ async def check_commit() -> Verdict:
     options = HookOptions.load()
     tree = _work_tree(options)
     if options.subject == "answer":
-        raise ConfigError("A commit has no answer: set `subject` in [hook] to 'diff' or 'files'.")
+        raise ConfigError("A commit has no answer to judge; set `subject` in [hook] to 'diff' or 'files'.")
     texts = tree.staged_files() if options.subject == "files" else _named("", tree.staged_diff())
     if not texts:
         return Verdict()
@@ -399,7 +401,7 @@ def _criteria(options: HookOptions) -> CriteriaFile:
     """Read the criteria, without those that only a model can judge unless it may."""
     given = read_criteria(project_folder() / options.criteria)
     if given.output_type is not None:
-        raise ConfigError(f"{options.criteria}: 'output_type' is for drafts that are JSON, not for a hook.")
+        raise ConfigError(f"{options.criteria}: 'output_type' can't be used in a hook; leave it out.")
     if options.judge:
         return given
     free = tuple(one for one in given.criteria if not needs_model(one))

@@ -104,7 +104,8 @@ class GraphAgent(AdaptedAgent[Any]):
         """
         if config is not UNCHANGED and "thread_id" in (config or {}).get("configurable", {}):
             raise ConfigError(
-                "config: the thread is that of the run; pass the messages of another one as history."
+                "config: 'thread_id' can't be set, since each run has its own; pass earlier messages as "
+                "history."
             )
         return self._with_adapter(config=config, context=context, history=history, on_event=on_event)
 
@@ -155,7 +156,7 @@ class GraphAdapter:
         should be retried as a whole.
         """
         if run.task.all_images:
-            raise ConfigError("A graph takes texts as queries; pass messages with images as its `history`.")
+            raise ConfigError("A graph takes text as its query; pass messages with images as `history`.")
         place: dict[str, Any] = {"thread_id": f"{run.run_id}:{run.attempt.number}.{run.attempt.candidate}"}
         if messages is None:
             asked = f"{prompt}\n\n{run.rubric}" if run.rubric else prompt
@@ -181,7 +182,7 @@ class GraphAdapter:
 
     def _answer(self, state: Mapping[str, Any]) -> Any:
         if "__interrupt__" in state:
-            raise UnfinishedError("The graph was interrupted: it waits for a person, and has no answer.")
+            raise UnfinishedError("The graph was interrupted: it is waiting for a person, and has no answer.")
         return self.output(state)
 
     async def _checkpoint(self, run: RunContext) -> dict[str, Any] | None:

@@ -141,7 +141,9 @@ class OpenAIAdapter:
         neither should be retried as a whole.
         """
         if run.task.all_images:
-            raise ConfigError("An agent of the OpenAI Agents SDK takes texts; pass images in its `history`.")
+            raise ConfigError(
+                "An agent of the OpenAI Agents SDK takes text as its query; pass images in `history`."
+            )
         agent, items = self.agent, [*self.history] if messages is None else [*messages]
         if messages is None and run.rubric:
             items.append({"role": "system", "content": run.rubric})
@@ -164,7 +166,8 @@ class OpenAIAdapter:
             calls.end()
         if result.interruptions or result.final_output is None:
             raise UnfinishedError(
-                "The agent came to no answer: calls of tools that wait for an approval can't be redrafted.",
+                "The agent came to no answer: runs with tool calls that wait for approval can't be "
+                "redrafted.",
                 conversation=calls.conversation(result.to_input_list()),
                 usage=calls.used,
             )

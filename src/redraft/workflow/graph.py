@@ -1,4 +1,4 @@
-"""The graph of a workflow: its nodes in the order of the file, and the ways between them."""
+"""The graph of a workflow: its nodes in the order of the file, and the edges between them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A way from one node to another, by their numbers; the one after the last node is the end.
+    """An edge from one node to another, by their indices; the one after the last node is the end.
 
-    `kind` is `next` for the order of the file, `goto`, or `error` for the way after a failure.
+    `kind` is `next` for the order of the file, `goto`, or `error` for the edge taken after a failure.
     """
 
     start: int
@@ -87,7 +87,7 @@ def _condition(condition: str | bool) -> str:
 
 
 def _edges(at: int, node: Node, numbers: dict[str, int], spec: WorkflowSpec) -> Iterator[GraphEdge]:
-    """Yield the ways that lead away from a node."""
+    """Yield the edges that leave a node."""
     always = False
     for jump in node.jumps:
         label = "" if jump.if_ is None else shortened(_condition(jump.if_), LONGEST_LABEL)

@@ -148,7 +148,7 @@ class GraphBox:
 
 @dataclass(frozen=True, slots=True)
 class GraphArc:
-    """A way in the drawing: an SVG path, its kind, and a label with its place."""
+    """An edge in the drawing: an SVG path, its kind, and a label with its place."""
 
     path: str
     kind: str
@@ -210,7 +210,7 @@ def _lanes(edges: Sequence[GraphEdge]) -> dict[GraphEdge, int]:
 def _arc(
     edge: GraphEdge, lanes: Mapping[str, Mapping[GraphEdge, int]], left: int, right: int, beyond: int
 ) -> GraphArc:
-    """Return the arc of a way; labels stand beyond all arcs, level with where theirs begins."""
+    """Return the arc of an edge; labels stand beyond all arcs, level with where theirs begins."""
     middle = left + BOX_WIDTH // 2
     if edge.kind == "next":
         path = f"M {middle} {_top(edge.start) + BOX_HEIGHT} V {_top(edge.to)}"

@@ -153,7 +153,7 @@ class Workflow:
 
     @property
     def graph(self) -> WorkflowGraph:
-        """Its nodes and the ways between them; `graph.mermaid()` draws it."""
+        """Its nodes and the edges between them; `graph.mermaid()` draws it."""
         return WorkflowGraph.of(self.spec)
 
     def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
