@@ -282,7 +282,7 @@ def test_the_last_answer_is_judged(project):
         (CRITERIA, '[hook]\ncriteria = "none.yaml"\n', "none.yaml' cannot be read"),
         (CRITERIA, "[hook]\nblock = 3\n", "redraft.toml, [hook]: unknown key 'block'"),
         (CRITERIA, "[hook]\nblocks = 9\n", "[hook]: blocks must be a whole number from 0 to 7, got 9"),
-        (CRITERIA, "[hook]\nmax_tokens = -1\n", "[hook]: max_tokens must be a whole number of at least 0, got -1"),
+        (CRITERIA, "[hook]\nmax_tokens = -1\n", "max_tokens must be a whole number of at least 0, got -1"),
         (CRITERIA, "[hook", "redraft.toml is not valid TOML"),
         (CRITERIA, 'home = ""\n', "blocked turns can't be counted"),
         ("output_type: x.json\n" + CRITERIA, "", "x.json"),
