@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def doctor(
     probe: Annotated[
-        bool, typer.Option("--probe", help="Load each installed local model and ask it something.")
+        bool, typer.Option("--probe", help="Load each installed local model and ask it a question.")
     ] = False,
     data: Annotated[
         bool, typer.Option("--data", help="Read every stored record, even if they take more than 100 MB.")

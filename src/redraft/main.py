@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,7 @@ SECTIONS = {
         "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
     },
     "Your data": {
-        "forget": ("redraft.retention.cli", "Erase what is stored of a run, a task or a person."),
+        "forget": ("redraft.retention.cli", "Erase everything stored about a run, a task or a person."),
         "prune": ("redraft.retention.cli", "Delete old runs."),
         "backup": ("redraft.retention.cli", "Back up the project to a file."),
         "restore": ("redraft.retention.cli", "Restore the project from a backup."),
@@ -96,6 +97,16 @@ class Commands(TyperGroup):
         command = get_command(group)
         command.name = cmd_name
         return command
+
+    def resolve_command(
+        self, ctx: _click.Context, args: list[str]
+    ) -> tuple[str | None, _click.Command | None, list[str]]:
+        """Return the command that the arguments name, and the rest of them; an unknown one gets a hint."""
+        if args[0] not in COMMANDS:
+            close = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)
         """Write the commands into the help, section by section."""
@@ -167,7 +178,7 @@ class FileKind(StrEnum):
 
 
 def schema(
-    kind: Annotated[FileKind, typer.Argument(help="The kind of files.")] = FileKind.WORKFLOW,
+    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="The kind of files.")] = FileKind.WORKFLOW,
     debug: options.Debug = False,
 ) -> None:
     """Print the JSON Schema of workflow or agent files, for completion and checks in an editor.

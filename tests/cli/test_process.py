@@ -9,8 +9,9 @@ from importlib import import_module
 
 import pytest
 from typer import Typer
+from typer.testing import CliRunner
 
-from redraft.main import COMMANDS
+from redraft.main import COMMANDS, app
 from support.commands import THREE_A
 from support.openai_server import completion, serving
 
@@ -76,6 +77,37 @@ def test_the_help_has_the_first_line_of_each_command(name):
     else:
         about = found.__doc__
     assert " ".join(about.split()).startswith(line.removesuffix("."))
+
+
+def told_by(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "schema"])
+def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = told_by(name, "--help").stdout
+    commands = told.partition("\nCommands:\n")[2]
+    assert "..." not in commands
+    assert max(map(len, told.splitlines())) <= 80
+    assert not any(mark in told for mark in ("[[", "]]", "...}", "...]"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("rnus",), "No such command 'rnus'. Did you mean 'runs'?"),
+        (("xyz",), "No such command 'xyz'.\n"),
+        (
+            ("revise", "d.txt", "-c", "c.yaml", "--strategy", "hybird"),
+            "--strategy: unknown value 'hybird'; did you mean 'hybrid'?",
+        ),
+        (("approve", "--reject"), "Say which question to answer"),
+    ],
+)
+def test_what_is_misspelt_or_missing_is_named_as_it_was_written(words, says):
+    told = told_by(*words)
+    assert (told.exit_code, says in told.stderr) == (2, True), told.stderr
 
 
 def test_help_imports_nothing_heavy():

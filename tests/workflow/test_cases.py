@@ -147,7 +147,9 @@ def test_the_command_shows_each_case_and_fails_if_one_does(run, tmp_path):
     assert redraft("test", str(tmp_path / "w.yaml"), "--cases", str(elsewhere)).exit_code == 1
     missing = redraft("test", str(tmp_path / "w.yaml"))
     assert missing.exit_code == 2
-    assert "w.test.yaml' cannot be read" in missing.stderr
+    assert "w.test.yaml' does not exist. Write it, or name another file with --cases." in missing.stderr
+    missing = redraft("test", str(tmp_path / "v.yaml"))
+    assert (missing.exit_code, "v.yaml' cannot be read" in missing.stderr) == (2, True)
 
 
 REPLIES = "cases:\n- name: a\n  replies:\n  - %s\n  expect: {}\n"

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="The agents, a YAML file each.", show_default=False),
+    typer.Argument(metavar="FILE", help="The agents, a YAML file each.", show_default=False),
 ]
 Name = Annotated[
     str,

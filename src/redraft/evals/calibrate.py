@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Judge = Annotated[
     str,
     typer.Argument(
-        metavar="[JUDGE]",
+        metavar="JUDGE",
         help="A judge's key, its beginning, or its model, as redraft calibrate list shows them. Default: the "
         "only one.",
         show_default=False,

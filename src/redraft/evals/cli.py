@@ -227,7 +227,7 @@ async def list_evaluations(as_json: options.Json = False) -> None:
         return
     if not found:
         CalmConsole().say(
-            "No evaluations are stored here yet: redraft eval add last, then redraft eval cases.yaml"
+            "No evaluations are stored here yet. To make one: redraft eval add last, redraft eval cases.yaml"
         )
         return
     columns = {
@@ -244,7 +244,7 @@ async def list_evaluations(as_json: options.Json = False) -> None:
 @handles_errors
 async def add(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs: an id, its beginning, or 'last'.")
+        list[str] | None, typer.Argument(metavar="RUN", help="Runs: an id, its beginning, or 'last'.")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Add runs whose answer did not pass.")] = False,
     regressed: Annotated[
@@ -379,7 +379,7 @@ async def optimize(
         str | None,
         typer.Option(metavar="ID", help="Continue an interrupted optimization: its id, or 'last'."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Split the cases in another way.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed for splitting the cases.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the diff to FILE, not to stdout."),

@@ -602,7 +602,9 @@ class Evaluations:
             found = [one for one in found if one.key == run_id] or found
         record = only(found, run_id, "evaluations", lambda one: one.key)
         if record is None:
-            raise ConfigError(f"There is no evaluation {run_id!r} here.")
+            none = "No evaluations are stored here yet."
+            unknown = f"There is no evaluation {run_id!r} here; `redraft eval list` lists them."
+            raise ConfigError(none if run_id == LAST else unknown)
         evaluated = from_record(Evaluated, record.data)
         return report_of(evaluated, await tries_in(self._store, evaluated.run_id))
 

@@ -220,7 +220,7 @@ def _task_of(program: Program | None, text: str | None) -> Any:
 
 def _overview(found: FleetOverview) -> RenderableType:
     jobs = found.depth.jobs
-    counts = ", ".join(f"{count:,} {state}" for state, count in jobs.items() if count) or "no jobs"
+    counts = ", ".join(f"{count:,} {state}" for state, count in jobs.items() if count) or "none"
     lines: list[RenderableType] = [Text.assemble(("Jobs     ", QUIET), counts)]
     oldest = found.depth.oldest_seconds
     if oldest is not None:

@@ -115,9 +115,7 @@ MARKS = {
 def runs(
     status: Annotated[
         str | None,
-        typer.Option(
-            metavar="S", help="Filter by state: running, killed, unknown, finished, failed, cancelled."
-        ),
+        typer.Option(metavar="S", help=f"Filter by state: {', '.join(STATES)}."),
     ] = None,
     name: Annotated[
         str | None,
@@ -653,7 +651,10 @@ def why(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
+    """Explain why a run stopped. The rule, its numbers, and what was spent after the best version.
+
+    For a workflow without a loop: how far it came, and what it waits for or failed with.
+    """
     with surface(debug=debug), store_at(database):
         if (workflow := read_why(run)) is not None:
             document = {"run_id": workflow.row.run_id, "why": workflow.why, "after_best": None}

@@ -138,8 +138,8 @@ async def list_lessons(
     elif {agent, kind, status, task_type} == {None}:
         console.say(
             f"There are no lessons in {visible(str(library.path))} yet.\n"
-            "An Agent with lessons=Lessons(agent=...) writes one when a run fails; so does "
-            "`redraft lessons add`."
+            "An Agent with lessons=Lessons(agent=...) writes one when a run fails.\n"
+            "`redraft lessons add` adds one by hand."
         )
     else:
         console.say(f"No lesson in {visible(str(library.path))} matches.")
@@ -410,7 +410,7 @@ async def supersede(
 @lessons.command()
 @handles_errors
 async def merge(
-    references: Annotated[list[str], typer.Argument(metavar="ID ID...", help="Two or more lessons.")],
+    references: Annotated[list[str], typer.Argument(metavar="ID", help="Two or more lessons.")],
     keep: Annotated[
         str | None, typer.Option(metavar="ID", help="The lesson to keep. Default: the most confident.")
     ] = None,
@@ -546,7 +546,7 @@ async def import_lessons(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH...]",
+            metavar="PATH",
             help=f"Files, or folders of Markdown. Default: {', '.join(KNOWN_FILES)}.",
             show_default=False,
         ),

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from redraft._codec import describe_error, from_json, to_json
 from redraft._texts import as_text
+from redraft._validation import check_choice
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
@@ -138,6 +139,7 @@ def revise(
 ) -> None:
     """Revise a draft until its criteria are met. Prints the best version."""
     with surface(debug=debug):
+        check_choice("--strategy", strategy, STRATEGIES)
         if output == Path("-"):  # stdout, as '-' is stdin for the draft
             output = None
         if output is not None:
@@ -606,7 +608,9 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
         raise ConfigError(f"{str(path)!r} exists; {advice}.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"{str(path)!r} cannot be written to.")
+        is_gone = not path.parent.is_dir()
+        why = f"there is no folder {str(path.parent)!r}" if is_gone else "permission denied"
+        raise ConfigError(f"{str(path)!r} cannot be written to: {why}.")
 
 
 def is_own_output(path: Path) -> bool:

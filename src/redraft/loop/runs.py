@@ -194,7 +194,7 @@ class Runs:
         record = only(found, run_id, "runs", lambda one: one.key)
         if record is None:
             raise ConfigError(
-                "No runs are stored here yet."
+                "No runs are stored here yet; `redraft runs` says where they would be."
                 if run_id == LAST
                 else f"There is no run {run_id!r} here; `redraft runs` lists the runs, and "
                 "`redraft runs --database PATH` those of a store of your own."

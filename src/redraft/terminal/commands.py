@@ -27,6 +27,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+LONGEST_LINE = 1_000
+"""More characters than the first sentence of a command's help has."""
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help has the whole first sentence of each command, on several lines if need be."""
+
+    def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:
+        """Write the commands into the help."""
+        rows = [
+            (name, command.get_short_help_str(LONGEST_LINE))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def command_group(*, help: str, default: str = "", takes_files: bool = False) -> typer.Typer:  # noqa: A002 (as Typer calls it)
@@ -38,9 +54,9 @@ def command_group(*, help: str, default: str = "", takes_files: bool = False) ->
         typer.Typer, help=help, rich_markup_mode=None, add_completion=False, context_settings=_HELP
     )
     if not default:
-        return make(no_args_is_help=True)
+        return make(cls=CommandGroup, no_args_is_help=True)
 
-    class Group(TyperGroup):
+    class Group(CommandGroup):
         def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
             first = args[0] if args else "-"
             is_file = takes_files and first not in self.commands and not {".", ":"}.isdisjoint(first)

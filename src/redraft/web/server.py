@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -171,9 +172,10 @@ def listening_socket(address: Address) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
+        is_for_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = "Choose another port (0 takes any that is free)." if is_for_port else "Choose another host."
         raise ConfigError(
-            f"Can't listen on {address.host!r}, port {address.port}: {error.strerror or error}. "
-            "Choose another port (0 takes any that is free)."
+            f"Can't listen on {address.host!r}, port {address.port}: {error.strerror or error}. {advice}"
         ) from error
     return listener
 

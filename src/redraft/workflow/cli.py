@@ -91,7 +91,7 @@ File: TypeAlias = Annotated[
 ]
 CasesPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--cases", metavar="YAML", help="The cases. Default: FILE.test.yaml beside FILE."),
+    typer.Option("--cases", metavar="YAML", help="The cases. Default: NAME.test.yaml beside NAME.yaml."),
 ]
 Values: TypeAlias = Annotated[
     list[str] | None,
@@ -185,7 +185,7 @@ def approve(
     question: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]",
+            metavar="ID",
             help="A question's id or its beginning, the run that asks it, or 'last'. Default: list all.",
             show_default=False,
         ),
@@ -208,6 +208,8 @@ def approve(
     """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow."""
     with surface(debug=debug), store_at(database):
         if question is None:
+            if reject or value is not None or comment or no_resume:
+                raise ConfigError("Say which question to answer: ID; `redraft approve` lists them.")
             deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
             return
         if reject and value is not None:
@@ -282,8 +284,16 @@ def test(
     with surface(debug=debug):
         from redraft.workflow.cases import cases_beside, read_cases, run_case
 
+        read_text(file, "The workflow")
+        if cases is None and not (cases := cases_beside(file)).exists():
+            raise ConfigError(
+                f"There are no cases for {file!r}: {str(cases)!r} does not exist. Write it, or name another "
+                "file with --cases."
+            )
+        found = read_cases(cases)
+
         async def run_all() -> list[WorkflowCaseResult]:
-            return [await run_case(file, case) for case in read_cases(cases or cases_beside(file))]
+            return [await run_case(file, case) for case in found]
 
         results = asyncio.run(run_all())
         if as_json:
