@@ -7,7 +7,7 @@ import pytest
 
 from redraft.fleet import StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
-from redraft.lessons.sharing import SHARED
+from redraft.lessons.shared_log import SHARED
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import faults

@@ -10,7 +10,7 @@ from redraft import MemoryStore
 from redraft.fleet import StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
 from redraft.fleet.spending import KEY, SPENDING, DailyBudget, SpendingState
-from redraft.lessons.sharing import SHARED
+from redraft.lessons.shared_log import SHARED
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import HOSTILE, Seen, pages

@@ -18,7 +18,8 @@ from redraft.lessons import sharing as module
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
-from redraft.lessons.sharing import SHARED, LessonSharing, Seen, Version, merged_rules, step_of
+from redraft.lessons.shared_log import SHARED, SharedLog, Version, digest_of
+from redraft.lessons.sharing import LessonSharing, Seen, merged_rules, step_of
 from redraft.retention import ProjectData
 from redraft.stores.base import DamagedData, Record
 from support.lessons import CONTENTS, DECISION, FAILURE, lesson
@@ -686,11 +687,11 @@ def test_another_or_older_database_is_noticed(machines, tmp_path, caplog):
 def test_an_outage_is_logged_once_and_nothing_is_lost(machines, store, caplog):
     a, b = machines
     away = Broken(store, 0)
-    a.sharing._store = away
+    a.sharing._log = SharedLog(away)
     known = a.learn()
     for _ in range(3):
         assert asyncio.run(a.sharing.try_sync(settle=False)) is None
-    a.sharing._store = store
+    a.sharing._log = SharedLog(store)
     assert asyncio.run(a.sharing.try_sync(settle=False)).sent == 1
     b.sync()
     assert list(b.texts()) == [f"{known}.md"]
@@ -722,7 +723,7 @@ def test_a_damaged_memory_is_as_good_as_none(machines, caplog):
     assert "can't be read" in caplog.text
 
 
-def test_a_damaged_version_holds_up_no_other(machines):
+def test_a_damaged_version_holds_up_no_other(machines, store):
     a, b = machines
     known = a.learn()
     settle(a, b)
@@ -742,7 +743,7 @@ def test_a_damaged_version_holds_up_no_other(machines):
 
             return find
 
-    a.sharing._store = Damaged(a.sharing._store, 0)
+    a.sharing._log = SharedLog(Damaged(store, 0))
     assert a.sync().sent == 2
     settle(b)
     assert a.texts() == b.texts()
@@ -814,11 +815,11 @@ def test_what_is_forgotten_is_forgotten_on_all_machines(machines, store, tmp_pat
 
 
 def version(text, *earlier):
-    return Version("clerk/x.md", text, earlier=tuple(map(module._digest, earlier)), number=2)
+    return Version("clerk/x.md", text, earlier=tuple(map(digest_of, earlier)), number=2)
 
 
 def seen(text):
-    return Seen(1, module._digest(text), module._digest(text))
+    return Seen(1, digest_of(text), digest_of(text))
 
 
 STEPS = [

@@ -11,7 +11,7 @@ from redraft._codec import to_json
 from redraft.fleet.limits import LimitState, limit_states
 from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
 from redraft.fleet.spending import SpendingState, spending_document, spending_state
-from redraft.lessons.sharing import SharingState, sharing_state
+from redraft.lessons.shared_log import SharingState, sharing_state
 
 if TYPE_CHECKING:
     from redraft.fleet.queue import Queue

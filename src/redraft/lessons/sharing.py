@@ -13,17 +13,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import uuid4
 
 from redraft._locks import make_folder
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.files import (
     ENDING,
-    MOST_BYTES,
     add_file,
     create_file,
     locked,
@@ -38,32 +35,37 @@ from redraft.lessons.folder import (
     RULES,
     agents_in,
     folder_name,
-    is_file_stem,
 )
 from redraft.lessons.markdown import parse
 from redraft.lessons.playbooks import PLAYBOOKS, parse_playbook
 from redraft.lessons.safety import lesson_redactor
+from redraft.lessons.shared_log import (
+    SharedLog,
+    Version,
+    deleted_file_of,
+    digest_of,
+    is_rules,
+    is_safe,
+    key_of,
+    log_of,
+    version_of,
+)
 from redraft.redact.log import logger
 from redraft.settings import load_settings, project_folder
-from redraft.stores.base import Record, listed
 from redraft.stores.location import project_place, project_store
 from redraft.text.characters import visible
 
-# The store has a log of versions. Each version of a file is a record, whose key is its number in the log, so
-# the next number goes to one machine only; a new version replaces the record of the one before. A machine
-# remembers in `reflections/.shared/state.json` what it has seen of the log and of its own files, and compares
-# three things: what it saw last, what the files say now, and what the log says now. Losing that memory is
-# safe: nothing is deleted then, and what differs for an unknown reason is kept in both versions.
+# A machine remembers in `reflections/.shared/state.json` what it has seen of the log and of its own files. It
+# compares three things: what it saw last, what the files say now, and what the log says now. Losing that
+# memory is safe: nothing is deleted then, and what differs for an unknown reason is kept in both versions.
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from redraft.lessons.lesson import Lesson
     from redraft.redact.redactor import Redactor
-    from redraft.stores.base import Store
+    from redraft.stores.base import Record, Store
 
-SHARED = "lesson_file"
-"""The kind of the records."""
 POLL = 1.0
 """Seconds between two looks at the log and the files; a change takes at most one look here and one there."""
 BEHIND = 10.0
@@ -74,48 +76,14 @@ MISSING_FOR = 0.5
 """Seconds for which a file must be missing: an editor may be replacing it."""
 FEW = 5
 """Files of a folder that may be deleted at once even if they are most of its files."""
-MOST_EARLIER = 20
-"""Earlier versions that a version names, by which an old copy of a file is known as such."""
 
 _FOLDER, _STATE = ".shared", "state.json"
-_TEXTS = ("name", "text", "place")
-_PAGE = 200
 _ATTEMPTS = 20
 _YEAR = re.compile(r"[0-9]{4}")
 _CONFLICT = "-conflict"
 _IS_CONFLICT = re.compile(rf"{_CONFLICT}(-[0-9]+)?{re.escape(ENDING)}$")
 _LONGEST_COPIED_STEM = 200
 _YOUNG_NS = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A version of a file in the log: its text, or None if it was deleted.
-
-    `name` is `<agent>/<file>` or `<agent>/playbooks/<file>`, also of an archived file, whose year is `place`.
-    That of a deleted file is stored as a digest, since it may say what the file was about. `earlier` are the
-    digests of versions before it, `machine` wrote it, and `at` is when. `conflict` marks a copy that was kept
-    of a file which two machines had changed, while it is in use.
-    """
-
-    name: str
-    text: str | None
-    place: str = ""
-    earlier: tuple[str, ...] = ()
-    machine: str = ""
-    conflict: bool = False
-    number: int = 0
-    at: datetime | None = None
-
-    @property
-    def digest(self) -> str:
-        """The digest of its text; empty if the file was deleted."""
-        return "" if self.text is None else _digest(self.text)
-
-    @property
-    def agent(self) -> str:
-        """The folder of the agent."""
-        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +100,12 @@ class Seen:
     changed_ns: int = -1
     size: int = -1
     text: str = ""
+
+    @classmethod
+    def of(cls, version: Version) -> Seen:
+        """Return what is seen of a file that says what a version says."""
+        text = (version.text or "") if is_rules(version.name) else ""
+        return cls(version.number, version.digest, version.digest, version.place, text=text)
 
     def is_of(self, file: Found) -> bool:
         """Return whether a file looks as it did, by its place, its time and its size."""
@@ -255,7 +229,7 @@ class LessonSharing:
     def __init__(self, path: str | Path, store: Store, *, machine: str = "") -> None:
         self.path = Path(path).absolute()
         self._reflections = self.path / REFLECTIONS
-        self._store = store
+        self._log = SharedLog(store)
         self._machine = machine or socket.gethostname()
         self._loaded: tuple[tuple[int, int, int], str] = ((0, 0, 0), "")
         self._missing: dict[str, float] = {}
@@ -309,21 +283,21 @@ class LessonSharing:
         """Read what is new in the log; forget what was seen of another log."""
         text = await asyncio.to_thread(self._load)
         state = _state_of(text)
-        records = await self._records(state.cursor)
+        records = await self._log.since(state.cursor)
         if state.cursor and _is_other_log(state, records):
             logger.warning(
                 "The store holds different lessons than before; they are compared with the files again."
             )
             state = State(generation=state.generation)
-            records = await self._records(0)
+            records = await self._log.since(0)
         versions: dict[str, Version] = {}
         known: dict[str, str] = {}
         for record in records:
             number = int(record.key)
-            state.log = state.log or _log_of(record)
-            if (deleted := _deleted_file_of(record)) and deleted not in known:
-                known |= {_digest(name): name for name in await asyncio.to_thread(self._known_names, state)}
-                known |= {_digest(name): name for name in versions}
+            state.log = state.log or log_of(record)
+            if (deleted := deleted_file_of(record)) and deleted not in known:
+                known |= {digest_of(name): name for name in await asyncio.to_thread(self._known_names, state)}
+                known |= {digest_of(name): name for name in versions}
             version = version_of(record, known)
             if version is None and deleted:
                 continue  # a file that was never here
@@ -331,7 +305,7 @@ class LessonSharing:
                 self._warn_once(f"version {number}", "This version of a shared file is not valid: left out.")
                 continue
             if (older := versions.get(version.name)) is not None:  # its writer died before it was deleted
-                await self._store.delete(SHARED, _key(older.number))
+                await self._log.delete(older.number)
             versions[version.name] = version
         last = records[-1] if records else None
         head, head_at = (int(last.key), str(last.created_at)) if last is not None else (0, "")
@@ -343,27 +317,15 @@ class LessonSharing:
         }
         return _Round(state, text, new, head, head_at, settle)
 
-    async def _records(self, cursor: int) -> list[Record]:
-        """Return the records from the cursor on, that at the cursor included."""
-        after = None if cursor <= 1 else _place_in_log(cursor - 1)
-        found: list[Record] = []
-        while page := await self._store.find(SHARED, after=after, limit=_PAGE):
-            found += page
-            after = page[-1]
-            if len(page) < _PAGE:
-                break
-        return [one for one in found if one.key.isdecimal()]
-
     async def _send_all(self, one: _Round) -> bool:
         """Append what changed here to the log; False if another machine was quicker."""
         for version, seen in one.changes:
             before = one.state.files.get(version.name)
-            earlier = await self._earlier(before)
-            sent = replace(version, earlier=earlier, number=one.head + 1)
+            replaces, digest = (before.number, before.shared) if before is not None else (0, "")
             one.state.log = one.state.log or uuid4().hex
-            record = Record(SHARED, _key(sent.number), _data_of(sent, one.state.log))
-            stored, is_new = await self._store.put_if_absent(record)
-            if not is_new:
+            sent = replace(version, number=one.head + 1)
+            stored = await self._log.append(sent, one.state.log, replaces=replaces, digest=digest)
+            if stored is None:
                 return False
             one.head, one.head_at = sent.number, str(stored.created_at)
             one.sent += 1
@@ -372,17 +334,7 @@ class LessonSharing:
                 one.state.files.pop(sent.name, None)
             else:
                 one.state.files[sent.name] = replace(seen, number=sent.number)
-            if before is not None and before.number:
-                await self._store.delete(SHARED, _key(before.number))
         return True
-
-    async def _earlier(self, seen: Seen | None) -> tuple[str, ...]:
-        if seen is None or not seen.number:
-            return ()
-        record = await listed(self._store, SHARED, _key(seen.number))
-        before = None if record is None else version_of(record)
-        known = () if before is None else before.earlier
-        return (*known, seen.shared)[-MOST_EARLIER:]
 
     # --- comparing -----------------------------------------------------------------------------------------
 
@@ -445,31 +397,29 @@ class LessonSharing:
             return
         mine = None if file is None else read_text(file.path, name, of="a lesson")
         step = step_of(version, seen, mine, self._redacted)
-        if step == "conflict" and file is not None and mine is not None and version.text is not None:
+        if step == "conflict" and file is not None and mine is not None:
             if (kept := self._resolved(one, version, seen, mine, found)) is not None:
                 # The file stays as this machine has it, and is sent: it builds on the other version.
                 if kept != mine:
                     _check_untouched(file)
                     replace_file(file.path, kept.encode())
-                one.state.files[name] = Seen(
-                    version.number, version.digest, version.digest, version.place, text=_text_kept(version)
-                )
+                one.state.files[name] = Seen.of(version)
                 return
             step = "write"
-        if step == "forget" or (step == "remove" and file is not None):
-            if file is not None:
+        if step in ("remove", "forget", "offer"):
+            if step == "remove" and file is not None:
                 _check_untouched(file)
                 with reporting(file.path):
                     file.path.unlink(missing_ok=True)
                 one.received += 1
                 logger.info("%s was deleted on %s, and here.", name, version.machine)
+            elif step == "offer":
+                logger.warning(
+                    "%s was deleted on %s, but changed here: it is kept on all machines.",
+                    name,
+                    version.machine,
+                )
             one.state.files.pop(name, None)
-            return
-        if step == "offer":
-            one.state.files.pop(name, None)
-            logger.warning(
-                "%s was deleted on %s, but changed here: it is kept, on all machines.", name, version.machine
-            )
             return
         # A file that was moved here keeps its place, and that is sent.
         is_moved_here = file is not None and seen is not None and file.place != seen.place
@@ -486,11 +436,11 @@ class LessonSharing:
         if step == "write" and file is not None and file.path != path:
             with reporting(file.path):
                 file.path.unlink(missing_ok=True)
-        now = Seen(version.number, version.digest, version.digest, version.place, text=_text_kept(version))
+        now = Seen.of(version)
         if step == "move" and seen is not None:
             now = replace(now, mine=seen.mine)
         elif step == "keep":
-            now = replace(now, mine=_digest(mine or ""))
+            now = replace(now, mine=digest_of(mine or ""))
         one.state.files[name] = now
 
     def _resolved(
@@ -501,7 +451,7 @@ class LessonSharing:
         In that case, a copy of this machine's version is kept, unless only its front matter lost.
         """
         theirs = version.text or ""
-        if _is_rules(version.name):
+        if is_rules(version.name):
             logger.info(
                 "The rules of %s were changed here and on %s: merged.", version.agent, version.machine
             )
@@ -556,7 +506,7 @@ class LessonSharing:
             except (LessonFileError, StoreError) as error:
                 self._withhold(one, name, str(error).removeprefix(f"{name}: "))
                 continue
-            now = Seen(0, "", _digest(text), file.place, *_stamp(file.path, file))
+            now = Seen(0, "", digest_of(text), file.place, file.changed_ns, file.size)
             if seen is not None and seen.mine == now.mine and seen.place == now.place:
                 one.state.files[name] = replace(seen, changed_ns=now.changed_ns, size=now.size)
                 continue
@@ -564,8 +514,8 @@ class LessonSharing:
                 self._withhold(one, name, problem)
                 continue
             shared = self._redacted(text)
-            digest = _digest(shared)
-            now = replace(now, shared=digest, text=shared if _is_rules(name) else "")
+            digest = digest_of(shared)
+            now = replace(now, shared=digest, text=shared if is_rules(name) else "")
             if seen is not None and seen.shared == digest and seen.place == now.place:
                 one.state.files[name] = replace(now, number=seen.number)
                 continue
@@ -614,7 +564,7 @@ class LessonSharing:
 
     def _problem(self, name: str, text: str) -> str:
         """Return why a file is not shared; empty if it is."""
-        if not _is_safe(name, ""):
+        if not is_safe(name, ""):
             return "It is not shared: its name has characters that other machines can't have."
         stem = name.rpartition("/")[2].removesuffix(ENDING)
         if self._redacted(stem) != stem:
@@ -737,7 +687,7 @@ def step_of(version: Version, seen: Seen | None, mine: str | None, redacted: Cal
     """
     if mine is None:  # a file that was deleted here but changed elsewhere comes back
         return "forget" if version.text is None else "write"
-    digest = _digest(mine)
+    digest = digest_of(mine)
     is_unchanged = digest == seen.mine if seen is not None else digest in version.earlier
     if version.text is None:
         return "remove" if is_unchanged else "offer"
@@ -747,7 +697,7 @@ def step_of(version: Version, seen: Seen | None, mine: str | None, redacted: Cal
         return "move"
     if is_unchanged:
         return "write"
-    return "keep" if _digest(redacted(mine)) == version.digest else "conflict"
+    return "keep" if digest_of(redacted(mine)) == version.digest else "conflict"
 
 
 def merged_rules(before: str, mine: str, theirs: str) -> str:
@@ -801,37 +751,17 @@ def _said(lesson: Lesson) -> str:
 # --- names and texts ----------------------------------------------------------------------------------------
 
 
-def _is_safe(name: str, place: str) -> bool:
-    """Return whether a name and a place lead to a file in the folder of an agent, on any machine."""
-    agent, _, rest = name.partition("/")
-    *inner, file = rest.split("/")
-    return (
-        bool(agent)
-        and folder_name(agent) == agent
-        and inner in ([], [PLAYBOOKS])
-        and file.endswith(ENDING)
-        and is_file_stem(file.removesuffix(ENDING))
-        and file.isprintable()
-        and "\\" not in file
-        and (not place or (_YEAR.fullmatch(place) is not None and (bool(inner) or file != RULES)))
-    )
-
-
-def _is_rules(name: str) -> bool:
-    return name.count("/") == 1 and name.endswith(f"/{RULES}")
-
-
 def _check(name: str, text: str) -> None:
     """Raise `LessonFileError` for a text that is not what a file of this name should contain."""
     agent = name.partition("/")[0]
     if name.count("/") > 1:
         parse_playbook(text, name.removesuffix(ENDING), agent)
-    elif not _is_rules(name):
+    elif not is_rules(name):
         parse(text, name.removesuffix(ENDING), agent, datetime.now(UTC).date())
 
 
 def _lesson_of(name: str, text: str) -> Lesson | None:
-    if name.count("/") > 1 or _is_rules(name):
+    if name.count("/") > 1 or is_rules(name):
         return None
     with suppress(LessonFileError):
         return parse(text, name.removesuffix(ENDING), name.partition("/")[0], datetime.now(UTC).date())
@@ -847,15 +777,7 @@ def _is_open_conflict(name: str, text: str) -> bool:
 
 def _order(name: str) -> tuple[int, str]:
     """Return a sort key: lessons come before the playbooks and rules that name them."""
-    return (2 if _is_rules(name) else name.count("/") - 1), name
-
-
-def _text_kept(version: Version) -> str:
-    return (version.text or "") if _is_rules(version.name) else ""
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return (2 if is_rules(name) else name.count("/") - 1), name
 
 
 def _entries_of(folder: str) -> list[os.DirEntry[str]]:
@@ -870,18 +792,11 @@ def _entries_of(folder: str) -> list[os.DirEntry[str]]:
     return []
 
 
-def _stamp(path: Path, file: Found | None = None) -> tuple[int, int]:
-    """Return the time of change and the size of a file."""
-    if file is None:
-        with reporting(path):
-            it = os.lstat(path)
-        return it.st_mtime_ns, it.st_size
-    return file.changed_ns, file.size
-
-
 def _check_untouched(file: Found) -> None:
     """Raise `StoreError` if a person has changed a file since it was looked at."""
-    if _stamp(file.path) != (file.changed_ns, file.size):
+    with reporting(file.path):
+        now = os.lstat(file.path)
+    if (now.st_mtime_ns, now.st_size) != (file.changed_ns, file.size):
         raise StoreError(f"{file.path}: it has just been changed.")
 
 
@@ -889,63 +804,7 @@ def _is_young(file: Found) -> bool:
     return 0 <= time.time_ns() - file.changed_ns < SETTLED * 1e9
 
 
-# --- records ------------------------------------------------------------------------------------------------
-
-
-def _key(number: int) -> str:
-    return f"{number:012}"
-
-
-def _place_in_log(number: int) -> Record:
-    return Record(SHARED, _key(number), {}, created_at=datetime.fromtimestamp(0, UTC))
-
-
-def _data_of(version: Version, log: str) -> dict[str, Any]:
-    data = {"earlier": list(version.earlier), "machine": version.machine, "log": log}
-    if version.text is None:
-        return data | {"deleted": _digest(version.name)}
-    data |= {"name": version.name, "text": version.text, "place": version.place}
-    return data | ({"conflict": True} if version.conflict else {})
-
-
-def version_of(record: Record, known: Mapping[str, str] = MappingProxyType({})) -> Version | None:
-    """Return the version in a record; None if it is damaged, or names a file outside of the folder.
-
-    `known` are the names of files by their digests: a deletion of any other file is None, too.
-    """
-    if record.damage:
-        return None
-    data = record.data
-    deleted = _deleted_file_of(record)
-    name, text, place = (known.get(deleted, ""), None, "") if deleted else map(data.get, _TEXTS)
-    if not isinstance(name, str) or not isinstance(place, str) or not (deleted or isinstance(text, str)):
-        return None
-    try:
-        is_short = text is None or len(text.encode()) <= MOST_BYTES
-    except UnicodeEncodeError:
-        return None
-    if not is_short or not _is_safe(name, place):
-        return None
-    earlier: Any = data.get("earlier")
-    return Version(
-        name,
-        text,
-        place,
-        tuple(map(str, earlier)) if isinstance(earlier, list) else (),  # pyright: ignore[reportUnknownArgumentType] (texts, whatever they were)
-        str(data.get("machine", "")),
-        data.get("conflict") is True,
-        int(record.key),
-        record.created_at,
-    )
-
-
-def _deleted_file_of(record: Record) -> str:
-    """Return the digest of the name of the file whose deletion a record tells; empty if it has a text."""
-    return "" if record.damage else str(record.data.get("deleted", ""))
-
-
-def _log_of(record: Record) -> str:
-    return "" if record.damage else str(record.data.get("log", ""))
+# --- the state ----------------------------------------------------------------------------------------------
 
 
 def _is_other_log(state: State, records: Collection[Record]) -> bool:
@@ -953,9 +812,9 @@ def _is_other_log(state: State, records: Collection[Record]) -> bool:
     first = next(iter(records), None)
     if first is None:
         return True  # the last version of a log is never deleted
-    if first.key == _key(state.cursor) and str(first.created_at) != state.cursor_at:
+    if first.key == key_of(state.cursor) and str(first.created_at) != state.cursor_at:
         return True
-    return bool(state.log) and _log_of(first) not in ("", state.log)
+    return bool(state.log) and log_of(first) not in ("", state.log)
 
 
 def _state_of(text: str) -> State:
@@ -974,43 +833,7 @@ def _text_of(state: State) -> str:
     return json.dumps(asdict(state), ensure_ascii=False, indent=0)
 
 
-@dataclass(frozen=True, slots=True)
-class SharingState:
-    """The last change of the shared lessons: which file, when, and on which machine; and open conflicts.
-
-    `name` is empty if the file was deleted. `conflicts` are the names of copies that were kept of files which
-    two machines had changed.
-    """
-
-    name: str
-    machine: str
-    at: datetime
-    conflicts: tuple[str, ...] = ()
-
-
-async def sharing_state(store: Store) -> SharingState | None:
-    """Return what is known of the shared lessons; None if none are shared."""
-    newest = await store.find(SHARED, newest_first=True, limit=1)
-    last = newest[0] if newest else None
-    if last is None or last.damage or last.created_at is None:
-        return None
-    found = await store.find(SHARED, where={"conflict": True}, limit=_PAGE)
-    marked = [version for version in map(version_of, found) if version is not None]
-    version = version_of(last)
-    return SharingState(
-        "" if version is None else version.name,
-        str(last.data.get("machine", "")),
-        last.created_at,
-        tuple(one.name for one in marked),
-    )
-
-
 # --- the project --------------------------------------------------------------------------------------------
-
-
-async def is_shared(store: Store) -> bool:
-    """Return whether lessons are shared through a store."""
-    return bool(await store.find(SHARED, limit=1))
 
 
 def project_sharing(path: str | Path | None = None) -> LessonSharing | None:

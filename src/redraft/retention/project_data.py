@@ -20,7 +20,8 @@ from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
 from redraft.lessons.files import reporting
 from redraft.lessons.library import LessonLibrary
-from redraft.lessons.sharing import LessonSharing, is_shared
+from redraft.lessons.shared_log import is_shared
+from redraft.lessons.sharing import LessonSharing
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore

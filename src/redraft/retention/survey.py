@@ -26,7 +26,7 @@ from redraft.fleet.spending import SPENDING
 from redraft.lessons.due import DUE, SETTLED
 from redraft.lessons.guidance import QUARANTINED
 from redraft.lessons.impact import SCORED_RUN, TRIAL, VERDICT
-from redraft.lessons.sharing import SHARED
+from redraft.lessons.shared_log import SHARED
 from redraft.loop.claim import CLAIM
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.keeper import IMAGE
