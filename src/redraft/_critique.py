@@ -98,5 +98,11 @@ def _line(issue: Issue) -> str:
 
 
 def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
-    judged = [(name, score) for name, score in evaluation.criteria_scores.items() if score is not None]
+    """Return the lowest scores, without those of criteria that are known to be met."""
+    unmet = evaluation.unmet
+    judged = [
+        (name, score)
+        for name, score in evaluation.criteria_scores.items()
+        if score is not None and (unmet is None or name in unmet)
+    ]
     return sorted(judged, key=lambda pair: pair[1])[:3]

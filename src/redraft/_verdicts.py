@@ -76,7 +76,7 @@ def evaluation_of(
         if value.overall_score is not None:
             _score_of(value.overall_score, None)
         if value.satisfactory and value.unjudged:  # an unknown never wins
-            return replace(value, satisfactory=False)
+            return replace(value, satisfactory=False, unmet=())
         return value
     elif isinstance(value, dict):
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)

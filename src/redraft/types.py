@@ -528,6 +528,8 @@ class ReflectionEvaluation:
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
     be judged, which does not count as passed. `opinions` names the criteria that a model judged, `generated`
     those of generated origin, and `meets_given` says whether the output would be satisfactory without these.
+    `unmet` names the criteria that were judged and fall short: of their own threshold or, where
+    the mean alone does, of that; empty if nothing is known to be wrong, None if the evaluator does not say.
     `shown` holds the criteria that the writer is not told everything about, with their
     `QualityCriterion.shown`. `memo` is JSON data that the evaluator wants to find again.
     """
@@ -549,6 +551,7 @@ class ReflectionEvaluation:
     meets_given: bool = True
     shown: Mapping[str, Shown] | None = None
     opinions: tuple[str, ...] = ()
+    unmet: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.issues:
@@ -557,6 +560,12 @@ class ReflectionEvaluation:
             )
         if self.suggestions:
             self.suggestions = _as_tuple(self.suggestions)
+
+    @property
+    def reasons_unjudged(self) -> tuple[str, ...]:
+        """Why something could not be judged, each reason once."""
+        found = [one.removeprefix(NOT_JUDGED) for one in self.issues if one.startswith(NOT_JUDGED)]
+        return tuple(dict.fromkeys(found))
 
     def for_writer(self) -> ReflectionEvaluation:
         """Return what the writer may know of this evaluation, by the `shown` of its criteria.
@@ -585,6 +594,7 @@ class ReflectionEvaluation:
             samples=(),
             generated=tuple(name for name in self.generated if name in scores),
             opinions=tuple(name for name in self.opinions if name in scores),
+            unmet=None if self.unmet is None else tuple(name for name in self.unmet if name in scores),
             memo=None,
             shown=None,
         )
@@ -605,6 +615,13 @@ class ReflectionEvaluation:
     def is_fully_judged(self) -> bool:
         """Whether there is an overall score, and every criterion has one."""
         return self.overall_score is not None and None not in self.criteria_scores.values()
+
+    @property
+    def leaves_nothing_to_revise(self) -> bool:
+        """Whether something could not be judged, and nothing that could be is known to be wrong."""
+        if self.overall_score is None:
+            return not self.unmet
+        return self.unmet == () and not self.is_fully_judged
 
     @property
     def is_conclusive(self) -> bool:
@@ -855,8 +872,8 @@ class ConvergenceReason(StrEnum):
     - `token_budget`, `cost_budget`, `time_budget`: a budget is spent, or too little of it is left for the
       next call.
     - `user_accepted`, `user_stopped`: a callback, or a rule given as `until`, decided.
-    - `unjudged`, `error`, `cancelled`: nothing could be judged, a step failed for good, or the run was
-      cancelled.
+    - `unjudged`: something could not be judged, and nothing that could be is known to be wrong.
+    - `error`, `cancelled`: a step failed for good, or the run was cancelled.
     """
 
     QUALITY_MET = "quality_met"
@@ -981,7 +998,7 @@ REASONS = {
     "token_budget": "the token budget was spent",
     "cost_budget": "the cost budget was spent",
     "time_budget": "the time budget was spent",
-    "unjudged": "nothing could be judged",
+    "unjudged": "nothing is known to be wrong, but not everything could be judged",
     "error": "a step failed for good",
     "cancelled": "the run was cancelled",
 }
@@ -992,8 +1009,11 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     same = f", same as version {version.repeats}" if version.repeats else ""
     missing = version.evaluation.unjudged
     blind = f", not judged: {', '.join(missing)}" if missing else ""
+    reasons = _first(version.evaluation.reasons_unjudged)
+    if reasons:
+        blind += f" ({reasons.removesuffix('.')})" if missing else f", not judged: {reasons}"
     score = render_score(version.evaluation.overall_score)
-    failed = failures(version.evaluation)
+    failed = failures(version.evaluation, with_unjudged=False)
     how = "not chosen" if version.candidate else version.strategy
     preferred = f", {words}" if (words := preference(version)) else ""
     return f"{mark} version {version.name}  {score}  {how}{same}{preferred}{blind}{failed}"
@@ -1018,15 +1038,21 @@ def joined(messages: Iterable[object]) -> str:
     return "; ".join([*(line.removesuffix(".") for line in lines), last])
 
 
-def failures(evaluation: ReflectionEvaluation, limit: int = 3) -> str:
-    """Render the first `limit` issues to follow a version's score; empty if it is satisfactory."""
+def failures(evaluation: ReflectionEvaluation, *, with_unjudged: bool = True) -> str:
+    """Render the first issues to follow a version's score; empty if it is satisfactory."""
     if evaluation.satisfactory:
         return ""
-    first = [joined([issue])[:100] for issue in evaluation.issues[:limit]]
-    more = len(evaluation.issues) - limit
-    if more > 0:
-        first.append(f"and {more} more")
-    return f"  failed: {joined(first)}" if first else ""
+    failed = _first([issue for issue in evaluation.issues if not issue.startswith(NOT_JUDGED)])
+    unjudged = _first(evaluation.reasons_unjudged) if with_unjudged else ""
+    return (f"  failed: {failed}" if failed else "") + (f"  not judged: {unjudged}" if unjudged else "")
+
+
+def _first(messages: Sequence[str], most: int = 3, length: int = 100) -> str:
+    """Render the first messages on one line, and say how many more there are."""
+    lines = [joined([message]) for message in messages[:most]]
+    first = [line if len(line) <= length else f"{line[: length - 3]}..." for line in lines]
+    more = len(messages) - most
+    return joined([*first, f"and {more} more"] if more > 0 else first)
 
 
 def render_score(score: float | None) -> str:

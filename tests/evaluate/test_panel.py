@@ -66,6 +66,22 @@ def test_overall_is_the_weighted_mean(criteria, overall, satisfactory):
 
 
 @pytest.mark.parametrize(
+    ("criteria", "unmet"),
+    [
+        ([checked("a", 1.0), checked("b", None)], ()),
+        ([checked("a", 1.0), checked("b", 0.6)], ("b",)),
+        ([checked("a", 0.4), checked("b", None), checked("c", 0.9)], ("a",)),
+        ([checked("a", {"valid": False, "score": 0.9})], ("a",)),  # it says so itself
+        ([checked("a", 0.75), checked("b", 0.78), checked("c", 0.8)], ("a", "b")),  # the mean falls short
+        ([checked("a", 0.0, weight=0), checked("b", None)], ("a",)),
+        ([checked("a", 1.0), checked("b", False, threshold=0, weight=0)], ()),  # a wish
+    ],
+)
+def test_unmet_names_what_is_known_to_fall_short(criteria, unmet):
+    assert evaluate(panel(criteria), "x").unmet == unmet
+
+
+@pytest.mark.parametrize(
     ("criteria", "overall", "satisfactory", "meets_given"),
     [
         ([checked("a", 1.0), checked("t", 0.6, origin="generated")], 1.0, True, True),

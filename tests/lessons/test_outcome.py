@@ -79,6 +79,13 @@ def test_the_status_follows_from_the_best_version(result, status):
     assert score_of(result) == result.history.best_version.evaluation.overall_score
 
 
+def test_a_run_with_nothing_known_to_be_wrong_has_no_outcome():
+    found = ReflectionEvaluation(1.0, {"a": 1.0, "b": None}, unmet=())
+    result = reflect_sync(TASK, generate=lambda p: "two pages", evaluate=lambda output: found)
+    assert result.convergence_reason == "unjudged"
+    assert outcome_of(result) is None
+
+
 def test_an_outcome_has_the_output_and_the_error():
     result = run(0.3, fails=True)
     outcome = outcome_of(result)

@@ -630,7 +630,12 @@ def clarity_of(*scores):
     return QualityCriterion("clarity", evaluator="function", evaluator_config={"function": clarity})
 
 
-LETTERS = QualityCriterion("letters", evaluator="regex", evaluator_config={"pattern": "[a-z]+"})
+def matching(name, pattern, **fields):
+    """A check for a pattern."""
+    return QualityCriterion(name, evaluator="regex", evaluator_config={"pattern": pattern}, **fields)
+
+
+LETTERS = matching("letters", "[a-z]+")
 
 
 def judging(*scores):
@@ -666,6 +671,56 @@ def test_a_version_that_was_not_fully_judged_does_not_win():
     assert result.diagnostics["unjudged"] == "Not fully judged: version 2 (clarity)."
     # The second revision starts from the first version; its prompt does not say that the second was worse.
     assert [(attempt.base, attempt.failed) for attempt in attempts] == [(1, None), (1, None)]
+
+
+def test_a_check_that_crashes_costs_no_revision():
+    result, attempts = redrafted([clarity_of(CRASH), LETTERS])
+    assert (result.convergence_reason, result.success, attempts) == ("unjudged", False, [])
+    why = "the function raised ValueError: no score today"
+    assert result.stop.numbers == {"version": 1, "score": 1.0, "unjudged": ["clarity"], "why": why}
+    assert f"not judged: clarity ({why})" in result.summary()
+
+
+def test_a_judge_without_a_usable_reply_costs_no_revision():
+    judge = judging(None)
+    result, attempts = redrafted(["clarity", LETTERS], reflection_model=judge)
+    assert (result.convergence_reason, attempts) == ("unjudged", [])
+    assert len(judge.requests) == 2  # asked again once
+
+
+def test_beside_a_crashed_check_only_the_failed_one_is_in_the_critique():
+    criteria = [clarity_of(CRASH), LETTERS, matching("upper", "[A-Z]")]
+    result, attempts = redrafted(criteria, max_iterations=1)
+    assert result.convergence_reason == "max_iterations"
+    (critique,) = [render_feedback(attempt) for attempt in attempts]
+    assert re.fullmatch(r"What is wrong:\n- [^\n]+ \(upper, line 1\)", critique)
+
+
+def test_the_writer_is_not_told_of_a_met_criterion_when_a_hidden_one_fails():
+    hidden = matching("hidden", "[A-Z]", shown=False)
+    _, attempts = redrafted([hidden, LETTERS], max_iterations=1)
+    assert render_feedback(attempts[0]) == "It was not good enough."
+
+
+def test_a_callback_may_revise_what_was_not_judged():
+    class Callbacks(ReflectionCallbacks):
+        def on_reflection(self, evaluation, iteration):
+            return ReflectionDecision.CONTINUE
+
+    result, attempts = redrafted([clarity_of(CRASH), LETTERS], max_iterations=1, callbacks=Callbacks())
+    assert result.convergence_reason == "max_iterations"
+    assert render_feedback(attempts[0]) == "It was not good enough."
+
+
+def test_a_gate_without_weight_that_fails_is_revised():
+    gate = matching("gate", "version", gate=True, weight=0)
+    result, attempts = redrafted([gate, "clarity"], max_iterations=1, reflection_model=judging(0.9))
+    assert (result.success, len(attempts)) == (True, 1)
+
+
+def test_a_long_reason_is_cut_with_an_ellipsis():
+    result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda output: (0.1, "long " * 50))
+    assert f"failed: {('long ' * 20)[:97]}...\n" in result.summary()
 
 
 def test_a_version_known_to_be_worse_is_in_the_prompt():
@@ -704,12 +759,15 @@ def test_an_evaluation_with_unknowns_is_never_satisfactory():
     pattern = ReflectionPattern(max_iterations=0)
     result = reflect_sync("W.", generate=lambda p: "x", evaluate=evaluate, pattern=pattern)
     assert not result.success
-    assert result.convergence_reason == "max_iterations"
+    assert result.convergence_reason == "unjudged"
 
 
 def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
     pattern = ReflectionPattern(
-        quality_criteria=[clarity_of(CRASH, 0.9), LETTERS], max_iterations=1, diversify=False
+        quality_criteria=[clarity_of(CRASH, 0.9), LETTERS],
+        max_iterations=1,
+        diversify=False,
+        until=quality_met,
     )
     result = reflect_sync("W.", generate=lambda p: "same", pattern=pattern)
     assert result.success
@@ -718,7 +776,8 @@ def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
 
 def test_the_judge_does_not_see_a_partial_mean():
     judge = judging(None, 0.4)
-    redrafted(["clarity", LETTERS], max_iterations=1, reflection_model=judge, include_prior_scores=True)
+    options = {"reflection_model": judge, "include_prior_scores": True, "until": quality_met}
+    redrafted(["clarity", LETTERS], max_iterations=1, **options)
     assert "Version 1: not fully judged" in judge.requests[-1].messages[-1].content
 
 

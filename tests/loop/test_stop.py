@@ -119,6 +119,30 @@ def test_unjudged(scores, expected):
     assert reason(stop.unjudged, history(*scores)) == expected
 
 
+BLANK = {"t": 1.0, "w": None}, ()
+"""A version of which one criterion is met, and the other could not be judged."""
+SHORT = {"t": 0.4, "w": None}, ("t",)
+POOR = {"t": 1.0, "w": 0.4}, ("w",)
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ([BLANK], "unjudged"),
+        ([SHORT], None),
+        ([SHORT, BLANK], "unjudged"),  # the next revision would start from the second version
+        ([POOR, BLANK], None),  # it would start from the first one, of which a fault is known
+        ([POOR, BLANK, BLANK], "unjudged"),
+        ([POOR, BLANK, SHORT], None),
+        ([({"t": 1.0, "w": None}, None)], None),  # the evaluator does not say what is met
+        ([({"t": 0.0, "w": None}, ("t",))], None),
+    ],
+)
+def test_a_run_stops_if_nothing_that_could_be_judged_is_wrong(versions, expected):
+    made = [judged(number, scores, unmet=unmet) for number, (scores, unmet) in enumerate(versions, 1)]
+    assert reason(stop.unjudged, made) == expected
+
+
 @pytest.mark.parametrize(
     ("versions", "expected"),
     [
@@ -301,6 +325,21 @@ def met(**options):
             stop.unjudged,
             [version(1, None, criteria_scores={"short": None}, issues=(Issue("no\nreply"),))],
             "Version 1 could not be judged: short (no reply).",
+        ),
+        (
+            stop.unjudged,
+            [
+                judged(
+                    1,
+                    {"t": 1.0, "w": None},
+                    unmet=(),
+                    issues=(Issue("Minor.", "t"), Issue("Not judged: no reply", "w")),
+                )
+            ],
+            (
+                "Version 1 could not be judged by w (no reply); what could be judged leaves nothing to "
+                "revise: t (1.00)."
+            ),
         ),
     ],
 )

@@ -663,6 +663,13 @@ def _combine(
         samples=judged,
         agreement=agreement(criteria, 0.0, scores, judged),
         usage=usage,
+        unmet=tuple(
+            [
+                one.name
+                for one in criteria
+                if (known := scores[one.name]) is not None and known < one.threshold
+            ]
+        ),
     )
 
 
@@ -744,6 +751,7 @@ def _probability_judge(
             issues=tuple(unjudged),
             confidence=min(answer.confidence for answer in answers),
             usage=total_usage(answers),
+            unmet=tuple([one.name for one in missed]),
         )
         if not missed:
             return evaluation

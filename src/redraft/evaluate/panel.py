@@ -305,7 +305,23 @@ class Panel:
             and not self.is_undecided,
             shown=dict(self.shown) or None,
             opinions=_opinions(scores, found, judged),
+            unmet=None if self.is_undecided else self._unmet(scores, unmet, overall),
         )
+
+    def _unmet(
+        self,
+        scores: Mapping[str, float | None],
+        unmet: Sequence[QualityCriterion],
+        overall: float | None,
+    ) -> tuple[str, ...]:
+        """Return the names of the criteria that fall short, or that pull the mean below its threshold."""
+        if not unmet and overall is not None and overall < self.least:
+            unmet = [
+                one
+                for one in self.counting
+                if one.weight and (score := scores.get(one.name)) is not None and score < self.least
+            ]
+        return tuple([one.name for one in unmet])
 
     def _judgement(self, parts: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation | None:
         """Return the evaluations of the judges as one."""

@@ -96,7 +96,7 @@ _ISSUES = 5
 
 
 def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | None:
-    """Return the outcome of a run; None if it has no task, was cancelled, or nothing could be judged.
+    """Return the outcome of a run; None if it has no task, was cancelled, or nothing is known to be wrong.
 
     A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
     version passed the gates and scored at least 0.5, and a failure if not.
@@ -256,11 +256,11 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
     reason = result.convergence_reason
     if result.success or reason is ConvergenceReason.USER_ACCEPTED:
         return "success"
-    score = result.history.best_version.evaluation.overall_score
-    if reason is ConvergenceReason.CANCELLED or (score is None and result.error is None):
+    best = result.history.best_version.evaluation
+    score = best.overall_score
+    if reason is ConvergenceReason.CANCELLED or (best.leaves_nothing_to_revise and result.error is None):
         return None
-    passed = result.history.best_version.evaluation.gates_passed
-    return "partial" if score is not None and score >= PARTLY and passed else "failed"
+    return "partial" if score is not None and score >= PARTLY and best.gates_passed else "failed"
 
 
 def _transcript(result: ReflectionResult) -> Iterator[str]:

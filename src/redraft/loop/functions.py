@@ -116,9 +116,9 @@ class ReflectedFunction(Generic[P, R]):
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the best output; log a warning if it could not be judged."""
         result = await self.run(*args, **kwargs)
-        if result.convergence_reason is ConvergenceReason.UNJUDGED:
-            issues = result.final_evaluation.issues
-            logger.warning("%s was not judged (run %s): %s", self._name, result.run_id, " ".join(issues))
+        if result.convergence_reason is ConvergenceReason.UNJUDGED and result.stop is not None:
+            detail = result.stop.detail
+            logger.warning("%s was not fully judged (run %s): %s", self._name, result.run_id, detail)
         return result.best_output
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
 from redraft.errors import ConfigError, OutputError
-from redraft.loop.select import is_better
+from redraft.loop.select import is_better, is_setback
 from redraft.types import ConvergenceReason, Stop, highest, joined, same_issue
 
 if TYPE_CHECKING:
@@ -126,23 +126,40 @@ def max_iterations(revisions: int) -> Rule:
 
 
 def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-    """Stop when the first version, or two in a row, could not be judged: no critique says what to revise.
+    """Stop when no critique says what to revise: something could not be judged, and all else is met.
 
-    Stop as well when all given criteria are met, and only generated ones could not be judged.
+    If the next revision would start from an earlier version, which is known to fall short, it takes two such
+    versions in a row. Stop as well when all given criteria are met, and generated ones could not be judged.
     """
     last = versions[-1]
     evaluation = last.evaluation
-    is_unknown = evaluation.overall_score is None and (
-        len(versions) == 1 or versions[-2].evaluation.overall_score is None
-    )
-    only_generated = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
-    if not (is_unknown or only_generated):
-        return None
+    lacks_generated = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
+    if not lacks_generated:
+        if not evaluation.leaves_nothing_to_revise:
+            return None
+        best = highest(versions)
+        others = [best, versions[-2]] if is_setback(last, best) else []
+        if others and not any(version.evaluation.leaves_nothing_to_revise for version in others):
+            return None
     missing = list(evaluation.unjudged)
-    what = f": {listed(missing)}" if missing else ""
-    why = joined(issue.message for issue in evaluation.issues[:2]).removesuffix(".")
-    detail = f"Version {last.iteration} could not be judged{what}{f' ({why})' if why else ''}."
-    return Stop(ConvergenceReason.UNJUDGED, detail, {"version": last.iteration, "unjudged": missing})
+    reasons = joined((evaluation.reasons_unjudged or evaluation.issues)[:2]).removesuffix(".")
+    why = f" ({reasons})" if reasons else ""
+    numbers = {
+        "version": last.iteration,
+        "score": evaluation.overall_score,
+        "unjudged": missing,
+        "why": reasons,
+    }
+    if evaluation.overall_score is None:
+        what = f": {listed(missing)}" if missing else ""
+        detail = f"Version {last.iteration} could not be judged{what}{why}."
+    else:
+        met = listed(sorted(evaluation.judged))
+        detail = (
+            f"Version {last.iteration} could not be judged by {listed(missing)}{why}; what could be judged "
+            f"leaves nothing to revise: {met} ({evaluation.overall_score:.2f})."
+        )
+    return Stop(ConvergenceReason.UNJUDGED, detail, numbers)
 
 
 def plateau(iterations: int) -> Rule:
