@@ -48,6 +48,56 @@ PERSONAL = {
     (when := "2024-01-17 09:12:44 took 1234567 ms, version 1.2.3"): when,
 }
 
+# Capitalised words that name no person.
+ORDINARY = """
+- tone: Friendly Reminder
+conventional: Conventional Commits subject line.
+The subject line follows Conventional Commits, without a full stop.
+Every ticket needs a Definition Of Done before it is started.
+the Pull Request Title says what changed
+style: Plain English
+Put it under Known Limitations, not under Breaking Changes.
+format: Bulleted Checklist
+the report opens with Executive Summary, then Key Findings
+mood: Cheerful Greeting
+The tests follow Arrange Act Assert, one behaviour each.
+the button Save Draft, next to Discard Draft
+labels: Good First Issue, Help Wanted
+subject: Overdue Invoice
+error: Broken Pipe
+message: Please Wait
+layout: Sticky Sidebar
+font: Comic Sans
+menu: Tomato Soup, Garlic Bread
+intent: Cancel Subscription
+placeholder: Search Anything
+scale: Very Satisfied
+voice: Passive Voice
+the currency is Swiss Francs, not euros
+the office in San Diego
+"""
+NAMES = {
+    "Greet Anna": "Greet [withheld: name]",
+    "Congratulate Akira on the release": "Congratulate [withheld: name] on the release",
+    "yesterday Ada Lovelace, who": "yesterday [withheld: name], who",
+    "the ticket was for Olumide Fashola, again": "the ticket was for [withheld: name], again",
+    "escalation: Thandiwe Mokoena": "escalation: [withheld: name]",
+    "her neighbour, Jerome Applewhite, heard it": "her neighbour, [withheld: name], heard it",
+    "I met Isidora Baker, once": "I met [withheld: name], once",
+    "with Philippa Sawyer, at home": "with [withheld: name], at home",
+    "bed three: Hortensia Galvan": "bed three: [withheld: name]",
+}
+
+
+@pytest.mark.parametrize("text", ORDINARY.strip().split("\n"))
+def test_ordinary_words_are_no_names(text):
+    assert Redactor(also=list(Category)).redact(text).text == text
+
+
+@pytest.mark.parametrize(("text", "expected"), NAMES.items())
+def test_names_among_ordinary_words_are_withheld(text, expected):
+    assert Redactor(also=list(Category)).redact(text).text == expected
+
 
 @pytest.mark.parametrize(("text", "expected"), PERSONAL.items())
 def test_personal_data_is_withheld(text, expected):

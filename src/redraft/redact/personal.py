@@ -61,10 +61,12 @@ def _names(view: View) -> Iterator[Finding]:
         (_MENTIONED, True),
         (_IN_FIELD, False),
         (_ANYWHERE, False),
-        (_WITHIN, True),
     ):
         for start, end in spans(pattern, data):
             yield from _name(text, start, end, surely=surely, full=True)
+    for start, end in spans(_WITHIN, data):
+        if not _BEFORE_THING.search(text[max(0, start - _LONGEST_LABEL) : start]):
+            yield from _name(text, start, end, surely=True, full=True)
     for start, end in spans(_BY_GIVEN_NAME, data):
         if _plain(text[start:end]) in GIVEN_NAMES:
             yield Finding(start, end, Kind.NAME)
@@ -72,16 +74,17 @@ def _names(view: View) -> Iterator[Finding]:
 
 def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Finding]:
     """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
-    words = text[start:end].split(" ")
-    for word in words[:-1]:
-        if word.strip(",.").lower() not in THINGS:
+    first = start
+    for word in text[start:end].split(" ")[:-1]:
+        if not is_thing(word.strip(",.").lower()):
             break
         start += len(word) + 1
-    words = text[start:end].split(" ")
+    name = text[start:end]
     # A letter behind a single word is not a surname: `Appendix A`.
-    if (not full or sum(len(word.strip(".")) > 1 for word in words) > 1) and names_person(
-        text[start:end], surely=surely
-    ):
+    is_full = sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1
+    # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Diego`.
+    is_known = start > first and (known := _plain(name)) in GIVEN_NAMES and known not in THINGS
+    if (is_full or is_known or not full) and names_person(name, surely=surely or is_known):
         yield Finding(start, end, Kind.NAME)
 
 
@@ -183,7 +186,7 @@ def names_person(name: str, *, surely: bool) -> bool:
     words = [word for word in _NAME_WORD.findall(_plain(name)) if len(word) > 1]
     known = [word for word in words if word in GIVEN_NAMES]
     rest = [word for word in words if word not in known]
-    things = [word for word in rest if word in THINGS or word.removesuffix("s") in THINGS]
+    things = [word for word in rest if is_thing(word)]
     if not words or (things and not known):
         return False
     if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
@@ -191,6 +194,17 @@ def names_person(name: str, *, surely: bool) -> bool:
     if any(_OF_THINGS.search(word) for word in words):
         return False
     return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
+
+
+def is_thing(word: str) -> bool:
+    """Return whether a word in lower case is in `THINGS`, or an inflected form of one that is."""
+    if word in THINGS:
+        return True
+    for ending, stems in _INFLECTIONS:
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) >= _SHORTEST_STEM and any(stem + last in THINGS for last in stems):
+            return True
+    return False
 
 
 def _plain(name: str) -> str:
@@ -392,6 +406,20 @@ _NO_NAMES = word_set(
 _ANYWHERE = rf"\b({_FULL})"
 # Within a sentence, capitalised words that name no known thing are usually somebody's name.
 _WITHIN = rf"[a-z,;:][ ]({_W}(?:[ ]{_W}){{1,2}})(?:[^\w ]|[ ][^A-Z]|\z)"
+# Not behind a word that seldom precedes a name, or behind the label of a thing: `font: Comic Sans`.
+_BEFORE_THING = re.compile(
+    r"(?i)(?:\b(?:the|an?|this|that|these|those|each|every|any|no|its|in|into|within|per|using)"
+    r"|\b(?:tone|voice|mood|style|theme|genre|format|layout|font|colou?r|icon|shape|animation|title|heading"
+    r"|headline|header|footer|section|chapter|figure|banner|badge|slogan|motto|tagline|labels?|tags?|topic"
+    r"|category|type|kind|mode|status|state|phase|stage|level|priority|severity|risk|grade|scale|sentiment"
+    r"|verdict|criteri(?:on|a)|rubric|rule|policy|principle|convention|conventional|standard|pattern|method"
+    r"|technique|algorithm|strategy|approach|metric|columns?|fields?|tab|folder|menu|button|shortcut|product"
+    r"|project|codename|feature|milestone|epic|sprint|release|campaign|service|tool|library|framework"
+    r"|language|protocol|licen[cs]e|template|workflow|pipeline|job|check|error|warning|plan|tier|edition"
+    r"|event|course|exam|book|song|movie|film|poem|game|brand|recipe|dish|animal|plant|room|building|holiday"
+    r"|season|weather|sport)[\"'*]{0,3}:)[\"'*]{0,3} [\"'*]{0,3}$"
+)
+_LONGEST_LABEL = 24
 _LISTED = rf"\b{_LAST_FIRST}"
 _STREET = (
     r"\b\d{1,5}[A-Za-z]?[ ](?:[A-Z][\w'.-]{1,20}[ ]){1,4}"
@@ -534,7 +562,21 @@ GIVEN_NAMES = word_set(Path(__file__).with_name("given_names.txt").read_text("ut
 """Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
 
 THINGS = word_set(Path(__file__).with_name("things.txt").read_text("utf-8"))
-"""Words for things, roles, places and products that are often capitalised but are not names of people."""
+"""Words that are often capitalised but don't name people: for things, roles, places, products, qualities."""
+
+_INFLECTIONS = (
+    ("s", ("",)),
+    ("ed", ("", "e")),
+    ("ly", ("",)),
+    ("ies", ("y",)),
+    ("ily", ("y",)),
+    ("shes", ("sh",)),
+    ("ches", ("ch",)),
+    ("sses", ("ss",)),
+    ("xes", ("x",)),
+)
+"""Endings of inflected words, and what their stems end in without them."""
+_SHORTEST_STEM = 3
 
 # Endings that surnames have and other words rarely do.
 SURNAME = re.compile(
@@ -545,5 +587,5 @@ SURNAME = re.compile(
 )
 _OF_THINGS = re.compile(
     r"(?:tion|sion|ment|ness|ware|ity|ics|ance|ence|ables?|ible|ology|ship|ture|ized|ised|ful|less|ism|ally"
-    r"|ings?|ions|ors|ers|tive|ical|ious)$"
+    r"|ings?|ions|ors|ers|[st]ive|ical|ional|ious|ously|ated|if(?:y|ie[ds]))$"
 )
