@@ -18,7 +18,7 @@ import pytest
 
 from redraft import ConfigError, Runs
 from redraft.errors import StoreError
-from redraft.retention import back_up, backup, restore
+from redraft.retention import back_up, backup, cli, restore
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.sqlite import SqliteStore
@@ -456,6 +456,24 @@ def test_a_backup_of_another_kind_of_store_and_a_missing_folder_are_refused_with
     monkeypatch.setenv("REDRAFT_HOME", "")
     with pytest.raises(ConfigError, match="store no runs: set `home`"):
         restore("shop.backup")
+
+
+def test_a_command_that_takes_long_says_what_it_does(project, monkeypatch):
+    said, lines = threading.Event(), []
+
+    def say(_console, line):
+        lines.append(line)
+        said.set()
+
+    def slow(file, **options):
+        assert said.wait(60)
+        return back_up(file, **options)
+
+    monkeypatch.setattr(cli, "PATIENCE", 0.01)
+    monkeypatch.setattr(cli, "back_up", slow)
+    monkeypatch.setattr(cli.CalmConsole, "say", say)
+    assert redraft("backup", "shop.backup").exit_code == 0
+    assert lines == ["Copying and compressing..."]
 
 
 def test_the_commands_say_what_they_did(project, monkeypatch):

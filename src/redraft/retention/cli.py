@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +27,7 @@ from redraft.terminal.exits import ExitCode, surface
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from rich.console import RenderableType
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 Check = Annotated[bool, typer.Option("--check", help="Show what would be deleted, and delete nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 MOST_SHOWN = 10
+PATIENCE = 2.0
+"""Seconds after which a command says what it is doing."""
 STDIN = "-"
 
 
@@ -86,7 +90,8 @@ async def _forget(
     """Erase, and return what was erased; None if only asked."""
     data = ProjectData()
     if check or not yes:
-        found = await data.forget(run=run, task=task, text=text, check=True, force=force)
+        with _patience("Searching all that is stored..."):
+            found = await data.forget(run=run, task=task, text=text, check=True, force=force)
         if check:
             _deliver(found, as_json=as_json)
             return None
@@ -95,7 +100,8 @@ async def _forget(
             if not confirm("Erase it for good?", to="erase", done="erased"):
                 CalmConsole(stderr=True).say("Nothing was erased.")
                 return None
-    done = await data.forget(run=run, task=task, text=text, force=force)
+    with _patience("Searching all that is stored, and erasing..."):
+        done = await data.forget(run=run, task=task, text=text, force=force)
     _deliver(done, as_json=as_json)
     return done
 
@@ -191,7 +197,10 @@ async def _prune(
 ) -> None:
     data = ProjectData()
     if check or not yes:
-        found = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled, check=True)
+        with _patience("Looking through the records..."):
+            found = await data.prune(
+                older_than=older_than, max_bytes=max_bytes, labelled=labelled, check=True
+            )
         if check or not found.runs:
             _deliver_pruned(found, as_json=as_json)
             return
@@ -199,7 +208,8 @@ async def _prune(
         if not confirm("Delete them for good?", to="delete", done="deleted"):
             CalmConsole(stderr=True).say("Nothing was deleted.")
             return
-    pruned = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled)
+    with _patience("Looking through the records, and deleting..."):
+        pruned = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled)
     _deliver_pruned(pruned, as_json=as_json)
 
 
@@ -246,7 +256,8 @@ def backup(
 ) -> None:
     """Back up the project to a file: settings, database and lessons. Runs may go on meanwhile."""
     with surface(debug=debug):
-        made = back_up(file, force=force, files_only=files_only)
+        with _patience("Copying and compressing..."):
+            made = back_up(file, force=force, files_only=files_only)
         if as_json:
             emit_json({"backup": {**_summary(made), "file": str(file)}})
         else:
@@ -275,7 +286,8 @@ def restore(
     """Restore the project from a backup, into this folder. End its programs first."""
     with surface(debug=debug):
         size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
-        found = restore_backup(file, force=force, check=check, max_bytes=size)
+        with _patience("Unpacking and checking the backup..."):
+            found = restore_backup(file, force=force, check=check, max_bytes=size)
         verb = "Would restore" if check else "Restored"
         if as_json:
             emit_json({"restored": {**_summary(found), "checked": check}})
@@ -296,6 +308,18 @@ def _contents(made: Backup) -> str:
 
 def _backup_text(told: str, made: Backup) -> RenderableType:
     return Group(Text(visible(told)), *(Text(visible(remark)) for remark in made.remarks))
+
+
+@contextmanager
+def _patience(line: str) -> Generator[None]:
+    """Say what is going on if the block takes long."""
+    timer = Timer(PATIENCE, CalmConsole(stderr=True).say, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 OUT_OF_REACH = (
