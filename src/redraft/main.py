@@ -46,7 +46,7 @@ SECTIONS = {
         "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     },
     "Proof": {
-        "eval": ("redraft.evals.cli", "Evaluate agents on cases of your own."),
+        "eval": ("redraft.evals.cli", "Evaluate agents on your own cases."),
         "calibrate": ("redraft.evals.calibrate", "Compare a judge model with your own judgement."),
         "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
     },

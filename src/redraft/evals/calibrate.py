@@ -86,7 +86,7 @@ async def label(judge: Judge = "") -> None:
 @calibrate.command("list")
 @handles_errors
 async def list_judges(as_json: options.Json = False) -> None:
-    """List the models that judged here, each with its rubric, and how well they are calibrated."""
+    """List the models that judged here. Shows each with its rubric, and how well it is calibrated."""
     found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
     if as_json:
         emit_json({"judges": withheld([one.document() for one in found])})
@@ -113,7 +113,7 @@ async def show(
     false_reject: FalseReject = 1.0,
     as_json: options.Json = False,
 ) -> None:
-    """Show how well a judge agrees with your labels, and what would make its errors cost less."""
+    """Show how well a judge agrees with your labels. Suggests what would make its errors cost less."""
     from redraft.evals.stability import StabilityReport
 
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
@@ -152,9 +152,9 @@ async def stability(
     budget_seconds: options.BudgetSeconds = None,
     as_json: options.Json = False,
 ) -> None:
-    """Have a judge judge outputs again: with its rubric as it is, and reworded. This calls the model.
+    """Test how steady a judge is. It judges outputs again, with its rubric as it is and reworded.
 
-    No judgement is made twice: after an interruption, the same command continues.
+    This calls the model. No judgement is made twice: after an interruption, the same command continues.
     """
     from redraft.evals.stability import StabilityTest
     from redraft.loop.criteria_file import read_criteria

@@ -46,7 +46,7 @@ NEWEST = 200
 
 eval = command_group(  # noqa: A001 (the name of the command)
     default="run",
-    help="Evaluate agents on cases of your own: does reflecting pay, and did a change help?",
+    help="Evaluate agents on your own cases: does reflecting pay off, and did a change help?",
     takes_files=True,
 )
 

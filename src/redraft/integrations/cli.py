@@ -42,7 +42,7 @@ Program: TypeAlias = Annotated[
 
 @hook.command(context_settings=CALLED, options_metavar="AGENT")
 def stop(context: typer.Context) -> None:
-    """Judge what the agent did in a turn, and have it go on if a criterion is not met.
+    """Judge what the agent did in a turn. If a criterion is not met, the agent has to go on.
 
     Reads the agent's event as JSON from stdin, and answers as the agent expects. For git, the hook judges
     what is staged, and exits with 1 if a criterion is not met. If something keeps Redraft from judging,
@@ -53,19 +53,19 @@ def stop(context: typer.Context) -> None:
 
 @hook.command(context_settings=CALLED, options_metavar="AGENT")
 def start(context: typer.Context) -> None:
-    """Tell the agent what was learned, at the start of a session and with each prompt."""
+    """Tell the agent what was learned. Runs at the start of a session and with each prompt."""
     raise typer.Exit(answer("start", context.args))
 
 
 @hook.command(context_settings=CALLED, options_metavar="AGENT")
 def end(context: typer.Context) -> None:
-    """End a session: what it teaches is written down in the background."""
+    """End a session. What it teaches is written down in the background."""
     raise typer.Exit(answer("end", context.args))
 
 
 @hook.command()
 def learn(debug: options.Debug = False) -> None:
-    """Write the lessons of sessions that have ended; `end` does so by itself."""
+    """Write the lessons of sessions that have ended. `redraft hook end` does so by itself."""
     with surface(debug=debug):
         from redraft.integrations.hook import learn
 
