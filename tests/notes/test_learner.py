@@ -219,3 +219,20 @@ def test_a_control_run_against_the_previous_note_is_given_that_note():
     assert ("none", None) in given  # the first
     assert all(note is not None for arm, note in given if arm == "note")
     assert any(note is not None for arm, note in given if arm == "control")
+
+
+def test_a_first_note_without_content_is_replaced_although_no_run_is_given_it():
+    replies = iter(["good"])
+    model = ScriptedModel(
+        lambda request: "good" if "Be good." in request.messages[-1].content else next(replies, "bad")
+    )
+
+    def on_failure(given):
+        failed = given.first_evaluation is not None and not given.first_evaluation.satisfactory
+        kept = given.prior_reflection.suggestions if given.prior_reflection else ()
+        return TaskReflection("Say it.", "", (), ("Be good.",) if failed else kept)
+
+    task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=on_failure))
+    ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=MemoryStore())
+    runs = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(3)]
+    assert [(one.note, one.output) for one in runs] == [(None, "good"), (None, "bad"), (2, "good")]

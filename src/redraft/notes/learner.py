@@ -26,10 +26,11 @@ from redraft.notes.note import (
     TaskReflectedEvent,
     TaskReflection,
     note_block,
+    size_of,
     tokens_of,
 )
 from redraft.notes.store import Notebook, NoteStore
-from redraft.notes.strategy import LlmReflectionStrategy, size_of, storable
+from redraft.notes.strategy import LlmReflectionStrategy, storable
 from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIdentity
 from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of
 from redraft.protocols import ChatModel, ModelChoice

@@ -260,6 +260,20 @@ def tokens_of(block: str) -> int:
     return estimate_tokens(block)
 
 
+def size_of(reflection: TaskReflection, task: PlainTask) -> int:
+    """Estimate the tokens of a note's own words.
+
+    A refined text that equals the task's own does not count, nor do the fixed lines of the block.
+    """
+    texts = (
+        (reflection.refined_description, task.description),
+        (reflection.refined_expected_output, task.expected_output),
+    )
+    parts = [refined for refined, own in texts if refined and refined != own]
+    parts += [f"- {item}" for item in (*reflection.observations, *reflection.suggestions)]
+    return estimate_tokens("\n".join(parts))
+
+
 def _listed(items: Iterable[str]) -> str:
     texts = (_contained(_LEADING_RULES.sub("", plain(item))) for item in items)
     return "\n".join("- " + text.replace("\n", "\n  ") for text in texts if text)

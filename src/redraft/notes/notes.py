@@ -16,9 +16,8 @@ from redraft.errors import ConfigError
 from redraft.loop.keeper import RunKey
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
-from redraft.notes.note import Note, NotedTask, NoteUse, note_block, tokens_of
+from redraft.notes.note import Note, NotedTask, NoteUse, note_block, size_of, tokens_of
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
-from redraft.notes.strategy import size_of
 from redraft.notes.task import ReflectionConfig, Task, TaskIdentity
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password

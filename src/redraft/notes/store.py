@@ -12,7 +12,17 @@ from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.notes.fair_lock import fair_lock
-from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
+from redraft.notes.note import (
+    Arm,
+    Note,
+    NotedTask,
+    NoteUse,
+    Rollback,
+    TaskReflection,
+    note_block,
+    size_of,
+    tokens_of,
+)
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, verdict
 from redraft.stores.base import Record, intact, listed
@@ -140,9 +150,7 @@ class NoteStore:
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
         async with fair_lock(identity):  # or concurrent runs would compete for the next number
             note = await self._write(identity, new, count_runs=True)
-            replaceable = None
-            if trial is not None and (state := await self._trial_state(identity)) is not None:
-                replaceable = state[0].in_force if may_replace(trial, *state) else None
+            replaceable = None if trial is None else await self._replaceable(identity, task, trial)
 
             def changed(noted: NotedTask) -> NotedTask:
                 defined = replace(
@@ -262,6 +270,18 @@ class NoteStore:
             await self._store.delete(NOTE, note)
         await self._store.delete(NOTED_TASK, key)  # last, so that what an interruption leaves is found again
         return len(notes)
+
+    async def _replaceable(self, identity: str, task: PlainTask, trial: Trial) -> int | None:
+        """Return the version in force if a newer one may replace it; None if a trial keeps it.
+
+        An empty one is given to no run, so it would wait for scores that never come.
+        """
+        if (state := await self._trial_state(identity)) is None:
+            return None
+        version, current = state[0].in_force, await self.current(identity)
+        if current is not None and current.version == version and size_of(current.reflection, task) == 0:
+            return version
+        return version if may_replace(trial, *state) else None
 
     async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], int | None] | None:
         """Read what a trial is judged by: the notes, the runs, and the version before the one in force.

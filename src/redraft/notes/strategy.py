@@ -12,7 +12,7 @@ from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
-from redraft.notes.note import TaskReflection, placeholders_of, plain
+from redraft.notes.note import TaskReflection, placeholders_of, plain, size_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
@@ -464,20 +464,6 @@ def _own_if_same(refined: str, own: str) -> str:
     """Return a refined text as plain text, or the task's own if it is blank or they say the same."""
     text = plain(refined).strip()
     return own if not text or text == plain(own).strip() else text
-
-
-def size_of(reflection: TaskReflection, task: PlainTask) -> int:
-    """Estimate the tokens of a note's own words.
-
-    A refined text that equals the task's own does not count, nor do the fixed lines of the block.
-    """
-    texts = (
-        (reflection.refined_description, task.description),
-        (reflection.refined_expected_output, task.expected_output),
-    )
-    parts = [refined for refined, own in texts if refined and refined != own]
-    parts += [f"- {item}" for item in (*reflection.observations, *reflection.suggestions)]
-    return estimate_tokens("\n".join(parts))
 
 
 def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
