@@ -9,6 +9,7 @@ import os
 import tarfile
 import tempfile
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -178,11 +179,11 @@ def restore(
             if check:
                 return replace(backup, remarks=(there,) if replaced else ())
             raise ConfigError(f"{there} Restore into an empty folder, or add --force.")
-        for within in {path.parent for path in targets.values()}:
-            on_disk = _disk_of(within)
-            _check_room(
-                within, [backup.files[name] for name, path in targets.items() if _disk_of(path) == on_disk]
-            )
+        by_disk: defaultdict[int, list[str]] = defaultdict(list)
+        for name, path in targets.items():
+            by_disk[_existing(path).stat().st_dev].append(name)
+        for names in by_disk.values():
+            _check_room(targets[names[0]].parent, [backup.files[name] for name in names])
         remarks: tuple[str, ...] = ()
         if (path := targets.pop(str(PurePosixPath(STORE, DATABASE)), None)) is not None:  # it may be in use
             damaged = restore_database(path, database)
@@ -354,12 +355,8 @@ def _check_room(folder: Path, files: Collection[FileInBackup]) -> None:
         )
 
 
-def _disk_of(path: Path) -> int:
-    return _existing(path).stat().st_dev
-
-
 def _existing(path: Path) -> Path:
-    """Return a folder, or the next one above it that exists."""
+    """Return a path, or the next one above it that exists."""
     return next(one for one in (path, *path.parents) if one.exists())
 
 
