@@ -368,9 +368,13 @@ def test_a_permanent_model_error_is_a_failed_attempt():
 def test_a_loop_in_lua_and_prolog():
     value = loop(
         generator={"language": "lua", "run": "return {n = reflection_iteration}"},
-        evaluator={"type": "custom", "language": "prolog", "run": "valid :- output(O), O = _{n: N}, N >= 2."},
+        evaluator={
+            "type": "custom",
+            "language": "prolog",
+            "run": "valid :- output(O), json_get(O, n, N), N >= 2.",
+        },
     )
-    assert value["reflection_iteration"] in (2, 3)
+    assert (value["success"], value["reflection_iteration"]) == (True, 2)
 
 
 def judged_by(prompt):
@@ -462,6 +466,46 @@ def test_a_failing_judge_raises_with_on_failure_raise():
 def test_other_errors_of_a_judge_are_raised(error):
     with pytest.raises((WorkflowError, StoreError), match=str(error)):
         cut_short(MIDDLING, error)
+
+
+CRASHING = {"type": "custom", "run": 'return {"valid": output["lable"] == "x"}'}
+
+
+@pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
+def test_code_that_crashes_ends_the_loop_unjudged(on_failure):
+    value = ran(making({"label": "Bug"}), CRASHING, on_failure=on_failure)
+    assert (value["success"], value["valid"], "exhausted" in value) == (False, False, False)
+    assert (value["label"], value["reflection_output"]) == ("Bug", {"label": "Bug"})
+    assert "reflection_best_score" not in value
+    reason = value["reflection_reason"]
+    assert reason.startswith("Version 1 could not be judged (the evaluator failed: ")
+    assert "lable" in reason
+    (entry,) = value["reflection_history"]
+    assert (entry["score"], entry["valid"]) == (None, False)
+
+
+def test_code_that_crashes_raises_with_on_failure_raise():
+    with pytest.raises(ReflectionFailedError, match=r"No valid output in 1 attempt\. .*lable"):
+        ran(making({"label": "Bug"}), CRASHING, on_failure="raise")
+
+
+def test_code_that_crashes_once_does_not_end_the_loop():
+    code = "return output / (2 - reflection_iteration) > 0 if reflection_iteration < 3 else True"
+    value = ran(making(-1), {"type": "custom", "run": code})
+    assert [entry["score"] for entry in value["reflection_history"]] == [0.0, None, 1.0]
+    assert value["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("replies", "version"),
+    [(["fine"] * 2, 1), ([WEAK, *["fine"] * 4], 3)],  # each unreadable reply is asked for again
+)
+def test_a_judge_whose_replies_cannot_be_read_ends_the_loop_unjudged(replies, version):
+    model = ScriptedModel(replies)
+    params = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 5}
+    value = act("reflection.loop", None, {"make": making("a", "b", "c")}, {"gpt-4": model}, **params)
+    assert value["success"] is False
+    assert value["reflection_reason"].startswith(f"Version {version} could not be judged")
 
 
 STATE = {"reflection_output": "bad", "reflection_errors": [{"message": "not good"}]}

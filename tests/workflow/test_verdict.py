@@ -239,10 +239,10 @@ def test_verdicts_of_code(language, run, expected):
         (PROLOG, "valid :- no_such_thing.", "no_such_thing"),
     ],
 )
-def test_code_without_a_verdict_makes_the_attempt_invalid(language, run, message):
+def test_code_without_a_verdict_is_not_judged_and_never_valid(language, run, message):
     value = coded(run, language)
-    assert (value["success"], value["valid"], value["score"]) == (False, False, 0.0)
-    assert value["errors"][0]["message"].startswith("The evaluator failed: ")
+    assert (value["success"], value["valid"], value["score"]) == (False, False, None)
+    assert value["errors"][0]["message"].startswith("Not judged: the evaluator failed: ")
     assert message in value["errors"][0]["message"]
 
 

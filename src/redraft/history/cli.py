@@ -734,6 +734,8 @@ def _returned(run: StoredRun) -> Text:
     line = Text(f"{verb}: version {best.iteration} ({scored(best)}), which ")
     if best.evaluation.satisfactory:
         return line.append("meets the criteria.", GOOD)
+    if best.evaluation.leaves_nothing_to_revise:
+        return line.append("was not fully judged:")
     return line.append("falls short:" if run.why.short_of else "does not meet the criteria.")
 
 

@@ -31,7 +31,7 @@ from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.select import Selection, highest
-from redraft.loop.stop import quality_met
+from redraft.loop.stop import first, quality_met, unjudged
 from redraft.redact.log import logger
 from redraft.text.replies import json_of
 from redraft.text.templates import template
@@ -85,8 +85,9 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
 
     `max_iterations` counts attempts: 3 makes at most 3 outputs. Without a corrector the generator runs again
     with the errors. It is stored, shown and resumed as any other run. If a model that judges fails for good,
-    the loop ends with the attempts made so far. Raises `ReflectionFailedError`, whose `history` is the list
-    in `reflection_history`, if there is no valid output and `on_failure` is `raise`.
+    or the first attempt or two in a row can't be judged, the loop ends with the attempts made so far. Raises
+    `ReflectionFailedError`, whose `history` is the list in `reflection_history`, if there is no valid output
+    and `on_failure` is `raise`.
     """
     loop = read_params(LoopParams, params, LOOP)
     attempts = scope.render(loop.max_iterations)
@@ -97,7 +98,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=loop.evaluator.threshold,
-        until=partial(quality_met, threshold=loop.evaluator.threshold),
+        until=first(partial(quality_met, threshold=loop.evaluator.threshold), unjudged),
         diversify=False,
         candidates=loop.candidates,
         choose=loop.choose,
@@ -134,7 +135,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
             raise failure
         reason = f"The evaluator failed: {describe_error(failure)}"
         logger.warning("%s ended early, with the attempts made so far. %s", LOOP, reason)
-    elif result.stop is not None and result.convergence_reason in BUDGETS:
+    elif result.stop is not None and result.convergence_reason in EARLY:
         reason = result.stop.detail
     value = loop_value(result, pattern.best_version_selection, reason)
     if not value["success"] and loop.on_failure == "raise":
@@ -271,8 +272,13 @@ class LoopVerbs:
 
 FATAL = (ConfigError, WorkflowError, ChangedRunError)
 """Errors that end the loop at once: another attempt would raise them again."""
-BUDGETS = (ConvergenceReason.TOKEN_BUDGET, ConvergenceReason.COST_BUDGET, ConvergenceReason.TIME_BUDGET)
-"""Why a loop ends early if the workflow's budget is spent, or the time of its node."""
+EARLY = (
+    ConvergenceReason.TOKEN_BUDGET,
+    ConvergenceReason.COST_BUDGET,
+    ConvergenceReason.TIME_BUDGET,
+    ConvergenceReason.UNJUDGED,
+)
+"""Why a loop ends early: the workflow's budget or the time of its node is spent, or it can't judge."""
 
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:

@@ -19,7 +19,7 @@ from redraft.stats import standard_error
 from redraft.text.replies import fenced, verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
-from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
 from redraft.workflow.runtime import (
     ActionResult,
     Resources,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Judge `data`; return `{success, valid, score, errors, suggestions}`.
 
-    `success` is False if the data could not be judged; the score is then None, or 0 if code failed.
+    `success` is False if the data could not be judged; the score is then None.
     """
     options = read_params(EvaluateParams, params, EVALUATE)
     data = scope.state.get("reflection_output") if options.data is None else scope.render(options.data)
@@ -105,7 +105,7 @@ class Judge:
         return self.found.value
 
     async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
-        """Judge a candidate. If code fails, the score is 0; if a model's reply can't be read, it is None.
+        """Judge a candidate; if code fails or a model's reply can't be read, the score is None.
 
         Raises `ModelError` if the provider failed for good, and `ConfigError`.
         """
@@ -171,7 +171,7 @@ class Judge:
         answers, usage = await samples(calls)
         verdicts = [answer.value for answer in answers if answer.value is not None]
         if not verdicts:
-            return replace(_not_judged(f"Not judged: {answers[0].problem}", score=None), usage=usage)
+            return replace(_not_judged(answers[0].problem), usage=usage)
         return replace(_mean(verdicts, evaluator), usage=usage, opinions=(self.name,))
 
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
@@ -180,7 +180,7 @@ class Judge:
             result = await run_code(self.evaluator, inside, self.resources)
             return self._read(result.value)
         except (SandboxError, OutputError) as error:
-            return _not_judged(f"The evaluator failed: {error}", score=0.0)
+            return _not_judged(f"the evaluator failed: {error}")
 
     def _read(self, value: Any) -> ReflectionEvaluation:
         """Read the verdict of code or a model: a bool, a number, or an object with `valid` or `score`.
@@ -267,8 +267,8 @@ def _verdict(
     )
 
 
-def _not_judged(why: str, *, score: float | None) -> ReflectionEvaluation:
-    return replace(_verdict(score, valid=False, errors=[why]), confidence=0.0)
+def _not_judged(why: str) -> ReflectionEvaluation:
+    return replace(_verdict(None, valid=False, errors=[f"{NOT_JUDGED}{why}"]), confidence=0.0)
 
 
 def _object(error: Any) -> dict[str, Any]:
