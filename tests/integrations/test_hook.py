@@ -451,10 +451,12 @@ def test_a_failed_attempt_leaves_a_reflection_of_the_facts(project, monkeypatch)
     play("s", "print(1)\n", "print(2)\n")
     assert redraft("hook", "end", "claude", stdin=event("SessionEnd")).exit_code == 0
     done = redraft("hook", "learn")
-    assert done.exit_code == 0
+    assert (done.exit_code, done.stderr) == (0, "")
     [path] = (project / "memory" / "reflections" / "coding-agent").glob("*.md")
     text = path.read_text("utf-8")
+    assert path.stem.endswith("-no-print-left-in-code")
     assert "kind: failure" in text
+    assert "model" not in text
     assert "No print() is left in the code." in text.split("## What should I do differently?")[1]
     assert redraft("hook", "learn").stdout == ""  # once
 

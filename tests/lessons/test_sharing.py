@@ -443,7 +443,7 @@ def test_a_name_from_the_store_never_leaves_the_folder(machines, store, tmp_path
     asyncio.run(store.put(Record(SHARED, f"{1:012}", data)))
     known = a.learn()
     a.sync()
-    assert "not valid" in caplog.text
+    assert "is invalid" in caplog.text
     assert not [one for one in tmp_path.rglob("*") if "escaped" in one.name or one.name == "rules.md"]
     assert list(a.texts()) == [f"{known}.md"]
     assert len(asyncio.run(store.find(SHARED))) == 2
@@ -455,7 +455,7 @@ def test_a_text_that_no_file_can_have_is_left_out(machines, store, text, caplog)
     data = {"name": "clerk/x.md", "text": text, "place": "", "earlier": 7}
     asyncio.run(store.put(Record(SHARED, f"{1:012}", data)))
     a.sync()
-    assert "not valid" in caplog.text
+    assert "is invalid" in caplog.text
     assert not a.texts()
 
 

@@ -16,11 +16,11 @@ from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
 from redraft._locks import make_folder
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
-from redraft.errors import ConfigError, ModelError
+from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.integrations.git import Baseline, WorkTree
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
-from redraft.protocols import ChatModel, RunContext
+from redraft.protocols import RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.text.search import has_text
 from redraft.types import (
@@ -39,7 +39,6 @@ from redraft.types import (
 if TYPE_CHECKING:
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
-    from redraft.protocols import ChatReply, ChatRequest
     from redraft.text.search import IsWanted
 
 MOST_BLOCKS = 7
@@ -525,6 +524,7 @@ def _has_lessons() -> bool:
 
 def _lessons(options: HookOptions) -> Lessons:
     from redraft.lessons.lessons import Lessons  # noqa: PLC0415 (not needed to check a turn)
+    from redraft.lessons.writer import facts_only  # noqa: PLC0415 (likewise)
 
     settings = load_settings()
     return Lessons(
@@ -532,7 +532,7 @@ def _lessons(options: HookOptions) -> Lessons:
         max_tokens=max(options.max_tokens, 1),
         # Only if asked for: loading a model that finds lessons by meaning takes longer than all the rest.
         embedder=settings.embedder or "none",
-        model=None if options.judge and settings.model else _facts_only,
+        model=None if options.judge and settings.model else facts_only,
         auto=False,
     )
 
@@ -621,13 +621,3 @@ def _result(turn: CodingTurn, session: CodingSession, run_id: str) -> Reflection
         advice=tuple(from_record(Advice, one) for one in session.advice),
         task=PlainTask(turn.prompt or NO_TASK, task_type=TASK_TYPE),
     )
-
-
-class _FactsOnly:
-    """A model that says nothing, so that a reflection has the facts alone."""
-
-    async def __call__(self, request: ChatRequest, /) -> ChatReply:  # noqa: ARG002 (nothing is asked)
-        raise ModelError("No model is asked; see `judge` in [hook].")
-
-
-_facts_only: ChatModel = _FactsOnly()

@@ -302,7 +302,9 @@ class LessonSharing:
             if version is None and deleted:
                 continue  # a file that was never here
             if version is None:
-                self._warn_once(f"version {number}", "This version of a shared file is not valid: left out.")
+                self._warn_once(
+                    f"version {number}", "This version of a shared file is invalid and is left out."
+                )
                 continue
             if (older := versions.get(version.name)) is not None:  # its writer died before it was deleted
                 await self._log.delete(older.number)

@@ -34,7 +34,7 @@ from redraft.types import NOTHING_USED, TokenUsage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.protocols import ChatModel, ChatReply
+    from redraft.protocols import ChatModel, ChatReply, ChatRequest
 
 MENDED_CONFIDENCE = 0.8
 """An output failed, and the one that was revised for it passed."""
@@ -82,6 +82,11 @@ class LessonReflection:
     problem: str = ""
 
 
+async def facts_only(request: ChatRequest, /) -> ChatReply:  # noqa: ARG001 (nothing is asked)
+    """Stand in for a model where none is wanted: `write_reflection` then quotes the facts alone."""
+    raise ModelError("A lesson that needs a model can't be written: none is asked.")
+
+
 async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflection:
     """Have a model reflect on an outcome, in one call, or in two if the first reply can't be used.
 
@@ -90,10 +95,12 @@ async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflecti
     since models that do so do it again. The prompt is limited in size, and the outcome is fenced as data.
     Secrets are withheld from the reply, and what no lesson may contain becomes `[withheld]`. A failed or
     partial task always yields a reflection, if necessary one without the model, and so does a success that is
-    known to have mended something. Otherwise raises `ModelError` if the model fails, and `OutputError` if its
-    reply can't be used.
+    known to have mended something; with `facts_only` as the model, those are all from the facts. Otherwise
+    raises `ModelError` if the model fails, and `OutputError` if its reply can't be used.
     """
     form = _Form(outcome)
+    if model is facts_only and form.has_facts_to_tell:
+        return form.reflection(Answer(_Reply(), "", NOTHING_USED))
     prompt = await asyncio.to_thread(form.prompt)
     try:
         answer = await ask(model, (Message("user", prompt),), form.schema, form.read, "reflection")
