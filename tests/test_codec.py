@@ -88,9 +88,9 @@ def test_record_round_trip(output):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"output": {TAG: f"{__name__}:Gone", "value": {}}}, "which this program does not have"),
-        ({"output": {TAG: "os:system", "value": "true"}}, "which this program does not have"),
-        ({"output": {TAG: "not.imported:Model", "value": {}}}, "which this program does not have"),
+        ({"output": {TAG: f"{__name__}:Gone", "value": {}}}, "which is not loaded here"),
+        ({"output": {TAG: "os:system", "value": "true"}}, "which is not loaded here"),
+        ({"output": {TAG: "not.imported:Model", "value": {}}}, "which is not loaded here"),
         ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "can't be read as Draft"),
         ({"text": "x"}, "can't be read as Draft"),
     ],

@@ -116,10 +116,10 @@ def test_no_server_is_a_connection_error():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (HttpRequest("ftp://example.test/x"), "begins with 'http://'"),
-        (HttpRequest("/etc/passwd"), "begins with 'http://'"),
-        (HttpRequest("file:///etc/passwd"), "begins with 'http://'"),
-        (HttpRequest("http://good.test@evil.test/"), "credentials into a header"),
+        (HttpRequest("ftp://example.test/x"), "begin with 'http://'"),
+        (HttpRequest("/etc/passwd"), "begin with 'http://'"),
+        (HttpRequest("file:///etc/passwd"), "begin with 'http://'"),
+        (HttpRequest("http://good.test@evil.test/"), "credentials in a header"),
         (HttpRequest("http://[::/"), "Invalid URL"),
         (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "private\r\nX-Admin: 1"}), "header 'X-Key'"),
         (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "privaté"}), "header 'X-Key'"),

@@ -107,11 +107,14 @@ def test_coverage_of_the_interval_over_groups():
 SENTENCES = {
     "no score": (
         Payoff(0, 0),
-        "Not known: 0 scored runs with, 0 without; it takes 10 of each.",
+        "Not known: 0 scored runs with, 0 without; at least 10 of each are needed.",
     ),
-    "one": (Payoff(1, 0), "Not known: 1 scored run with, 0 without; it takes 10 of each."),
+    "one": (Payoff(1, 0), "Not known: 1 scored run with, 0 without; at least 10 of each are needed."),
     "few": (Payoff(12, 9, Effect(0.5, 0.4, 0.6)), "Not known: 12 scored runs with, 9 without"),
-    "apart": (Payoff(50, 50), "Not known: 50 runs with, 50 without, none to be compared with another."),
+    "apart": (
+        Payoff(50, 50),
+        "Not known: 50 runs with, 50 without, but none that can be compared with each other.",
+    ),
     "yes": (
         Payoff(1041, 12, Effect(0.56, 0.32, 0.8)),
         "Yes: +0.56 (95 %: +0.32 to +0.80), 1,041 runs with, 12 without.",
@@ -119,10 +122,10 @@ SENTENCES = {
     "no": (Payoff(41, 12, Effect(-0.2, -0.3, -0.1)), "No: -0.20 (95 %: -0.30 to -0.10), 41 runs"),
     "not clear": (
         Payoff(40, 10, Effect(0.1, -0.1, 0.3)),
-        "40 runs with, 10 without; 200 more might tell.",
+        "40 runs with, 10 without; about 200 more may be enough to tell.",
     ),
     "always the same": (Payoff(10, 10, Effect(0.0, 0.0, 0.0)), "+0.00), 10 runs with, 10 without."),
-    "nearly": (Payoff(40, 10, Effect(0.1, -0.001, 0.201)), "10 without; 2 more might tell."),
+    "nearly": (Payoff(40, 10, Effect(0.1, -0.001, 0.201)), "10 without; about 2 more may be enough to tell."),
     "no difference": (
         Payoff(40, 10, Effect(0.0, -0.1, 0.1)),
         "Not clear: +0.00 (95 %: -0.10 to +0.10), 40 runs with, 10 without.",
@@ -133,7 +136,7 @@ SENTENCES = {
 @pytest.mark.parametrize(("payoff", "sentence"), SENTENCES.values(), ids=SENTENCES)
 def test_a_payoff_says_what_is_known_or_missing(payoff, sentence):
     said = payoff.sentence("notes")
-    assert said.startswith("Do notes pay? ")
+    assert said.startswith("Do notes pay off? ")
     assert sentence in said
 
 

@@ -198,7 +198,9 @@ def _class_named(name: str) -> type[Any]:
     for part in path.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, type) or not is_record(found):
-        raise StoreError(f"A record holds a {name!r}, which this program does not have.")
+        raise StoreError(
+            f"A record contains the class {name!r}, which is not loaded here; import its module first."
+        )
     return found
 
 

@@ -126,7 +126,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(0o700)
         folder.chmod(0o700)
         try:
-            (folder / ".gitignore").write_text("# What Redraft keeps is not for git.\n*\n", "utf-8")
+            (folder / ".gitignore").write_text("# Redraft's data; don't commit it.\n*\n", "utf-8")
         except OSError:  # a full disk: never leave a folder that git would take
             (folder / ".gitignore").unlink(missing_ok=True)
             folder.rmdir()

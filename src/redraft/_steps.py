@@ -70,7 +70,7 @@ allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 class CallGate(Protocol):
-    """Let calls of models pass when they may: what a fleet does for the limits that its workers share."""
+    """Let a model call through once the limits allow it; a fleet's workers share limits this way."""
 
     async def __call__(
         self,
@@ -358,7 +358,7 @@ async def _through_gate(
 
 async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | None = None) -> ChatReply:
     if not getattr(model, "takes_images", True) and images_in(request.messages):
-        raise ConfigError(f"The task has images, which the model {model!r} does not take.")
+        raise ConfigError(f"The task has images, but the model {model!r} does not accept images.")
     if on_text is not None and isinstance(model, StreamingModel):
         returned: Any = _stream(model, request, on_text)
     else:

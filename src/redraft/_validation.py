@@ -52,7 +52,9 @@ def only(found: Sequence[T], wanted: str, things: str, name: Callable[[T], str])
     if len(found) > 1:
         names = ", ".join(name(one) for one in found[:MOST_CANDIDATES])
         more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
-        raise ConfigError(f"Several {things} match {wanted!r}: {names}{more}. Give more of the one you mean.")
+        raise ConfigError(
+            f"Several {things} match {wanted!r}: {names}{more}. Give more characters of the one you mean."
+        )
     return found[0] if found else None
 
 
@@ -65,7 +67,7 @@ def check_share(name: str, value: Any) -> None:
 def check_bound(name: str, value: Any) -> None:
     """Require None or a positive number; raises `ConfigError`."""
     if value is not None and (not is_number(value) or value <= 0):
-        raise ConfigError(f"{name} must be a number above 0, or None for no bound; got {value!r}.")
+        raise ConfigError(f"{name} must be a number above 0, or None for no limit; got {value!r}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ def _check_output(value: Any, source: str) -> None:
     if isinstance(value, type) or not (hasattr(value, "model_dump_json") or is_dataclass(value)):
         got = value if isinstance(value, type | None) else type(value).__name__
         raise OutputError(
-            f"{source} returned {got!r}; expected a text, a JSON value, a pydantic model or a data class."
+            f"{source} returned {got!r}; expected a string, a JSON value, a pydantic model or a data class."
         )
 
 

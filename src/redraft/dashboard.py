@@ -39,7 +39,7 @@ NAVIGATION = {
 
 
 token = command_group(
-    help="Give people tokens of their own, which prove who decided. Only hashes are stored."
+    help="Manage tokens, with which people prove who made a decision. Only their hashes are stored."
 )
 PersonName = Annotated[str, typer.Argument(metavar="NAME", help="The person's name.", show_default=False)]
 
@@ -72,13 +72,13 @@ async def list_(as_json: options.Json = False) -> None:
     for one in found:
         console.say(f"{visible(one.name)}  {one.token_id}  since {one.since}")
     if not found:
-        console.say("Nobody has a token yet. Give one with: redraft token add NAME")
+        console.say("Nobody has a token yet. Create one with: redraft token add NAME")
 
 
 @token.command()
 @handles_errors
 async def revoke(name: PersonName, as_json: options.Json = False) -> None:
-    """Revoke a person's token. What they have decided stays."""
+    """Revoke a person's token. The decisions they made with it stay."""
     async with _people() as people:
         await people.revoke(name)
     if as_json:

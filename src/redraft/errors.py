@@ -214,7 +214,7 @@ class ReflectionFailedError(RedraftError):
 
 
 class ReflectionDueError(RedraftError):
-    """Earlier `runs` failed, at least in part, without a reflection yet; the next run was not started."""
+    """Earlier `runs` failed, at least in part, and await a reflection; the next run was not started."""
 
     def __init__(self, message: str, *, runs: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -283,7 +283,7 @@ class WorkflowError(RedraftError):
     """A workflow has a mistake, at this file, line, node and key (where known).
 
     If several were found at once, this is the first of `problems`, each of which has a place of its own.
-    `retryable` says that it is no mistake of the file in itself: code or a template failed on the values of a
+    `retryable` means that the file itself is not at fault: code or a template failed on the values of a
     run, and may not fail on those of another.
     """
 

@@ -113,7 +113,7 @@ class Script:
     def __post_init__(self) -> None:
         if len(self.source) > MOST_SOURCE:
             raise ConfigError(
-                f"A script may have at most {MOST_SOURCE:,} characters, this one has {len(self.source):,}."
+                f"A script may have at most {MOST_SOURCE:,} characters; this one has {len(self.source):,}."
             )
 
 
@@ -158,12 +158,12 @@ def problem_of_files(files: Mapping[str, str]) -> str | None:
         size = len(text.encode(errors="surrogatepass"))
         total += size
         if size > MOST_FILE_BYTES:
-            return f"The file {name!r} may have at most {MOST_FILE_BYTES:,} bytes, and has {size:,}."
+            return f"The file {name!r} may have at most {MOST_FILE_BYTES:,} bytes, but it has {size:,}."
         other = paths.setdefault(PurePosixPath(name), name)
         if other != name:
             return f"The files {other!r} and {name!r} have the same path: rename one of them."
     if total > MOST_FILES_BYTES:
-        return f"The files of a command may have {MOST_FILES_BYTES:,} bytes in all, and have {total:,}."
+        return f"The files of a command may have {MOST_FILES_BYTES:,} bytes in all, but they have {total:,}."
     for path, name in paths.items():
         for folder in path.parents:
             if folder in paths:
@@ -176,7 +176,7 @@ def _problem_of_name(name: object) -> str | None:
         return f"The file name {name!r} must be relative and stay inside the scratch folder."
     *_, last = parts = name.split("/")
     if last in {"", "."}:
-        return f"The file name {name!r} is that of a folder: name the files in it instead."
+        return f"The file name {name!r} names a folder; name the files in it instead."
     try:
         sizes = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:

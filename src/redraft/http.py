@@ -34,9 +34,9 @@ FIRST_ERROR_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What to send where; `body` is sent as JSON, bytes are sent as they are, None is no body.
+    """An HTTP request; `body` is sent as JSON, bytes as they are, and None sends no body.
 
-    Of a reply that is not read, only the status matters.
+    With `is_read=False`, only the status of the reply matters.
     """
 
     url: str
@@ -182,7 +182,7 @@ def is_web_address(text: str) -> bool:
 
 
 def host_of(url: str) -> tuple[str, int | None]:
-    """Return the host of a URL in lower case, and its port; raises `ConfigError` for a URL of no use."""
+    """Return the host of a URL in lower case, and its port; raises `ConfigError` for an invalid URL."""
     parsed = _parsed_url(url)
     return parsed.host.lower(), parsed.port or {"http": 80, "https": 443}[parsed.scheme]
 
@@ -196,10 +196,10 @@ def _parsed_url(url: Any) -> httpx2.URL:
         raise ConfigError(f"Invalid URL {shortened(visible(str(url)), 80)!r}: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(
-            f"A URL begins with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
+            f"A URL must begin with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
         )
     if parsed.userinfo:
-        raise ConfigError(f"Put credentials into a header, not into the URL of {parsed.host!r}.")
+        raise ConfigError(f"Put credentials in a header, not in the URL of {parsed.host!r}.")
     return parsed
 
 

@@ -68,7 +68,7 @@ SECTIONS = {
     },
     "Project": {
         "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
-        "token": ("redraft.dashboard", "Give people tokens of their own, which prove who decided."),
+        "token": ("redraft.dashboard", "Manage tokens, with which people prove who made a decision."),
         "settings": ("redraft.doctor", "Show the settings that apply in this folder."),
         "doctor": ("redraft.doctor", "Show what is installed and works here."),
     },
@@ -126,7 +126,7 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog=(
         "Exit codes: 0 the criteria are met, 1 they are not, 2 invalid input, 3 a budget ran out, "
-        "4 the model failed, 5 a workflow waits for a person, 70 a defect in Redraft, 130 interrupted."
+        "4 the model failed, 5 a workflow waits for a person, 70 a bug in Redraft, 130 interrupted."
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

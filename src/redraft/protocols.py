@@ -147,7 +147,7 @@ class StreamingModel(ChatModel, Protocol):
     """A chat model that can pass on its reply while it is written."""
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Answer one request as a call does; before, call `on_text` with each piece of the text.
+        """Answer one request as a call does, after passing each piece of the text to `on_text`.
 
         `on_text` returns at once. It is called in the thread of the event loop.
         """

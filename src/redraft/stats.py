@@ -130,26 +130,26 @@ class Payoff:
 
     @property
     def answer(self) -> Literal["Yes", "No", "Not clear", "Not known"]:
-        """Whether it pays, as far as these runs tell."""
+        """Whether it pays off, as far as these runs tell."""
         if self.known is None:
             return "Not known"
         return "Yes" if self.known.low > 0 else "No" if self.known.high < 0 else "Not clear"
 
     def sentence(self, what: str) -> str:
         """Return what is known of `what` (such as "notes"), or what is missing to know it."""
-        begin, effect = f"Do {what} pay? {self.answer}:", self.known
+        begin, effect = f"Do {what} pay off? {self.answer}:", self.known
         if min(self.with_runs, self.without_runs) < FEWEST:
             scored = f"{self.with_runs:,} scored {'run' if self.with_runs == 1 else 'runs'} with"
-            return f"{begin} {scored}, {self.without_runs:,} without; it takes {FEWEST} of each."
+            return f"{begin} {scored}, {self.without_runs:,} without; at least {FEWEST} of each are needed."
         runs = f"{self.with_runs:,} runs with, {self.without_runs:,} without"
         if effect is None:
-            return f"{begin} {runs}, none to be compared with another."
+            return f"{begin} {runs}, but none that can be compared with each other."
         found = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
         if self.answer != "Not clear":
             return f"{found}."
         runs_now = self.with_runs + self.without_runs
         needed = _more_needed(runs_now, effect.mean, (effect.high - effect.low) / 2)
-        return f"{found}; {needed:,} more might tell." if needed else f"{found}."
+        return f"{found}; about {needed:,} more may be enough to tell." if needed else f"{found}."
 
 
 def _more_needed(count: int, mean: float, wanted: float) -> int | None:

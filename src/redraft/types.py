@@ -119,9 +119,9 @@ class Advice:
     """One piece of advice for a run: its text, where it comes from, why it was chosen, its tokens.
 
     A note (`is_note`) is about this very task and brings its own formatting: it is placed right before the
-    task, which then gets a heading. Of all others, `kind` says how they are told: `rule` as the agent's own
-    rules, `requirement` as what the answer must also meet, after the task, `quoted` as data in one fence, and
-    the rest as information.
+    task, which then gets a heading. Of all others, `kind` decides how they are presented: `rule` as the
+    agent's own rules, `requirement` as what the answer must also meet, after the task, `quoted` as data in
+    one fence, and the rest as information.
     """
 
     text: str
@@ -201,7 +201,7 @@ def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
 
 
 def asked_by_task(messages: tuple[Message, ...], task: PlainTask) -> tuple[Message, ...]:
-    """Put a task's conversation before its prompt, the first user message, and its images into that."""
+    """Put a task's conversation before its prompt, and its images into the prompt's message."""
     if not (task.messages or task.images):
         return messages
     at = next(at for at, message in enumerate(messages) if message.role == "user")

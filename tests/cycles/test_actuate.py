@@ -191,7 +191,7 @@ FAILING = {
     "unrendered": ({**LOG, "name": "unrendered", "message": "{{ params.gone.x }}"}, "gone"),
     "refused": (
         {"type": "api_call", "name": "refused", "url": "{{ params.url }}"},
-        "A URL begins with 'http://'",
+        "A URL must begin with 'http://'",
     ),
     "undecidable": ({**LOG, "name": "undecidable", "when": "memory.gone.x > 1"}, "can't be evaluated"),
 }

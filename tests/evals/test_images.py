@@ -86,7 +86,7 @@ def test_a_run_whose_images_are_gone_is_left_out(project):
     asyncio.run(required_project_store("runs").delete("image", FIRST.digest))
     added = redraft("eval", "add", "last")
     assert added.exit_code == 1
-    assert f"The store has no image '{FIRST.digest}'" in added.stderr
+    assert f"The store does not have the image '{FIRST.digest}'" in added.stderr
     assert not (project / "cases.yaml").exists()
 
 

@@ -225,7 +225,7 @@ def test_draft_too_large_for_a_file():
     evaluation = judge("x" * ((16 << 20) + 1), command=["true"], file="draft.txt")
     assert evaluation.overall_score == 0.0
     assert messages(evaluation) == [
-        "The file 'draft.txt' may have at most 16,777,216 bytes, and has 16,777,217."
+        "The file 'draft.txt' may have at most 16,777,216 bytes, but it has 16,777,217."
     ]
 
 
@@ -250,8 +250,8 @@ def test_readable_paths(tmp_path):
         ({"comand": ["ruff"]}, "did you mean 'command'?"),
         ({"calls": [("1", 1)], "tests": "assert 1"}, r"got 'calls' and 'tests'"),
         ({"calls": [("1", 1)], "timout": 3}, "did you mean 'timeout'?"),
-        ({"calls": [("1", 1)], "file": "x.py"}, "has no 'file'"),
-        ({"command": ["ruff"], "setup": "x"}, "has no 'setup'"),
+        ({"calls": [("1", 1)], "file": "x.py"}, "has no option 'file'"),
+        ({"command": ["ruff"], "setup": "x"}, "has no option 'setup'"),
         ({"calls": []}, "at least one call"),
         ({"calls": "f(3)"}, "at least one call"),
         ({"calls": [{"call": "f(3)"}]}, "a call must be"),
@@ -277,7 +277,7 @@ def test_readable_paths(tmp_path):
         ({"command": ["ruff"], "files": {"../x": ""}}, "stay inside"),
         ({"command": ["ruff"], "files": {"x": 3}}, "must be text"),
         ({"command": ["ruff"], "files": ["x"]}, "files must map"),
-        ({"command": ["ruff"], "files": {"x/": ""}}, "'x/' is that of a folder"),
+        ({"command": ["ruff"], "files": {"x/": ""}}, "'x/' names a folder"),
         ({"command": ["ruff"], "files": {"n" * 300: ""}}, "is too long"),
         ({"command": ["ruff"], "files": {"draft.py/x": ""}}, "cannot be both a file and the folder"),
         ({"command": ["ruff"], "file": "n" * 300}, "is too long"),

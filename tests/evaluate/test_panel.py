@@ -387,7 +387,7 @@ def test_invalid_panel(criteria, message):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (criterion("llm", prompt="x"), "llm has no 'prompt'; none are defined"),
+        (criterion("llm", prompt="x"), "llm has no option 'prompt'; none are defined"),
         (QualityCriterion("it", gate=True), "gate=True works only for criteria that need no model"),
     ],
 )

@@ -52,7 +52,7 @@ def test_json_is_compared_field_by_field():
     [
         ("a=2&b=2", 200, "Both sides are the same version"),
         ("a=7", 404, "no version '7'"),
-        ("b=second", 404, "A version is a number"),
+        ("b=second", 404, "A version must be a number"),
         ("view=both", 400, "view must be one of inline, side"),
         ("a=first&b=last", 200, "What changed"),
     ],

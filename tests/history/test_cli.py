@@ -485,7 +485,7 @@ def test_export_as_json_includes_all_steps_and_versions(revised):
 def test_export_takes_exactly_one_format(project, words):
     result = redraft("export", "last", *words)
     assert result.exit_code == 2
-    assert "one of --html FILE and --json" in result.stderr
+    assert "either --html FILE or --json" in result.stderr
 
 
 @pytest.mark.parametrize("place", [".", "no/such/folder.html"])
@@ -588,7 +588,7 @@ def test_resuming_a_demo_runs_only_that_task(project, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({}, "is at work on the run 'r'"),
+        ({}, "still working on the run 'r'"),
         ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
         ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be entered"),
     ],
@@ -614,7 +614,7 @@ def test_force_resumes_a_run_whose_process_is_unknown(project, lost, monkeypatch
     assert "it is not known whether" in redraft("why", "r").stdout
     refused = redraft("resume", "r")
     assert refused.exit_code == 2
-    assert f"can't tell whether the process {lost.pid} is still at work on the run 'r'" in refused.stderr
+    assert f"can't tell whether the process {lost.pid} is still working on the run 'r'" in refused.stderr
     assert "redraft resume r --force" in refused.stderr
     taken_up = redraft("resume", "r", "--force")
     assert "--force" not in taken_up.stderr
@@ -625,7 +625,7 @@ def test_force_does_not_resume_a_running_run(project):
     put(record([], run_id="r"))
     result = redraft("resume", "r", "--force")
     assert result.exit_code == 2
-    assert "is at work on the run 'r'" in result.stderr
+    assert "still working on the run 'r'" in result.stderr
 
 
 def test_resume_prints_the_call_for_a_run_of_a_program(project):
@@ -741,9 +741,9 @@ def test_outputs_are_judged_a_second_time_if_asked_for(project, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--judge-again", "2"], "--judge-again goes with --criteria."),
-        (["--criteria", "--model", "any:model"], "--model goes with --criteria --judge-again N"),
-        (["--budget-usd", "1"], "--budget-usd goes with"),
+        (["--judge-again", "2"], "--judge-again needs --criteria."),
+        (["--criteria", "--model", "any:model"], "--model needs --criteria --judge-again N"),
+        (["--budget-usd", "1"], "--budget-usd needs"),
         (["--criteria", "--judge-again", "-1"], "--judge-again"),
         (["--criteria", "--judge-again", "1", "--budget-usd", "0"], "budget_usd"),
     ],

@@ -86,7 +86,7 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     assert rows(result)[3][:5] == [FLIGHT[8:], "booking", "failure", "active", "-"]
     assert rows(result)[3][5:] == ["2026-05-04", "airline", "2", "+2", "-0", "0.70", "Change", "a", "flight"]
     assert result.stderr == (
-        "Do lessons pay? Not known: 2 scored runs with, 2 without; it takes 10 of each.\n"
+        "Do lessons pay off? Not known: 2 scored runs with, 2 without; at least 10 of each are needed.\n"
         "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
         "Quarantined lessons are on trial: used for the task that taught them, and tried in some similar "
         "ones. `redraft lessons approve ID` puts one into use.\n"
@@ -391,7 +391,7 @@ def test_add_and_edit_need_an_editor_or_a_terminal(seven, monkeypatch):
     monkeypatch.setenv("EDITOR", "no-such-editor-at-all")
     assert "can't be run" in redraft("lessons", "edit", "last").stderr
     monkeypatch.setenv("EDITOR", "false")
-    assert "ended with 1" in redraft("lessons", "edit", "last").stderr
+    assert "exited with code 1" in redraft("lessons", "edit", "last").stderr
 
 
 def test_an_edit_is_redacted_and_keeps_the_rest_of_the_file(seven, editor):

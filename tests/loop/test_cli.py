@@ -315,7 +315,7 @@ def test_a_defect_has_its_own_exit_code(monkeypatch, revise):
     monkeypatch.setattr("redraft.loop.cli.model_of", broken)
     result = revise()
     assert result.exit_code == 70
-    assert result.stderr.startswith("Defect in Redraft: KeyError: 'oops'\n")
+    assert result.stderr.startswith("Bug in Redraft: KeyError: 'oops'\n")
 
 
 @pytest.mark.parametrize(

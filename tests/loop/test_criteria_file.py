@@ -83,7 +83,7 @@ def test_empty_entries_are_ignored(read):
         (
             "- name: b\n  evaluator: words\n  config:\n    at_least: 1\n    at_mots: 9",
             5,
-            "words has no 'at_mots'",
+            "words has no option 'at_mots'",
         ),
         ("- name: b\n  evaluator: words\n  evaluator_config:\n    at_most: x", 4, "at_most"),
         ("- name: b\n  config: {}\n  evaluator_config: {}", 2, "are the same; give one"),

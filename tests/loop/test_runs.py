@@ -55,7 +55,7 @@ def test_a_version_has_many_names(name, number):
         (
             (0.1,),
             "bset",
-            "A version is a number such as 2, v2 or 1.3, 'first', 'best' or 'last'; got 'bset'.",
+            "A version must be a number such as 2, v2 or 1.3, 'first', 'best' or 'last'; got 'bset'.",
         ),
         ((0.1,), "²", "got '²'"),
         ((), "best", "has no version yet: it is running."),

@@ -155,11 +155,11 @@ def test_no_texts_no_call():
     [
         ([[1.0]], "1 vectors for 2 texts; expected one per text"),
         ([[1.0], [1.0], [1.0]], "3 vectors for 2 texts"),
-        ([[1.0], [1.0, 2.0]], "vectors of 1 and of 2 numbers; expected one length"),
+        ([[1.0], [1.0, 2.0]], "vectors of 1 and 2 numbers; expected equal lengths"),
         ([[1.0], [nan]], r"the vector \[nan\], which is not finite"),
         ([[1.0], [-inf]], "which is not finite"),
-        ([[1.0], [0.0]], "which has no direction"),
-        ([[], []], "which has no direction"),
+        ([[1.0], [0.0]], "which is empty or all zeros"),
+        ([[], []], "which is empty or all zeros"),
         ([["a"], ["b"]], r"the vector \['a'\]; expected numbers"),
         ([[None], [1.0]], r"the vector \[None\]; expected numbers"),
         ([10**400], "expected a list of vectors"),
@@ -185,7 +185,7 @@ def test_rows_of_any_sequence_of_numbers(row):
 def test_changing_dimension():
     embedder = FunctionEmbedder(lambda texts: [[1.0] * len(texts[0])], "mine")
     run_sync(embedder(["ab"]))
-    with pytest.raises(OutputError, match="returned vectors of 3 numbers, and of 2 before"):
+    with pytest.raises(OutputError, match="returned vectors of 3 numbers, but of 2 before"):
         run_sync(embedder(["abc"]))
 
 
@@ -267,7 +267,7 @@ def test_pydantic_ai_embedding_model():
     ("name", "error", "message"),
     [
         (SMALL, ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
-        ("opnai:x", ConfigError, "no provider 'opnai' .* Did you mean 'openai:x'"),
+        ("opnai:x", ConfigError, "Unknown provider 'opnai' .* Did you mean 'openai:x'"),
         ("cohere:embed-v4.0", ConfigError, r"pydantic-ai-slim\[cohere\]"),
         ("google:gemini-embedding-001", MissingExtraError, r"redraft\[google\]"),
     ],

@@ -246,8 +246,8 @@ def test_a_retry_after_of_a_fleet_passes_calls_on_instead_of_holding_them():
         (["openai:one", " "], "got ' '"),
         ("openai:one,", "'' is not the name of a model"),
         (["openai:one", "opnai:two"], "Did you mean 'openai:two'"),
-        (["openai:one", "openai:one"], "'openai:one' is given twice"),
-        ("fast, fast", "'openai:one' is given twice"),
+        (["openai:one", "openai:one"], "'openai:one' is listed twice"),
+        ("fast, fast", "'openai:one' is listed twice"),
     ],
 )
 def test_lists_that_mean_nothing(models, message, tmp_path, monkeypatch):

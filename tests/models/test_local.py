@@ -138,7 +138,7 @@ def test_weights_are_loaded_once_per_options(fake, tmp_path):
     [
         (
             {"type": "exceed_context_size_error", "n_prompt_tokens": 900, "n_ctx": 512},
-            r"The prompt has 900 tokens; fake.gguf was given room for 512.*context=",
+            r"The prompt has 900 tokens; the context of fake.gguf holds 512.*context=",
         ),
         ({"code": 500, "message": "Compute error."}, "fake.gguf failed: Compute error."),
     ],
@@ -287,7 +287,7 @@ def test_real_weights_return_logprobs(real):
 
 
 def test_real_weights_reject_long_prompts_and_invalid_schemas(real):
-    with pytest.raises(ModelError, match="room for 1024"):
+    with pytest.raises(ModelError, match="holds 1024"):
         run_sync(real(asked("word " * 1200)))
     with pytest.raises(ModelError, match="refused the request"):
         run_sync(real(asked(schema={"$ref": "#/nowhere"})))

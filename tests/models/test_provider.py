@@ -128,8 +128,12 @@ def test_pydantic_ai_test_model():
     ("name", "error", "message"),
     [
         ("openai:gpt-5-mini", ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
-        ("opnai:gpt-5-mini", ConfigError, r"no provider 'opnai'.* Did you mean 'openai:gpt-5-mini'\?"),
-        ("zzz:x", ConfigError, r"no provider 'zzz'.* Providers are openai, anthropic, google, local"),
+        ("opnai:gpt-5-mini", ConfigError, r"Unknown provider 'opnai'.* Did you mean 'openai:gpt-5-mini'\?"),
+        (
+            "zzz:x",
+            ConfigError,
+            r"Unknown provider 'zzz'.* Known providers are openai, anthropic, google, local",
+        ),
     ],
 )
 def test_invalid_name(name, error, message, monkeypatch):

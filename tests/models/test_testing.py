@@ -63,7 +63,7 @@ def test_repeated_requests_replay_in_order(path):
     assert [ask(recording, asked()).text for _ in range(2)] == ["one", "two"]
     replaying = Cassette(path)
     assert [ask(replaying, asked()).text for _ in range(2)] == ["one", "two"]
-    with pytest.raises(ModelError, match="2 replies to this generation call, which was asked again"):
+    with pytest.raises(ModelError, match="only 2 replies to this generation call, but it was made again"):
         ask(replaying, asked())
 
 

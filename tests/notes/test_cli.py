@@ -69,7 +69,7 @@ def test_list_shows_the_version_in_force_and_the_scores(noted):
 
 
 def test_list_says_whether_notes_pay(noted):
-    assert "Do notes pay? Not known: 4 scored runs with, 0 without" in redraft("notes").stderr
+    assert "Do notes pay off? Not known: 4 scored runs with, 0 without" in redraft("notes").stderr
 
     async def control():
         async with project_notes() as notes:
@@ -80,7 +80,8 @@ def test_list_says_whether_notes_pay(noted):
 
     asyncio.run(control())
     assert (
-        "Do notes pay? Yes: +0.49 (95 %: +0.45 to +0.53), 16 runs with, 12 without" in redraft("notes").stderr
+        "Do notes pay off? Yes: +0.49 (95 %: +0.45 to +0.53), 16 runs with, 12 without"
+        in redraft("notes").stderr
     )
     assert document(redraft("notes", "--json"))["payoff"]["without_runs"] == 12
 

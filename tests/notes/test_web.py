@@ -36,10 +36,10 @@ def test_the_list_shows_each_task_with_its_scores_before_notes_and_now():
 def test_the_list_says_whether_notes_pay():
     store = MemoryStore()
     noted_task(store, runs=9, control=2)
-    assert "Do notes pay? Not known: 21 scored runs with, 6 without" in read(store).text
+    assert "Do notes pay off? Not known: 21 scored runs with, 6 without" in read(store).text
     store = MemoryStore()
     noted_task(store, runs=9, control=4)
-    assert "Do notes pay? Yes: +0." in read(store).text
+    assert "Do notes pay off? Yes: +0." in read(store).text
     payoff = read(store, "/tasks.json").json()["payoff"]
     assert (payoff["with_runs"], payoff["without_runs"]) == (15, 12)
     assert 0 < payoff["effect"]["low"] < payoff["effect"]["mean"] < payoff["effect"]["high"]
@@ -107,7 +107,7 @@ def test_the_page_of_a_task_shows_scores_versions_changes_and_runs(store):
     seen = Seen(page.text)
     for text in (
         "Version 3 of 3 is in force",
-        "Do these notes pay? Not known: 6 scored runs with, 6 without; it takes 10 of each.",
+        "Do these notes pay off? Not known: 6 scored runs with, 6 without; at least 10 of each are needed.",
         "Changes from version 2 to version 3",
         "Keep rule 3 in mind.",
         " trial)",

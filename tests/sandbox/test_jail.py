@@ -116,7 +116,7 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
     [
         ({}, "either `argv` or `python`"),
         ({"python": "1", "argv": ("true",)}, "either `argv` or `python`"),
-        ({"python": "1", "timeout": 0}, "timeout must be seconds > 0, got 0"),
+        ({"python": "1", "timeout": 0}, "timeout must be a number of seconds above 0, got 0"),
         ({"python": "1", "timeout": float("nan")}, "timeout"),
         ({"python": "1", "timeout": float("inf")}, "timeout"),
         ({"python": "1", "memory": 1000}, "at least"),
@@ -130,8 +130,8 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
             {"python": "1", "files": {"a/b/c": "", "./a": ""}},
             "'./a' cannot be both a file and the folder of 'a/b/c'",
         ),
-        ({"python": "1", "files": {"a/": ""}}, "'a/' is that of a folder"),
-        ({"python": "1", "files": {"a/.": ""}}, "'a/.' is that of a folder"),
+        ({"python": "1", "files": {"a/": ""}}, "'a/' names a folder"),
+        ({"python": "1", "files": {"a/.": ""}}, "'a/.' names a folder"),
         ({"python": "1", "files": {"a": "", "./a": ""}}, "'a' and './a' have the same path"),
         ({"python": "1", "files": {"n" * 300: ""}}, "is too long: 255 bytes"),
         ({"python": "1", "files": {"é" * 128: ""}}, "is too long: 255 bytes"),
@@ -145,7 +145,7 @@ def test_source_can_read_its_files_and_readable_paths(tmp_path):
         ),
         (
             {"python": "1", "files": {"a": "x" * ((16 << 20) + 1)}},
-            "'a' may have at most 16,777,216 bytes, and has 16,777,217",
+            "'a' may have at most 16,777,216 bytes, but it has 16,777,217",
         ),
         ({"python": "1", "files": dict.fromkeys("abc", "x" * (12 << 20))}, "33,554,432 bytes in all"),
         ({"argv": ("no-such-program",)}, "'no-such-program' is not installed"),

@@ -172,10 +172,10 @@ def test_a_secret_is_withheld_on_every_page(monkeypatch):
         ("/runs/unknown", 404, "There is no run &#39;unknown&#39; here"),
         ("/runs/unknown.json", 404, '{"error":"There is no run'),
         ("/runs/it/versions/9.txt", 404, "has no version"),
-        ("/runs/it/versions/x.txt", 404, "A version is a number"),
+        ("/runs/it/versions/x.txt", 404, "A version must be a number"),
         ("/runs?status=odd", 400, "Unknown status &#39;odd&#39;"),
         ("/runs?reason=odd", 400, "Unknown reason &#39;odd&#39;"),
-        ("/runs?name=a&before=unknown", 404, "here to page from"),
+        ("/runs?name=a&before=unknown", 404, "Can&#39;t page from the run"),
     ],
 )
 def test_a_missing_page_is_a_404_page(path, status, told):

@@ -144,12 +144,12 @@ FILES = {
     "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: pass}", 2, None, "env.1", "'B C'"),
     "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: duplicate key 'name'"),
     "broken YAML": ("name: [", 2, None, None, "line 2"),
-    "an object of Python": ("name: !!python/object:os.system x", 1, None, None, "is not for plain data"),
+    "an object of Python": ("name: !!python/object:os.system x", 1, None, None, "is not allowed: only plain data"),
     "nested brackets": ("name: " + "[" * 20_000, 1, None, None, "levels of nesting"),
     "aliases that explode": (
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
             f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
-        ), 6, None, None, "aliases stand for more than",
+        ), 6, None, None, "aliases expand to more than",
     ),
     "an alias in itself": ("name: &a [*a]", 1, None, None, "refers to a value that contains it"),
     "parameters missing": (params("max_iterations: 2"), 5, "n", "with.generator", "'generator' is missing"),

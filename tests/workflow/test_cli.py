@@ -604,7 +604,7 @@ def test_interrupted_workflows_resume_where_they_stopped(project, how):
     process = subprocess.Popen([*command, "run", "w.yaml"], env=env, text=True, stderr=subprocess.PIPE)
     assert process.stderr.readline() == "first   done\n"
     busy = redraft("resume", "last")
-    assert (busy.exit_code, "is at work on the run" in busy.stderr) == (2, True)
+    assert (busy.exit_code, "is still working on the run" in busy.stderr) == (2, True)
     process.send_signal(how)
     _, stderr = process.communicate(timeout=30)
     if how == signal.SIGINT:

@@ -83,7 +83,7 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     if len(forms) != 1:
         known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
         allowed, given = ", ".join(map(repr, FORMS)), listed([repr(form) for form in forms])
-        hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
+        hints = [f"Unknown option {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
         raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {given}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
     judge: _ProgramJudge | _PytestJudge | _PythonJudge
@@ -150,7 +150,7 @@ def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list
         return files, []
     if len(paths) < len(tests) or "setup" in criterion.evaluator_config:
         raise invalid(
-            criterion, "pytest has to run the test files: give neither other tests with them, nor setup."
+            criterion, "the test files need pytest, so give no other tests with them, and no setup."
         )
     return files, [path.name for path in paths]
 
@@ -466,10 +466,13 @@ def _base_command(criterion: QualityCriterion) -> Command:
     config = criterion.evaluator_config
     timeout = config.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
-        raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
+        raise invalid(
+            criterion,
+            f"timeout must be a number of seconds above 0 and at most {LONGEST:g}, got {timeout!r}.",
+        )
     files: Any = config.get("files", {})
     if not isinstance(files, Mapping):
-        raise invalid(criterion, f"files must map names to texts, got {files!r}.")
+        raise invalid(criterion, f"files must map file names to strings, got {files!r}.")
     if problem := problem_of_files(cast("Mapping[str, str]", files)):
         raise invalid(criterion, f"files: {problem}")
     readable: Any = config.get("readable", [])

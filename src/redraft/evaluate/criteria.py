@@ -191,7 +191,9 @@ def check_keys(criterion: QualityCriterion, *known: str) -> None:
     """Raise `ConfigError` for keys that the criterion's evaluator does not know."""
     for key in criterion.evaluator_config:
         if key not in known:
-            raise invalid(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
+            raise invalid(
+                criterion, f"{criterion.evaluator} has no option {key!r}; {nearest(str(key), known)}"
+            )
 
 
 def required(criterion: QualityCriterion, key: str) -> Any:

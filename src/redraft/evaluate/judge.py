@@ -58,8 +58,8 @@ class JudgeOptions:
     """How a model judges.
 
     `kind` is `score` (one call for all criteria) or `probability` (one yes/no question per criterion; the
-    score is the probability of "yes", for models that return log probabilities). `samples` asks that often
-    and takes the mean; what its `spread` counts for is `margin` standard errors. `prompt` replaces the
+    score is the probability of "yes", for models that return log probabilities). `samples` is how often
+    to ask; the mean counts, and its `spread` is `margin` standard errors. `prompt` replaces the
     judge's prompt; {task}, {output}, {criteria} and {history} in it are filled in. `structured` asks for
     JSON, otherwise for prose with score lines. `include_history` shows the issues of earlier versions,
     numbered, and asks of each whether it is fixed or open. `include_scores` also shows the earlier scores.
@@ -82,7 +82,7 @@ class JudgeOptions:
         if not is_number(self.margin) or self.margin < 0:
             raise ConfigError(f"judge_margin must be a number of at least 0, got {self.margin!r}.")
         if self.kind == "probability" and self.samples > 1:
-            raise ConfigError("A probability is the same each time; samples are for the judge 'score'.")
+            raise ConfigError("judge_samples needs judge='score': a probability is the same each time.")
         if self.prompt is not None:
             check_prompt(self.prompt)
 

@@ -94,7 +94,7 @@ def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
     if isinstance(item, Mapping):
         fields = cast("Mapping[str, Any]", item)
         for key in fields.keys() - {"call", "expect"}:
-            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
+            raise invalid(criterion, f"a call has no key {key!r}; {nearest(str(key), ('call', 'expect'))}")
         call, expected = fields.get("call"), fields.get("expect", _NOTHING)
     elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
         call, expected = cast("list[Any]", item)

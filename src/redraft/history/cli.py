@@ -230,10 +230,10 @@ def runs(
 def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
     """Require the options that `--judge-again` and those that go with it need."""
     if judge_again and not criteria:
-        raise ConfigError("--judge-again goes with --criteria.")
+        raise ConfigError("--judge-again needs --criteria.")
     for option, value in others.items():
         if value is not None and not judge_again:
-            raise ConfigError(f"{option} goes with --criteria --judge-again N, which calls a model.")
+            raise ConfigError(f"{option} needs --criteria --judge-again N, which calls a model.")
 
 
 def success_view(measured: SuccessCriteria) -> RenderableType:
@@ -824,7 +824,7 @@ def export(
         from redraft.history.run_page import run_page
 
         if (html is None) != as_json:
-            raise ConfigError("export takes one of --html FILE and --json.")
+            raise ConfigError("export takes either --html FILE or --json.")
         to_file = html is not None and str(html) != "-"
         if html is not None and to_file:
             check_output(html, force=force, option="--html")

@@ -130,7 +130,7 @@ class RunFilter:
             return None
         last = await listed(store, RUN, self.before) or await listed(store, WORKFLOW, self.before)
         if last is None:
-            raise NotFoundError(f"There is no run {self.before!r} here to page from.")
+            raise NotFoundError(f"Can't page from the run {self.before!r}: it is not stored here.")
         return last
 
     async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[RunRow]:

@@ -202,4 +202,6 @@ def _check_function(fn: Any) -> None:
             f"@reflected decorates a function, below @classmethod and @staticmethod; got {fn!r}."
         )
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise ConfigError(f"{fn.__qualname__} is a generator; @reflected needs a function that returns.")
+        raise ConfigError(
+            f"{fn.__qualname__} is a generator; @reflected needs a function that returns its output."
+        )

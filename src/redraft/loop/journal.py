@@ -215,7 +215,7 @@ class Journalled:
             return
         # Every later step raises it again: a loop that survives a failed callback must not survive this.
         self._refusal = ChangedRunError(
-            f"Step {self._position} of the run {self.run_id!r} was recorded as {recorded!r}, and is {name!r} "
+            f"Step {self._position} of the run {self.run_id!r} was recorded as {recorded!r}, but is {name!r} "
             "now: this is not the program that began the run. Resume it with that program, or start a new "
             "run."
         )

@@ -127,7 +127,9 @@ async def with_loaded_images(task: PlainTask, store: Store) -> PlainTask:
         if not image.data:
             record = await store.get(IMAGE, digest)
             if record is None:
-                raise StoreError(f"The store has no image {digest!r}; give it with the task again.")
+                raise StoreError(
+                    f"The store does not have the image {digest!r}; pass it with the task again."
+                )
             known[digest] = replace(image, data=b64decode(record.data["base64"]))
 
     def loaded(images: tuple[Image, ...]) -> tuple[Image, ...]:

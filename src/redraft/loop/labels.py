@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LABEL = "label"
 """The kind of the records of labels; a key begins with that of the judge."""
 FEWEST_LABELS = 20
-"""The labels that a calibration takes: fewer say next to nothing."""
+"""The labels that a calibration needs: fewer say next to nothing."""
 FRESH = 30.0
 """For how many seconds a process goes by what it has read of a judge."""
 REMEMBERED = 64
@@ -72,7 +72,7 @@ class Standing:
         return self.agreement.kappa if self.labels >= FEWEST_LABELS else None
 
     def reaches(self, floor: float) -> bool:
-        """Whether the judge is known to agree with people by at least so much."""
+        """Whether the judge is known to agree with people with at least this kappa."""
         return self.kappa is not None and self.kappa >= floor
 
     def diagnostics(self, floor: float | None) -> dict[str, str]:
@@ -91,9 +91,12 @@ class Standing:
         if not self.labels:
             why = "has not been compared with a person's judgement by these criteria"
         elif self.labels < FEWEST_LABELS:
-            why = f"has {counted(self.labels, 'label')} of the {FEWEST_LABELS} that a calibration takes"
+            why = f"has {counted(self.labels, 'label')} of the {FEWEST_LABELS} that a calibration needs"
         else:
-            why = f"has {self.labels} labels that are all alike, and judges alike, which tells nothing"
+            why = (
+                f"has {self.labels} labels, but its verdicts and the person's are all the same, so their "
+                "agreement can't be measured"
+            )
         return {"uncalibrated_judge": f"{name} {why}: redraft calibrate.{only_advises}"}
 
 
@@ -161,7 +164,7 @@ _known: dict[tuple[int, str, tuple[tuple[str, float], ...]], tuple[float, Standi
 
 
 def forget(judge: JudgeId) -> None:
-    """Read what is known of a judge anew the next time."""
+    """Forget what was read of a judge, so that it is read again the next time."""
     for key in [key for key in _known if key[1] == judge.key]:
         _known.pop(key, None)
 

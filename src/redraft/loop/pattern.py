@@ -710,7 +710,9 @@ def check_images(task: PlainTask, model: ChatModel | None, judge: ChatModel | No
     for role, one in (("answers", model), ("judges", judge)):
         if one is not None and not getattr(one, "takes_images", True):
             name = getattr(one, "name", None) or type(one).__name__
-            raise ConfigError(f"The task has images, which the model that {role}, {name!r}, does not take.")
+            raise ConfigError(
+                f"The task has images, but the model that {role}, {name!r}, does not accept images."
+            )
 
 
 def starting_draft(draft: Output | Draft | None, output_type: OutputType[Any] | None = None) -> Draft | None:

@@ -103,10 +103,12 @@ class Process:
             return
         gone = self.is_gone()
         if gone is False:
-            raise ConfigError(f"The process {self.pid} is at work on the run {run_id!r}.")
+            raise ConfigError(
+                f"The process {self.pid} is still working on the run {run_id!r}; wait for it, or end it."
+            )
         if gone is None and not force:
             raise ConfigError(
-                f"This machine can't tell whether the process {self.pid} is still at work on the run "
+                f"This machine can't tell whether the process {self.pid} is still working on the run "
                 f"{run_id!r}. If it is not: redraft resume {run_id} --force"
             )
 
@@ -337,8 +339,8 @@ class RunRecord:
             )
         if stored.data.get("draft") != to_record(self.draft):
             raise ChangedRunError(
-                f"The run {self.run_id!r} began from {_draft_text(before.draft)}, and is given "
-                f"{_draft_text(self.draft)} now. Give a new draft a new run_id."
+                f"The run {self.run_id!r} began from {_draft_text(before.draft)}, but is now given "
+                f"{_draft_text(self.draft)}. Give a new draft a new run_id."
             )
 
     def end(self, result: ReflectionResult, output_type: OutputType[Any] | None = None) -> None:

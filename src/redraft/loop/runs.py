@@ -134,7 +134,7 @@ class Runs:
         """
         after = None if before is None else await listed(self._store, RUN, before)
         if before is not None and after is None:
-            raise ConfigError(f"There is no run {before!r} here to page from.")
+            raise ConfigError(f"Can't page from the run {before!r}: it is not stored here.")
         rows = await self.rows(status=status, name=name, reason=reason, inner=inner, after=after, limit=limit)
         return await self.read_rows(rows)
 
@@ -424,7 +424,7 @@ class StoredRun:
         wanted = names.get(name, name.removeprefix("v"))
         found = {version.name: version for version in record.all_versions}
         if not _VERSION.fullmatch(wanted):
-            raise ConfigError(f"A version is {NAMES}; got {name!r}.")
+            raise ConfigError(f"A version must be {NAMES}; got {name!r}.")
         if wanted not in found:
             raise ConfigError(
                 f"The run {record.run_id!r} has no version {name!r}; it has {', '.join(found)}."

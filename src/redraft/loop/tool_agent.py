@@ -528,7 +528,7 @@ class AgentRequest:
             raise model_error(self.model.model_id, error) from error
 
     async def stream(self, on_text: TextListener, /) -> ModelResponse:
-        """Return the response, and pass on its text before."""
+        """Return the response, after passing on its text piece by piece."""
         stream = self.model.request_stream(self.sent, self.settings, self.parameters)
         try:
             response = await streamed_response(self.model, stream, on_text)

@@ -86,11 +86,11 @@ def _image_of(item: Any) -> Image:
     if not isinstance(binary, BinaryContent) or not binary.is_image:
         kind = getattr(binary, "media_type", None) or short_repr(item)
         raise ConfigError(
-            f"A query holds texts and images, got {kind}; give an image as "
+            f"A query holds texts and images, got {kind}; pass an image as "
             "ImageUrl(url), BinaryContent.from_path(path) or BinaryContent(data, media_type=...)."
         )
     if not binary.data:
-        raise ConfigError(f"An image of the query is empty: {binary.media_type} without any bytes.")
+        raise ConfigError(f"An image of the query has no bytes ({binary.media_type}).")
     return Image(binary.media_type, sha256(binary.data).hexdigest(), data=binary.data)
 
 
@@ -101,5 +101,5 @@ def image_content(image: Image) -> ImageUrl | BinaryContent:
     if image.url:
         return ImageUrl(image.url)
     if not image.data:
-        raise ConfigError(f"The bytes of the image {image.digest!r} are not here; give the image again.")
+        raise ConfigError(f"The bytes of the image {image.digest!r} are missing; pass the image again.")
     return BinaryContent(image.data, media_type=cast("Any", image.media_type))

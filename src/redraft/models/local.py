@@ -79,7 +79,7 @@ class LocalModel:
         return await self._answer(request, None)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Answer one request, and pass on its text token by token before."""
+        """Answer one request, after passing on its text token by token."""
         loop, written = asyncio.get_running_loop(), count(1)
 
         def pass_on(text: str) -> None:
@@ -126,8 +126,9 @@ class LocalModel:
     def _error(self, error: Mapping[str, Any]) -> ModelError:
         if error.get("type") == "exceed_context_size_error":
             return ModelError(
-                f"The prompt has {error['n_prompt_tokens']} tokens; {self._options.weights.name} was given "
-                f"room for {error['n_ctx']}: shorten the prompt, or use LocalModel(..., context=...)."
+                f"The prompt has {error['n_prompt_tokens']} tokens; the context of "
+                f"{self._options.weights.name} holds {error['n_ctx']}: shorten the prompt, or use "
+                "LocalModel(..., context=...)."
             )
         return ModelError(f"{self._options.weights.name} failed: {error.get('message', error)}")
 

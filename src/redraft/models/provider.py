@@ -97,7 +97,7 @@ class ProviderModel:
         return self._reply(response, request)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Answer one request, and pass on its text as it comes; only at its end if the model has no streams.
+        """Answer one request, after passing on its text as it comes: all at once if the model can't stream.
 
         A stream that ends before the reply is complete raises `ModelError`, which is retryable.
         """
@@ -406,7 +406,7 @@ def named(name: str, infer: Callable[[], T]) -> T:
         ) from error
     except ValueError as error:
         raise ConfigError(
-            f"There is no provider {provider!r} for the model {name!r}.{similar_names(name)}"
+            f"Unknown provider {provider!r} in the model name {name!r}.{similar_names(name)}"
         ) from error
 
 
@@ -489,7 +489,7 @@ def similar_names(name: str) -> str:
         found = _similar(name, ours) or _similar(name, known)
     if found:
         return f" Did you mean {' or '.join(repr(each) for each in found)}?"
-    return f" Providers are {', '.join(EXTRAS)}, local, and those that Pydantic AI knows."
+    return f" Known providers are {', '.join(EXTRAS)}, local, and all others of Pydantic AI."
 
 
 def _similar(name: str, known: list[str]) -> list[str]:

@@ -59,7 +59,7 @@ class ScriptedModel:
         return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Return the next reply, and pass it on word by word before."""
+        """Return the next reply, after passing it on word by word."""
         reply = await self(request)
         for number, word in enumerate(_WORD.findall(reply.text), 1):
             on_text(word, TokenUsage(output_tokens=number, cost_usd=0.0))
@@ -163,7 +163,8 @@ class Cassette:
         role = data.get("role", _PLAIN_REQUEST["role"])
         how = f"To record it: Cassette({str(self._path)!r}, record=model)."
         if times:
-            return f"{self._path} has {times} replies to this {role} call, which was asked again. {how}"
+            replies = f"{times} {'reply' if times == 1 else 'replies'}"
+            return f"{self._path} has only {replies} to this {role} call, but it was made again. {how}"
         difference = _difference(data, [json.loads(key) for key in self._replies])
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
 

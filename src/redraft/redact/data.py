@@ -24,7 +24,7 @@ def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> 
     """Return a value with every text in it redacted.
 
     Dataclasses keep their class, mappings become dicts, models plain data. Instances of `spared` classes
-    stay.
+    stay as they are.
     """
     once = cached(redact)
 

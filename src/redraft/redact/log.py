@@ -12,7 +12,7 @@ run_logger = logging.getLogger("redraft.runs")
 """One line of JSON for each run that ends, without secrets: on request, by setting its level to INFO."""
 run_logger.setLevel(logging.WARNING)
 
-LOST = "What was to be logged here can't be shown."
+LOST = "A log message is withheld here, because it could not be rendered or redacted."
 
 
 def withhold_in_log() -> None:

@@ -142,4 +142,6 @@ def _children(item: Any) -> Any:
             if type(key) not in _LEAVES:  # pyright: ignore[reportUnknownArgumentType] (likewise)
                 raise NotJsonError(f"has the key {key!r:.40}, which JSON does not allow")
         return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (likewise)
-    raise NotJsonError(f"contains a {type(item).__name__}; JSON has bool, number, text, list, dict and None")
+    raise NotJsonError(
+        f"contains a {type(item).__name__}; JSON has bool, number, string, list, dict and None"
+    )

@@ -195,7 +195,9 @@ def _validated(command: Command) -> str | None:
     if bool(command.argv) == bool(command.python):
         raise ConfigError("A command needs either `argv` or `python`; got both or neither.")
     if not isfinite(command.timeout) or command.timeout <= 0:
-        raise ConfigError(f"A command's timeout must be seconds > 0, got {command.timeout!r}.")
+        raise ConfigError(
+            f"A command's timeout must be a number of seconds above 0, got {command.timeout!r}."
+        )
     if command.memory < _MIN_MEMORY:
         raise ConfigError(f"A command's memory must be at least {_MIN_MEMORY} bytes, got {command.memory!r}.")
     if problem := problem_of_files(command.files):

@@ -115,7 +115,7 @@ def own_command() -> str:
 def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
     """Ask a yes-or-no question on stderr.
 
-    Raises `ConfigError` if stdin is not a terminal: nothing was `done`, and --yes is how `to` do it.
+    Raises `ConfigError` if stdin is not a terminal, saying what was not `done`, and what --yes is `to` do.
     """
     if not sys.stdin.isatty():
         raise ConfigError(f"Nothing was {done}: there is no terminal to ask in. Pass --yes to {to}.")

@@ -107,9 +107,7 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     elif _is_disk_full(error):
         _report(f"Error: {place}the result can't be written: {error.strerror}.")
     else:
-        _report(
-            f"Defect in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints."
-        )
+        _report(f"Bug in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints.")
     return code_of_error(error)
 
 

@@ -84,11 +84,11 @@ def edited(text: str, name: str) -> str:
         except OSError as error:
             raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
         if code:
-            raise ConfigError(f"The editor {command[0]!r} ended with {code}, so nothing was changed.")
+            raise ConfigError(f"The editor {command[0]!r} exited with code {code}, so nothing was changed.")
         try:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"What the editor left can't be read: {error}.") from error
+            raise ConfigError(f"The edited text can't be read: {error}.") from error
 
 
 MAX_BYTES = 1_000_000
@@ -99,7 +99,7 @@ def read_text(file: str) -> str:
     path = Path(file)
     try:
         if (size := path.stat().st_size) > MAX_BYTES:
-            raise ConfigError(f"{file!r} is too long: {size:,} bytes, at most {MAX_BYTES:,} are read.")
+            raise ConfigError(f"{file!r} is too large: {size:,} bytes; at most {MAX_BYTES:,} are allowed.")
         return path.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error

@@ -85,14 +85,18 @@ def compile_pattern(pattern: str, flags: str | int = "") -> Pattern:
         raise ConfigError(f"A pattern must be a non-empty string, got {pattern!r}.")
     if len(pattern) > MAX_LENGTH:
         raise ConfigError(
-            f"The pattern {pattern[:40]!r}... is {len(pattern):,} long; at most {MAX_LENGTH:,}."
+            f"The pattern {pattern[:40]!r}... is {len(pattern):,} characters long; "
+            f"at most {MAX_LENGTH:,} are allowed."
         )
     letters = _letters(flags)
     source = f"(?{letters}){pattern}" if letters else pattern
     linear = _linear(source)
     if linear is None:
         if _size(pattern) > MAX_SIZE:
-            raise ConfigError(f"The pattern {pattern!r} repeats too much; repeat less, or count matches.")
+            raise ConfigError(
+                f"The pattern {pattern!r} repeats too often; use smaller counts, or bound the number of "
+                "matches instead."
+            )
         _backtracking(source)
     return Pattern(source, linear)
 

@@ -276,7 +276,7 @@ def size_of(value: Any) -> Size:
 
 
 def plain_data(value: Any, what: str) -> Any:
-    """Return a value as plain JSON data; raises `OutputError` for `what` can't become that.
+    """Return a value as plain JSON data; raises an `OutputError` that names `what` if that fails.
 
     That is a number that is not finite, and more than 100 levels of nesting. Dataclasses, models and times
     become data; anything else without a JSON form becomes its `repr`.

@@ -131,7 +131,7 @@ def _weigh(value: Any) -> None:
             raise _not_data(item)
         weight += 1
         if weight + len(waiting) > MAX_WEIGHT:
-            raise TemplateLimitError(f"a value holds more than {MAX_WEIGHT:,} others")
+            raise TemplateLimitError(f"a value contains more than {MAX_WEIGHT:,} others")
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
@@ -143,7 +143,7 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
         return value if not isinstance(value, str) or type(value) is str else str.__str__(value)
     if isinstance(value, int | float):
         if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 (only NaN differs from itself)
-            raise TemplateError(f"{value!r} is not a number of JSON")
+            raise TemplateError(f"{value!r} is not a JSON number")
         return value
     if not depth:
         raise TemplateLimitError(f"a value is nested deeper than {MAX_DEPTH} levels")
@@ -164,7 +164,9 @@ _VIEWS = (KeysView, ValuesView, ItemsView)
 
 def _not_data(value: Any) -> TemplateError:
     bool(value)  # raises what is missing, if that is the reason
-    return TemplateError(f"a {type(value).__name__} is not data: expected a text, number, list, dict or null")
+    return TemplateError(
+        f"a {type(value).__name__} is not data: expected a string, number, list, dict or null"
+    )
 
 
 def text_of(value: Any) -> str:

@@ -117,7 +117,7 @@ def compile_tree(tree: nodes.Template) -> Callable[[Mapping[str, Any], TemplateL
         except TemplateError as error:
             raise type(error)(error.message, _line(error, template) or first) from error
         except RecursionError as error:
-            raise TemplateLimitError("it calls itself, or is nested, too deeply") from error
+            raise TemplateLimitError("its calls or its values are nested too deeply") from error
         except _FAILURES as error:
             raise TemplateError(str(error), _line(error, template) or first) from error
 
@@ -187,7 +187,9 @@ def _children(node: nodes.Node) -> list[nodes.Node]:
 def _check(node: nodes.Node) -> None:
     name = _STATEMENTS.get(type(node))
     if name is not None:
-        raise TemplateError(f"'{{% {name} %}}' is not allowed: a template stands alone", node.lineno)
+        raise TemplateError(
+            f"'{{% {name} %}}' is not allowed: a template can't use other templates", node.lineno
+        )
     if not isinstance(node, _ALLOWED):
         raise TemplateError(f"{type(node).__name__!r} is not allowed in a template", node.lineno)
     if isinstance(node, nodes.Name):
@@ -208,9 +210,7 @@ def _check(node: nodes.Node) -> None:
 
 def _check_known(kind: str, node: nodes.Filter | nodes.Test, known: Mapping[str, Any]) -> None:
     if node.name not in known:
-        raise TemplateError(
-            f"there is no {kind} {node.name!r}; {nearest(str(node.name), known)}", node.lineno
-        )
+        raise TemplateError(f"unknown {kind} {node.name!r}; {nearest(str(node.name), known)}", node.lineno)
 
 
 def _check_name(node: nodes.Name) -> None:
@@ -223,7 +223,7 @@ def _check_name(node: nodes.Name) -> None:
 def _check_macro(node: nodes.Macro) -> None:
     arguments = [argument.name for argument in node.args]
     if len(set(arguments)) < len(arguments) or node.name.startswith("_"):
-        raise TemplateError(f"the macro {node.name!r} needs another name, or other arguments", node.lineno)
+        raise TemplateError(f"the macro {node.name!r} begins with '_', or has an argument twice", node.lineno)
     if any(name.name == node.name for name in node.find_all(nodes.Name)):
         raise TemplateError(f"the macro {node.name!r} may not call itself", node.lineno)
 
@@ -502,7 +502,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Apply an operator, unless its result would be too large."""
         take_step()
         if operator == "%" and isinstance(left, str):
-            raise TemplateError("'%' does not format texts in a template; use '~' or 'join'")
+            raise TemplateError("'%' does not format strings in a template; use '~' or 'join'")
         if operator == "*":
             _check_product(left, right)
         elif operator == "**" and not _is_small_power(left, right):
@@ -683,7 +683,7 @@ def to_json_text(value: Any, indent: int | None = None) -> str:
 def from_json_text(value: Any) -> Any:
     """Read a string as JSON, bare or fenced; raises `TemplateError` unless it holds exactly one value."""
     if not isinstance(value, str):
-        raise TemplateError(f"'fromjson' takes a text, got {text_of(value)[:80]}")
+        raise TemplateError(f"'fromjson' takes a string, got {text_of(value)[:80]}")
     try:
         return json_of(value)
     except OutputError as error:
@@ -728,7 +728,7 @@ def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = 
 
 def _sum(values: Iterable[Any], attribute: str | None = None, start: float = 0) -> Any:
     if not isinstance(start, int | float):  # pyright: ignore[reportUnnecessaryIsInstance] (from a template)
-        raise TemplateError("'sum' adds numbers; use 'join' for texts and '+' for lists")
+        raise TemplateError("'sum' adds numbers; use 'join' for strings and '+' for lists")
     numbers = values if attribute is None else (_attribute(value, attribute) for value in values)
     return sum(each(numbers), start)
 

@@ -27,7 +27,9 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
     64 levels, 100 aliases, or 200,000 nodes once aliases are expanded.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ConfigError(f"{source}: {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+        raise ConfigError(
+            f"{source}: the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed."
+        )
     try:
         # Events come one by one, so a document that is too large is never built.
         return YamlReader(yaml.parse(text, Loader=yaml.CSafeLoader), source).document()
@@ -77,14 +79,14 @@ def _nodes_at(text: str, path: KeyPath) -> tuple[Any, Any]:
 
 
 ADVICE = {
-    "alphabetic or numeric character": "a text that begins with '*' or '&' needs quotes",
-    "cannot start any token": "a text that begins with {character!r} needs quotes",
-    "could not find expected ':'": "the key in line {start} lacks its colon and a space",
-    "did not find expected ',' or": "what line {start} opens is not closed, or a text in it needs quotes",
-    "did not find expected key": "check that lines begin in the same column and no text has a quote inside",
-    "mapping values are not allowed": "a text with ': ' in it needs quotes; otherwise check the indentation",
+    "alphabetic or numeric character": "a string that begins with '*' or '&' needs quotes",
+    "cannot start any token": "a string that begins with {character!r} needs quotes",
+    "could not find expected ':'": "the key on line {start} needs a colon and a space after it",
+    "did not find expected ',' or": "a bracket on line {start} is not closed, or a string in it needs quotes",
+    "did not find expected key": "check that lines begin in the same column and no string has a quote inside",
+    "mapping values are not allowed": "a string with ': ' in it needs quotes; else check the indentation",
     "tab character": "indent with spaces",
-    "unexpected end of stream": "the quote that line {start} opens is not closed",
+    "unexpected end of stream": "the quote on line {start} is not closed",
     "unknown escape character": "write the backslash twice, or use single quotes",
 }
 """What to do, by a part of the parser's message."""
@@ -215,7 +217,8 @@ class YamlReader:
                 self._merge(merged, value, event)
             elif isinstance(key, dict | list):
                 raise self._error(
-                    event, "a mapping or a list can't be a key; a text that begins with a brace needs quotes"
+                    event,
+                    "a mapping or a list can't be a key; a string that begins with a brace needs quotes",
                 )
             elif key in own:
                 raise self._error(event, f"duplicate key {key!r}")
@@ -248,7 +251,7 @@ class YamlReader:
         if event.tag in (_SEQUENCE, _MAPPING, *_TAGGED) and event.tag != own:
             raise self._error(event, f"a value does not fit its tag {event.tag!r}")
         if event.tag not in (None, own):
-            raise self._error(event, f"the tag {event.tag!r} is not for plain data")
+            raise self._error(event, f"the tag {event.tag!r} is not allowed: only plain data is read")
 
     def _alias(self, event: Any) -> Any:
         self._aliases += 1
@@ -268,7 +271,7 @@ class YamlReader:
         if self._nodes > MAX_NODES:
             raise self._error(event, f"more than {MAX_NODES:,} nodes")
         if self._expanded > MAX_EXPANDED:
-            raise self._error(event, f"aliases stand for more than {MAX_EXPANDED:,} nodes")
+            raise self._error(event, f"aliases expand to more than {MAX_EXPANDED:,} nodes")
 
     def _error(self, event: Any, what: str) -> ConfigError:
         return ConfigError(f"{self._source}, line {event.start_mark.line + 1}: {what}.")

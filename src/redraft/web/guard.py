@@ -102,7 +102,7 @@ class Address:
     It answers to the names of loopback and to the host it was given. If it listens on every interface, it
     answers to any IP address, too: DNS rebinding needs a name. `public` is the URL under which people reach
     it through a proxy, if they do: it answers to that host, too, and to pages of that origin. Raises
-    `ConfigError` for a `public` URL that is none.
+    `ConfigError` for an invalid `public` URL.
     """
 
     host: str
@@ -252,9 +252,11 @@ class Guard:
 
     def _check_change(self, headers: Headers, *, is_program: bool) -> None:
         if not is_program and "origin" not in headers:
-            raise RefusedError(403, "A change needs the header Origin.")
+            raise RefusedError(403, "A request that makes a change needs the header Origin.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedError(415, "The content type of a change must be application/json.")
+            raise RefusedError(
+                415, "A request that makes a change must have the content type application/json."
+            )
 
     async def _exchange(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Exchange a token for the cookie, and redirect to the same page without the token."""

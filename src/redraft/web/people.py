@@ -96,7 +96,7 @@ class People:
         ]
         if not found:
             names = [person.name for person in await self.all()]
-            hint = nearest(name, names) if names else "nobody has one."
+            hint = nearest(name, names) if names else "nobody has one yet."
             raise ConfigError(f"{name!r} has no token; {hint}")
         for store, key in found:
             await store.delete(PERSON, key)
@@ -106,10 +106,10 @@ class People:
         for store in self._stores:
             if (record := await store.get(PERSON, _hash(token))) is not None:
                 return _person(record)
-        raise ConfigError("The token is unknown here, or was revoked.")
+        raise ConfigError("The token is unknown, or was revoked.")
 
     async def who(self, name: str, token: str) -> Person | str:
-        """Return who says to be `name`: the person whose token it is, or without one the name.
+        """Return who acts as `name`: the owner of the token, or without a token just the name.
 
         Raises `ConfigError` for a token that is unknown, or another person's, and for the name of somebody
         who has a token and did not give it.
@@ -117,12 +117,10 @@ class People:
         if token:
             person = await self.identify(token)
             if name not in ("", person.name):
-                raise ConfigError(f"The token is that of {person.name!r}, not of {name!r}.")
+                raise ConfigError(f"The token belongs to {person.name!r}, not to {name!r}.")
             return person
         if name and any(person.name == name for person in await self.all()):
-            raise ConfigError(
-                f"{name!r} has a token of their own, which has to prove the name; give it, too."
-            )
+            raise ConfigError(f"{name!r} has a token; give it, too, to prove who you are.")
         return name
 
 

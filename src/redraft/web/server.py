@@ -73,7 +73,7 @@ class _Dashboard(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
-    """Serve an application at `HOST:PORT` meanwhile; yield its URL. Raises `ConfigError`."""
+    """Serve an application at `HOST:PORT` while the block runs; yield its URL. Raises `ConfigError`."""
     address = parsed_address(listen)
     with listening_socket(address) as listener:
         address = Address(address.host, listener.getsockname()[1])
@@ -122,7 +122,7 @@ class HttpConnection(H11Protocol):
             oldest.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._end.cancel()
         super().connection_lost(exc)
 
@@ -147,7 +147,7 @@ class HttpConnection(H11Protocol):
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
-    """Return how an application is served: quietly, and to those who ask for something."""
+    """Return the server's settings: it logs only warnings, and closes connections that send no request."""
     return uvicorn.Config(
         app,
         http=HttpConnection,
