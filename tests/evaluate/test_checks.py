@@ -146,7 +146,7 @@ def test_regex_timeout_is_unknown():
     [
         ({}, "regex needs 'pattern'"),
         ({"pattern": "("}, "does not compile"),
-        ({"pattern": "a", "flag": "i"}, "no 'flag'; did you mean 'flags'"),
+        ({"pattern": "a", "flag": "i"}, "no option 'flag'; did you mean 'flags'"),
         ({"pattern": "a", "flags": "g"}, "out of 'imsx'"),
         ({"pattern": "a", "must_match": "no"}, "must be true or false"),
         ({"pattern": "a", "min_matches": -1}, "whole number"),
@@ -244,7 +244,7 @@ def test_issue_keeps_the_criterion_set_by_a_function():
         ({"function": "operator:__doc__"}, "must be a function"),
         ({"function": lambda: True}, "takes fewer"),
         ({"function": lambda output, other: True}, "the parameter 'other' of"),
-        ({"function": len, "fn": len}, "no 'fn'"),
+        ({"function": len, "fn": len}, "no option 'fn'"),
     ],
 )
 def test_invalid_function_configuration(config, message):
@@ -316,7 +316,7 @@ def test_singular_and_raw_counts():
         ({"at_least": True}, "at_least must be a whole number"),
         ({"at_least": 2.5}, "at_least must be a whole number"),
         ({"at_least": 3, "at_most": 2}, "at_most .2. is less than at_least .3."),
-        ({"atmost": 3}, "no 'atmost'; did you mean 'at_most'"),
+        ({"atmost": 3}, "no option 'atmost'; did you mean 'at_most'"),
     ],
 )
 def test_invalid_count_bounds(unit, config, message):

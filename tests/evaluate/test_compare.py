@@ -175,7 +175,7 @@ def test_similarity(output, score, message):
         ({"against": None}, "unknown against None"),
         ({"against": ["best"]}, "unknown against"),
         ({"reference": "x", "method": "judgement"}, "unknown method 'judgement'; did you mean 'judge'"),
-        ({"reference": "x", "model": "y"}, "no 'model'"),
+        ({"reference": "x", "model": "y"}, "no option 'model'"),
     ],
 )
 def test_invalid_configuration(config, message):

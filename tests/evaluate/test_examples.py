@@ -102,7 +102,7 @@ def test_an_example_of_another_function_does_not_count():
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({"timeot": 3}, "did you mean 'timeout'"), ({"timeout": 0}, "timeout must be seconds")],
+    [({"timeot": 3}, "did you mean 'timeout'"), ({"timeout": 0}, "timeout must be a number of seconds")],
 )
 def test_invalid_configuration(config, message):
     with pytest.raises(ConfigError, match=message):

@@ -236,7 +236,7 @@ def test_files(tmp_path):
         ("from draft import median", {}, "nothing that could fail"),
         ("from draft import (", {}, "is not Python"),
         ("from draft import median", {"file": "draft.txt"}, "must be the name of a module"),
-        ("import draft, pytest", {"setup": "x = 1"}, "give neither other tests with them, nor setup"),
+        ("import draft, pytest", {"setup": "x = 1"}, "give no other tests with them, and no setup"),
     ],
 )
 def test_files_that_cannot_be_tests(text, config, message, tmp_path):

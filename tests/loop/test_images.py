@@ -191,7 +191,7 @@ class Blind(ScriptedModel):
 )
 def test_a_model_that_takes_no_images_is_refused_before_the_first_call(model, judge):
     agent = Agent(model, pattern=ReflectionPattern(reflection_model=judge), keep=False)
-    with pytest.raises(ConfigError, match=r"which the model that (answers|judges), .*, does not take"):
+    with pytest.raises(ConfigError, match=r"but the model that (answers|judges), .*, does not accept"):
         agent.run_sync(["What colour?", PHOTO])
 
 
@@ -207,7 +207,7 @@ def test_the_providers_own_error_is_named(server):
     [
         (["Listen.", AudioUrl("https://example.org/a.mp3")], "got audio/mpeg"),
         (["Look.", BinaryContent(b"x", media_type="application/pdf")], "got application/pdf"),
-        (["Look.", BinaryContent(b"", media_type="image/png")], "is empty"),
+        (["Look.", BinaryContent(b"", media_type="image/png")], "has no bytes"),
         (["Look.", 7], "got 7;"),
         (["Look.", Message("user", "Earlier.")], "come before"),
         ([ModelResponse([ToolCallPart("stock")]), "Go on."], "not a ToolCallPart"),
@@ -232,7 +232,7 @@ def test_images_in_a_data_url_are_bytes():
 
 def test_an_agent_with_tools_says_where_messages_go():
     agent = Agent(ProviderModel(FunctionModel(lambda *_: None)), tools=[len], pattern=PATTERN, keep=False)
-    with pytest.raises(ConfigError, match="without tools"):
+    with pytest.raises(ConfigError, match="with tools can't take"):
         agent.run_sync([Message("user", "Look."), "What colour?", PHOTO])
 
 
@@ -300,7 +300,7 @@ def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):
     """Also where it is found only during the run, as the model of the settings is by `reflect`."""
     blind = Blind(["red"])
     monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_, **__: blind)
-    with pytest.raises(ConfigError, match="does not take"):
+    with pytest.raises(ConfigError, match="does not accept images"):
         asyncio.run(reflect(PlainTask("What colour?", images=(IMAGE,)), pattern=PATTERN))
     assert not blind.requests
 
@@ -308,5 +308,5 @@ def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):
 def test_an_image_that_the_store_has_lost_is_asked_for():
     store = MemoryStore()
     lost = PlainTask("What colour?", images=(replace(IMAGE, data=b""),))
-    with pytest.raises(StoreError, match="give it with the task again"):
+    with pytest.raises(StoreError, match="pass it with the task again"):
         Agent(ScriptedModel([]), pattern=PATTERN, keep=store).run_sync(lost, run_id="r")

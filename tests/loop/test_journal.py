@@ -250,7 +250,7 @@ def test_another_program_is_rejected():
         with pytest.raises(Killed):
             await work.run(store)
         callbacks = ReflectionCallbacks()
-        with pytest.raises(ChangedRunError, match="'evaluate', and is 'on_generation' now"):
+        with pytest.raises(ChangedRunError, match="'evaluate', but is 'on_generation' now"):
             await work.run(store, ReflectionPattern(callbacks=callbacks))
         assert len(work.calls) == 4
 

@@ -93,7 +93,7 @@ async def never(versions):
         ({"quality_criteria": TEA}, "must be a list"),
         ({"reflection_prompt": "{ouput}"}, "ouput"),
         ({"reflection_prompt": 3}, "reflection_prompt"),
-        ({"judge": "probability", "judge_samples": 3}, "samples are for the judge 'score'"),
+        ({"judge": "probability", "judge_samples": 3}, "judge_samples needs judge='score'"),
         ({"structured_reflection": "no"}, "structured_reflection"),
         ({"include_prior_versions": 1}, "include_prior_versions"),
         ({"include_reflection_history": None}, "include_reflection_history"),

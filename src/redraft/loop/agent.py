@@ -265,8 +265,8 @@ class Agent(Generic[OutputT]):
         task = task_of(query, pattern)
         if tool_agent is not None and task.messages:
             raise ConfigError(
-                "An agent with tools can't take a query with messages; pass them to a wrapped agent as "
-                "message_history, with with_options."
+                "An agent with tools can't take a query with messages; pass them to a wrapped agent by "
+                "with_options(message_history=...)."
             )
         if tool_agent is not None and not task.tools:
             task = replace(task, tools=tool_agent.tool_names)
