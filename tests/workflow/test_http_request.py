@@ -108,5 +108,7 @@ def test_hosts_that_are_listed(url, host):
     ],
 )
 def test_hosts_that_are_not_listed(url, host):
-    with pytest.raises(ConfigError, match=r"is not listed under 'hosts'|credentials|Invalid URL|begins with"):
+    with pytest.raises(
+        ConfigError, match=r"is not listed under 'hosts'|credentials|Invalid URL|must begin with"
+    ):
         check_host(url, [host])

@@ -104,7 +104,7 @@ def test_failed_workflows_show_the_error():
         ("/workflows/unknown", 404, "There is no workflow &#39;unknown&#39; here"),
         ("/workflows/a-run", 404, "There is no workflow"),
         ("/workflows/unknown.json", 404, "There is no workflow"),
-        ("/runs?before=unknown", 404, "here to page from"),
+        ("/runs?before=unknown", 404, "Can&#39;t page from the run"),
     ],
 )
 def test_missing_workflows_are_reported(path, status, message):
