@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from redraft.errors import ConfigError, ModelError
 from redraft.terminal.commands import command_group, confirm, handles_errors, own_command
+from redraft.terminal.exits import report_error
 
 group = command_group(default="list", help="Count things.")
 
@@ -64,6 +65,27 @@ def test_help_of_the_default_command_is_that_of_the_group(asked):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def test_an_error_is_broken_between_words_on_a_terminal_only(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    long = (
+        "The file 'a/rather/long/path/of/a/file.yaml' can't be read:\n  it is one of those that nobody reads."
+    )
+    shown = {}
+    for debug, stream in ((False, Terminal()), (True, Terminal()), (False, io.StringIO())):
+        monkeypatch.setattr("sys.stderr", stream)
+        assert report_error(ConfigError(long), debug=debug) == 2
+        shown[debug, stream.isatty()] = stream.getvalue()
+    assert shown[False, True].splitlines() == [
+        "Error: The file",
+        "'a/rather/long/path/of/a/file.yaml'",
+        "can't be read:",
+        "  it is one of those that",
+        "  nobody reads.",
+    ]
+    assert shown[False, False] == f"Error: {long}\n"
+    assert long in shown[True, True]
 
 
 @pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("YES", True), ("n", False), ("", False)])

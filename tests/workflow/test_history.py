@@ -13,7 +13,7 @@ import pytest
 from redraft import ConfigError, MemoryStore, ScriptedModel
 from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
-from redraft.workflow import Workflow, Workflows
+from redraft.workflow import Approvals, Workflow, Workflows
 from support.killing import report_of
 
 DRIVER = Path(__file__).with_name("killing.py")
@@ -243,6 +243,24 @@ def test_a_waiting_workflow_says_what_it_waits_for_and_how_to_answer():
     assert question == "The node 'two' asks: Really?"
     assert command.startswith("To answer: redraft approve r.")
     assert "workflow.resume('r')" in more
+
+
+def test_a_workflow_whose_question_is_answered_waits_to_be_resumed():
+    store, ask = (
+        MemoryStore(),
+        THREE.replace("uses: two", "uses: human.approve, with: {message: Really?}") % "",
+    )
+    Workflow.from_text(ask, actions={"work": lambda state: 1}, keep=store).run_sync(run_id="r")
+
+    async def answered():
+        approvals = Approvals(store)
+        await approvals.answer(await approvals.get("last"), approved=True)
+        return await why_of(store)
+
+    rule, headline, detail = asyncio.run(answered())
+    assert (rule, headline) == ("waiting", "it waits to be resumed")
+    assert "has its answer" in detail
+    assert "workflow.resume('r')" in detail
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ VERSION = "2 or v2, 1.3 for a candidate, first, best, last."
 WIDE = 110
 """The terminal width from which a table of runs has room for all its columns."""
 LONGEST_CURVE = 8
-LONGEST_WHO = 18
+LONGEST_WHO, LONGEST_TITLE = 18, 40
+"""The longest name of an agent or task in a table, and above a run."""
 LEAST_TASK = 10
 NUMBERS = ("n", "cost", "s")
 LISTED, MEASURED = 20, 200
@@ -448,7 +449,7 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
 def _title(run: StoredRun) -> Text:
     """Render the id, the agent and the start of a run in one line."""
     record = run.record
-    who = visible(record.origin.name) or record.origin.surface
+    who = shortened(visible(record.origin.name), LONGEST_TITLE) or record.origin.surface
     model = f" with {visible(record.origin.model)}" if record.origin.model else ""
     line = Text.assemble((record.run_id, "bold"), f"  {who}{model}, {ago(record.started_at)}")
     if record.parent:

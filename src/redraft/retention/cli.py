@@ -224,7 +224,7 @@ def _pruned_text(found: Pruned) -> RenderableType:
     verb = "Would delete" if found.checked else "Deleted"
     runs = f"{verb} {counted(len(found.runs), 'run')}, {sized(found.bytes)} of records."
     lines = [Text(runs if found.runs else "There are no runs to delete.")]
-    if found.runs and found.size is not None and found.size_before is not None:
+    if found.size is not None and found.size_before is not None:
         before, after = sized(found.size_before), sized(found.size)
         lines.append(
             Text(

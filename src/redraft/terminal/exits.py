@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
+import textwrap
 import traceback
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 import typer
@@ -96,7 +99,7 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     # A note says which node of a workflow raised it; `__notes__` exists only if there are notes.
     place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
     if debug:
-        _report("".join(traceback.format_exception(error)).rstrip("\n"))
+        _report("".join(traceback.format_exception(error)).rstrip("\n"), breaks_lines=False)
     elif isinstance(error, WorkflowError):
         for problem in error.problems:
             _report(f"Error: {place}{problem}")
@@ -111,8 +114,22 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     return code_of_error(error)
 
 
-def _report(message: str) -> None:
+def _report(message: str, *, breaks_lines: bool = True) -> None:
     from redraft.terminal.console import withheld
     from redraft.text.characters import visible
 
-    sys.stderr.write(f"{visible(withheld(message))}\n")
+    shown = visible(withheld(message))
+    if breaks_lines and sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        shown = "\n".join(map(partial(_between_words, width=width), shown.split("\n")))
+    sys.stderr.write(f"{shown}\n")
+
+
+def _between_words(line: str, width: int) -> str:
+    """Break a line that is too long for the terminal, which would break it within a word."""
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -162,7 +162,7 @@ class StoredWorkflow:
         if self.launch is None:
             call = f"workflow.resume({run_id!r})"
             return f"The program that started the workflow continues if it is waiting; if not, use {call}."
-        return f"No process is waiting: once answered, continue the workflow with redraft resume {run_id}."
+        return f"No process is waiting; after the answer, continue the workflow with redraft resume {run_id}."
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
@@ -438,13 +438,13 @@ class WorkflowHistory:
             detail = f"{what} {after}: {record.error}"
             numbers |= {"node": failed or None, "error": record.error}
         elif state == "waiting":
-            headline = "it waits for a person"
+            headline = "it waits for a person" if self.waiting else "it waits to be resumed"
             asked = [
                 f"The node {one.node!r} asks: {one.message}\nTo answer: redraft approve {one.id}"
                 for one in self.waiting
             ]
             if not asked:
-                asked = ["All of its questions are answered, or their deadlines have passed."]
+                asked = ["Each of its questions has its answer, or its deadline has passed."]
             goes_on = kept.launch is not None and not kept.is_awaited  # `redraft approve` resumes it
             detail = "\n".join(asked if self.waiting and goes_on else [*asked, kept.continuation])
             numbers["questions"] = [one.id for one in self.waiting]
