@@ -90,6 +90,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     (tmp_path / "redraft.toml").write_text(
         'model = "local:y"\nreflection_model = "fast"\n[models]\nfast = "openai:z"\n'
     )
+    monkeypatch.setenv("REDRAFT_REDACT_ALLOW", "Acme Corp, Ada")
     rows = {
         row["name"]: (row["value"], row["source"])
         for row in document(redraft("settings", "--json"))["settings"]
@@ -105,13 +106,15 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "smtp_url": (None, "default"),
         "dashboard_url": (None, "default"),
         "project": (None, "default"),
+        "redact_allow": (["Acme Corp", "Ada"], "environment"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
         "hook": ({}, "default"),
     }
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[11]
+    assert "Acme Corp, Ada" in shown[11]
+    assert "fast = openai:z" in shown[12]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):

@@ -31,6 +31,9 @@ def test_environment_overrides_the_file(tmp_path, monkeypatch):
         ("model = 3", "must be a str"),
         ("models = 'x'", "must be a dict"),
         ("[models]\nfast = 3", "model name"),
+        ("redact_allow = 3", "redact_allow must be a list of terms"),
+        ("redact_allow = ['Acme', 3]", "redact_allow must be a list of terms"),
+        ("redact_allow = [' - ']", "redact_allow has the term '-'"),
     ],
 )
 def test_invalid_file(tmp_path, text, message):
@@ -85,3 +88,11 @@ def test_url_without_password(url, shown):
 def test_repr_hides_the_database_url(tmp_path, monkeypatch):
     monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@host/db")
     assert "hush" not in repr(load_settings(tmp_path))
+
+
+def test_allowed_terms_are_a_list_or_have_commas_between_them(tmp_path, monkeypatch):
+    assert load_settings(tmp_path).redact_allow == ()
+    (tmp_path / "redraft.toml").write_text('redact_allow = ["Acme Corp", "Lovelace, Ltd", "Acme Corp"]')
+    assert load_settings(tmp_path).redact_allow == ("Acme Corp", "Lovelace, Ltd")
+    monkeypatch.setenv("REDRAFT_REDACT_ALLOW", "Conventional  Commits, Ada,")
+    assert load_settings(tmp_path).redact_allow == ("Conventional Commits", "Ada")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
@@ -152,6 +152,8 @@ def settings_rows(found: Sequence[SettingInForce]) -> Table:
 def _shown(value: Any) -> Text:
     if isinstance(value, dict):
         return Text(", ".join(f"{name} = {entry}" for name, entry in value.items()) or "none")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType] (a table of redraft.toml)
+    if isinstance(value, tuple):
+        return Text(", ".join(cast("tuple[str, ...]", value)) or "none")
     return Text("none" if value is None else str(value))
 
 

@@ -71,6 +71,14 @@ class Settings:
         "the project folder (on PostgreSQL, to the folder on this machine). Set it if the project runs on "
         "several machines or in containers.",
     )
+    redact_allow: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "variable": "REDRAFT_REDACT_ALLOW",
+            "description": "Terms that are never withheld as personal data or internal names, such as "
+            '`["Acme Corp", "Ada"]`; in the variable, separated by commas.',
+        },
+    )
     models: dict[str, str] = field(
         default_factory=dict[str, str],
         metadata={"variable": None, "description": "Your own names for models, such as `fast`."},
@@ -102,7 +110,9 @@ def settings_in(project: Path) -> Settings:
     values: dict[str, Any] = _from_file(project / SETTINGS_FILE)
     for setting in fields(Settings):
         if (value := in_environment(setting.name, setting.metadata["variable"])) is not None:
-            values[setting.name] = value
+            values[setting.name] = (
+                allowed_terms(value, setting.metadata["variable"]) if setting.name == _TERMS else value
+            )
     return Settings(**values)
 
 
@@ -112,6 +122,7 @@ def in_environment(name: str, variable: str | None) -> str | None:
     return value if value or name in _MAY_BE_EMPTY else None
 
 
+_TERMS = "redact_allow"
 _MODEL_KEYS = frozenset({"model", "reflection_model"})
 _MAY_BE_EMPTY = ("home", "database_url", "long_term_storage")
 """An empty home stores nothing; an empty URL is an error, rather than a reason to store things elsewhere."""
@@ -158,6 +169,9 @@ def _from_file(path: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"{path.name}: unknown setting {key!r}; expected one of {', '.join(sorted(known))}."
             )
+        if key == _TERMS:
+            values[key] = allowed_terms(value, f"{path.name}: {key}")
+            continue
         expected = dict if key in TABLES else str
         if not isinstance(value, expected):
             raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")
@@ -171,6 +185,25 @@ def names_in(names: str) -> list[str]:
     """Return the models in a text that names one, or several separated by commas."""
     is_path = names.startswith("local:") and names.endswith(".gguf") and names.count(":") == 1
     return [names] if is_path else [one.strip() for one in names.split(",")]
+
+
+def allowed_terms(given: object, where: str) -> tuple[str, ...]:
+    """Return terms that redaction is to leave, from a list, or a text with commas between them.
+
+    Raises `ConfigError`, which says `where` they are from, for anything else and for a term without a letter
+    or digit.
+    """
+    if isinstance(given, str):
+        given = [term for term in given.split(",") if term.strip()]
+    listed = cast("list[object]", list(given)) if isinstance(given, list | tuple) else [None]  # pyright: ignore[reportUnknownArgumentType] (from a file)
+    texts = [one for one in listed if isinstance(one, str)]
+    if len(texts) < len(listed):
+        raise ConfigError(f"{where} must be a list of terms, such as ['Acme Corp'], got {given!r}.")
+    terms = tuple(dict.fromkeys(" ".join(term.split()) for term in texts))
+    for term in terms:
+        if not any(map(str.isalnum, term)):
+            raise ConfigError(f"{where} has the term {term!r}; a term needs a letter or a digit.")
+    return terms
 
 
 def joined_names(names: object) -> object:

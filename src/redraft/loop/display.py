@@ -11,7 +11,7 @@ from redraft._texts import as_text
 from redraft.events import TokenEvent, VersionEvaluated
 from redraft.redact.kinds import Category
 from redraft.redact.known import secrets_of
-from redraft.redact.redactor import Redactor
+from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
 from redraft.types import REASONS, render_score, render_usage
@@ -160,7 +160,8 @@ def _shown(output: Any) -> str:
 
 
 def _withheld(value: Any) -> Any:
-    return Redactor(secrets_of(os.environ), also=(Category.PERSONAL,)).redact_object(value)
+    redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
+    return redactor.redact_object(value)
 
 
 def _text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Known: secret values that were passed or are in the environment, and the names of this machine."""
+"""Known: secret values that were passed or are in the environment, names of this machine, allowed terms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redraft.redact.kinds import Finding, Kind, mark
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 # --- values, in every form that a text may hold them in ---
@@ -136,6 +136,51 @@ class MachineNames:
         if self._pattern is not None:
             for match in self._pattern.finditer(view.text):
                 yield Finding(match.start(), match.end(), self._kinds[match.group().lower()])
+
+
+# --- terms that are allowed ---
+
+
+class AllowedTerms:
+    """Finds terms that may be shown, as whole words, in any case, with any white space between words."""
+
+    def __init__(self, terms: Iterable[str]) -> None:
+        words = (re.escape(canonical(term).text).replace(r"\ ", r"\s+") for term in terms)
+        # Longest first: one term may begin with another.
+        longest_first = "|".join(sorted(words, key=len, reverse=True))
+        self._pattern = re.compile(rf"(?i)(?<!\w)(?:{longest_first})(?!\w)") if longest_first else None
+
+    def spare(self, view: View, found: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield what remains to be withheld of findings.
+
+        Of a name, these are the words beside the terms in it. Anything else remains whole unless it consists
+        of terms: a domain may be allowed, an e-mail address with it is not.
+        """
+        if self._pattern is None:
+            yield from found
+            return
+        terms: list[tuple[int, int]] | None = None
+        for one in found:
+            if terms is None:
+                terms = [match.span() for match in self._pattern.finditer(view.text)]
+            if rest := _beside(terms, view.text, one):
+                yield from rest if one.kind is Kind.NAME else [one]
+
+
+def _beside(terms: list[tuple[int, int]], text: str, one: Finding) -> list[Finding]:
+    """Return the parts of a finding that are outside of all terms, without white space and punctuation."""
+    gaps: list[tuple[int, int]] = []
+    start = one.start
+    for first, last in terms:
+        if first < one.end and last > start:
+            gaps.append((start, first))
+            start = last
+    gaps.append((start, one.end))
+    found = (_WORDS.search(text, begin, max(begin, end)) for begin, end in gaps)
+    return [Finding(*match.span(), one.kind) for match in found if match]
+
+
+_WORDS = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
 
 # --- the environment ---

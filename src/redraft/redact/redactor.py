@@ -7,13 +7,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
+from redraft.errors import ConfigError
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
 from redraft.redact.data import cached, redact_object, redact_plain
 from redraft.redact.infrastructure import find_infrastructure
 from redraft.redact.kinds import Category, Finding, Kind, Redacted, mark
-from redraft.redact.known import MIN_LENGTH, Known, MachineNames, machine_names_of, secrets_of
+from redraft.redact.known import (
+    MIN_LENGTH,
+    AllowedTerms,
+    Known,
+    MachineNames,
+    machine_names_of,
+    secrets_of,
+)
 from redraft.redact.personal import find_personal
 from redraft.redact.secrets import find_secrets
+from redraft.settings import allowed_terms, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,13 +37,14 @@ _ROUNDS = 8
 """How often a text is redacted again, since withholding one thing may reveal another."""
 
 
-def redact(text: str) -> Redacted:
+def redact(text: str, *, allow: Iterable[str] = ()) -> Redacted:
     """Return a text without secrets, personal data and internal names, and how many of each kind were found.
 
-    The secrets in this process's environment are known. Redacting the result again changes nothing. Takes one
-    to five milliseconds per kilobyte.
+    The secrets in this process's environment are known. The terms in `allow`, and those of the setting
+    `redact_allow`, are left as they are unless they are secrets. Redacting the result again changes nothing.
+    Takes one to five milliseconds per kilobyte. Raises `ConfigError` for a term without a letter or digit.
     """
-    return redactor_of_environment(also=EVERY_CATEGORY).redact(text)
+    return redactor_of_environment(also=EVERY_CATEGORY, allow=allow).redact(text)
 
 
 def redactor_of_environment(
@@ -42,14 +52,39 @@ def redactor_of_environment(
     environment: Mapping[str, str] | None = None,
     known: Iterable[str] = (),
     also: Collection[Category] = (Category.PERSONAL,),
+    allow: Iterable[str] = (),
 ) -> Redactor:
     """Return a redactor that knows the environment's secrets and the names of this machine and its user.
 
     Secrets are the values of variables with secret-like names and the passwords inside addresses; `known` are
-    further ones. `environment` stands in for the process's own.
+    further ones. `environment` stands in for the process's own. The terms in `allow`, and those of the
+    setting `redact_allow`, are not withheld.
     """
     variables = os.environ if environment is None else environment
-    return Redactor([*secrets_of(variables), *known], also=also, machine_names=machine_names_of(variables))
+    return Redactor(
+        [*secrets_of(variables), *known],
+        also=also,
+        machine_names=machine_names_of(variables),
+        allow=[*_checked(allow), *terms_of_project()],
+    )
+
+
+def terms_of_project() -> tuple[str, ...]:
+    """Return the terms that the setting `redact_allow` has in this folder; none if the settings are invalid.
+
+    A mistake in `redraft.toml` is reported by whatever uses a setting. Its message is redacted, too, as are
+    the log lines of a run during which the file is edited.
+    """
+    try:
+        return load_settings().redact_allow
+    except ConfigError:
+        return ()
+
+
+def _checked(allow: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(allow, str):  # its characters would be terms
+        raise ConfigError(f"allow must be a list of terms, such as ['Acme Corp'], got {allow!r}.")
+    return allowed_terms(list(allow), "allow")
 
 
 @keyword_hints()
@@ -58,7 +93,10 @@ class Redactor:
 
     `known` are values that are secret whatever they look like, at least 8 characters long (a shorter one
     would be found in ordinary words). They are also found in Base64, hexadecimal, escapes and across line
-    breaks. `machine_names` are names of this machine, each with its kind. Safe to share between threads.
+    breaks. `machine_names` are names of this machine, each with its kind. The terms in `allow` are not
+    withheld, except as secrets; they are found as whole words, in any case. Safe to share between threads.
+
+    Raises `ConfigError` for a term without a letter or digit.
     """
 
     def __init__(
@@ -67,10 +105,12 @@ class Redactor:
         *,
         also: Collection[Category] = (),
         machine_names: Mapping[str, Kind] | None = None,
+        allow: Iterable[str] = (),
     ) -> None:
         self._known = Known({value: Kind.KNOWN for value in known if len(value) >= MIN_LENGTH})
         self._machine_names = MachineNames(machine_names or {})
         self._also = frozenset(also)
+        self._allowed = AllowedTerms(_checked(allow))
 
     def redact(self, text: str) -> Redacted:
         """Return a text with a mark in place of each finding; the rest is unchanged.
@@ -124,6 +164,10 @@ class Redactor:
 
     def _found_in(self, view: View) -> Iterator[Finding]:
         yield from find_secrets(view, self._known)
+        yield from self._allowed.spare(view, self._names_in(view))
+
+    def _names_in(self, view: View) -> Iterator[Finding]:
+        """Yield personal data and internal names."""
         yield from self._machine_names.find(view)
         if Category.PERSONAL in self._also:
             yield from find_personal(view)

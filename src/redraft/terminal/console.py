@@ -15,7 +15,7 @@ from redraft._codec import to_json
 from redraft.redact.kinds import Category
 from redraft.redact.known import secrets_of
 from redraft.redact.log import logger
-from redraft.redact.redactor import Redactor
+from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
@@ -163,4 +163,5 @@ def withheld(value: T) -> T:
 
     The names of the machine and its user stay: only that user sees them, and needs the paths.
     """
-    return Redactor(secrets_of(os.environ), also=(Category.PERSONAL,)).redact_object(value)
+    redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
+    return redactor.redact_object(value)
