@@ -5,6 +5,7 @@ import stat
 import pytest
 
 from redraft import (
+    Agent,
     ConfigError,
     Draft,
     ModelError,
@@ -15,8 +16,9 @@ from redraft import (
     reflect,
     reflected,
 )
-from redraft.errors import ChangedRunError, ReflectionFailedError, StoreError
+from redraft.errors import ChangedRunError, ReflectionFailedError, StoreError, UnfinishedError
 from redraft.events import RunFinished, VersionEvaluated
+from redraft.loop.cli import outcome
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
@@ -236,6 +238,50 @@ def test_a_run_without_any_version_is_kept_with_its_error():
         assert (run.status, run.error, run.versions) == ("failed", "KeyError: 'T'", ())
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "detail"),
+    [
+        (
+            {"budget_tokens": 1},
+            "token_budget",
+            (
+                "0 of 1 tokens were used (budget_tokens). What was left was too little for the next call. "
+                "No version was made."
+            ),
+        ),
+        ({"budget_seconds": 1e-6}, "time_budget", None),
+    ],
+)
+def test_a_budget_spent_before_the_first_version_is_the_reason(options, reason, detail):
+    store = MemoryStore()
+    pattern = ReflectionPattern(quality_criteria=[LENGTH], **options)
+    agent = Agent(ScriptedModel(["a draft"]), pattern=pattern, keep=store)
+    with pytest.raises(UnfinishedError):
+        agent.run_sync("Write.")
+    run = asyncio.run(Runs(store).get())
+    assert (run.status, run.reason, run.versions) == ("failed", reason, ())
+    assert str(outcome(run)) == reason
+    stored = asyncio.run(Runs(store).stored(run.run_id))
+    assert stored.why.rule == reason
+    assert detail is None or stored.why.detail == detail
+    assert [one.run_id for one in asyncio.run(Runs(store).find(reason=reason))] == [run.run_id]
+
+
+def test_a_run_whose_budget_was_too_small_is_resumed_with_a_larger_one():
+    store = MemoryStore()
+
+    def run(tokens):
+        pattern = ReflectionPattern(quality_criteria=[LENGTH], budget_tokens=tokens)
+        return Agent(ScriptedModel(["long draft"]), pattern=pattern, keep=store).run_sync(
+            "Write.", run_id="r"
+        )
+
+    with pytest.raises(UnfinishedError):
+        run(1)
+    assert run(100_000).success
+    assert asyncio.run(Runs(store).get("r")).reason == "quality_met"
 
 
 def test_a_cancelled_run_is_kept_and_resumes():

@@ -37,6 +37,8 @@ FREE_CHECKS = 1.0
 """Seconds that judging may always take, so that free checks run even after the time is spent."""
 GRACE = 1.0
 """Seconds for a step to return what it has, after a call inside it was cancelled."""
+SHORT = 0.1
+"""Seconds below which a budget is rendered with more digits."""
 OPTIONS: Mapping[str, str] = {
     "tokens": "budget_tokens",
     "usd": "budget_usd",
@@ -217,7 +219,8 @@ class Tally:
         budget, used, options = self.budget, self.total() + under_way, self.options
         if reason is ConvergenceReason.TIME_BUDGET:
             option, seconds, bound = options["seconds"], self.seconds(), budget.seconds or 0.0
-            detail = f"{seconds:.1f} of {bound:.1f} seconds passed ({option})."
+            digits = 1 if bound >= SHORT else 4
+            detail = f"{seconds:.{digits}f} of {bound:.{digits}f} seconds passed ({option})."
             return Stop(reason, detail, {"used": seconds, option: bound})
         if reason is ConvergenceReason.COST_BUDGET:
             option, usd = options["usd"], render_usd(budget.usd or 0.0)

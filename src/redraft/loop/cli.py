@@ -509,6 +509,8 @@ def error_text(result: ReflectionResult) -> Text:
 def outcome(record: RunRecord) -> Text:
     """Render the reason a run stopped, or its state if no rule stopped it."""
     best = record.version(record.best)
+    if record.reason is not None and record.ended_without_version:
+        return Text(record.reason.value, BAD)
     if record.state != "finished" or record.reason is None:
         return state_text(record.state)
     return Text(record.reason.value, GOOD if best is not None and best.evaluation.satisfactory else "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from redraft._codec import from_record, to_json
 from redraft._steps import direct
 from redraft._texts import as_text
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, StoreError, UnfinishedError
 from redraft.evaluate.criteria import recorded
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.event_log import emitter
@@ -79,6 +79,10 @@ async def run_and_store(
         run = Run(task, verbs, options, step, origin.name)
         try:
             return await run.to_end(draft)
+        except UnfinishedError as error:
+            if run.result is None and error.reason is not None:
+                record.end_without_version(run.tally.stop(error.reason), run.tally)
+            raise
         finally:
             if run.result is not None:
                 record.end(run.result, options.output_type)

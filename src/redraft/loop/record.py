@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -35,6 +35,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
+    from redraft.loop.budget import Tally
     from redraft.loop.output_type import OutputType
 
 Surface = Literal["agent", "function", "reflected", "command", "workflow", "task"]
@@ -215,8 +216,13 @@ class RunRecord:
 
     @property
     def reason(self) -> ConvergenceReason | None:
-        """The reason why the run stopped; None if it has not ended, or ended without a version."""
+        """Why the run stopped; None if it has not ended, or if an error ended it before its first version."""
         return None if self.stop is None else self.stop.reason
+
+    @property
+    def ended_without_version(self) -> bool:
+        """Whether the run's budget was spent before its first version."""
+        return self.status == "failed" and self.stop is not None and not self.versions
 
     @property
     def is_inner(self) -> bool:
@@ -360,6 +366,13 @@ class RunRecord:
         self.advice = result.advice
         self.reflections = result.reflections
         self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+
+    def end_without_version(self, stop: Stop, tally: Tally) -> None:
+        """Fill in why and with what usage the run ended before its first version: its budget was spent."""
+        self.stop = replace(stop, detail=f"{stop.detail} No version was made.")
+        self.usage_by_role = dict(tally.by_role)
+        self.execution_time = tally.seconds()
+        self.diagnostics = tally.diagnostics()
 
 
 JUDGED = ("evaluation", "reflection")
