@@ -30,8 +30,8 @@ from redraft.types import ConvergenceReason, Conversation, PlainTask
     ("task", "status", "said"),
     [
         ("Order tea.", "failed", "must be a Task, got 'Order tea.'"),
-        (Task("Order tea."), "broken", "status: there is no"),
-        (Task("Order tea."), None, "status: there is no"),
+        (Task("Order tea."), "broken", "status: unknown value"),
+        (Task("Order tea."), None, "status: unknown value"),
     ],
 )
 def test_an_invalid_outcome_is_refused(task, status, said):
