@@ -36,8 +36,9 @@ def test_the_printed_address_works_once(project):
         address = next(line.strip() for line in process.stderr if "token=" in line)
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         assert opener.open(address, timeout=10).status == 200
-        with pytest.raises(urllib.error.HTTPError, match="401"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             get(address)
+        refused.value.close()
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=20)[1].count("Traceback") == 0
     assert process.returncode == 0

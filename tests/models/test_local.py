@@ -233,6 +233,18 @@ def test_missing_runtime_names_the_extra(fake, tmp_path, monkeypatch):
         LocalModel(tmp_path / "fake.gguf")  # before a run that it judges begins
 
 
+def test_runtime_that_lacks_a_library_of_the_system_names_it(fake, monkeypatch):
+    def broken(_name):
+        raise ImportError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    model, _ = fake(lambda _: ["x"])
+    monkeypatch.setattr("redraft.models.local.import_module", broken)
+    with pytest.raises(
+        ConfigError, match=r"installed but can't be loaded: libgomp\.so\.1.*apt-get install libgomp1"
+    ):
+        run_sync(model(asked()))
+
+
 def test_forked_child_loads_its_own_weights(fake, monkeypatch):
     model, server = fake(lambda _: ["x"])
     run_sync(model(asked()))

@@ -383,16 +383,19 @@ async def put(key, **data):
 def rights(body):
     """Make a script of what is done without root's rights, in a folder that holds a database."""
     return f"""{BEGIN}
-async def main():
+async def begin():
     await put("a")
     await store.aclose()
-    without_privileges()
+
+async def main():
 {body}
     path.parent.chmod(0o700)
     path.chmod(0o600)
     await put("b")
     assert len(await store.find("note")) == 2
     await store.aclose()
+asyncio.run(begin())  # its threads end with it: those would keep their rights
+without_privileges()
 asyncio.run(main())
 """
 

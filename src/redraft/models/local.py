@@ -224,8 +224,14 @@ class Engine:
     def _server(self) -> _Server:
         try:
             xllamacpp: Any = import_module(RUNTIME)  # 100 MB: on first use
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise MissingExtraError("A local model", "local") from error
+        except ImportError as error:
+            hint = ": apt-get install libgomp1 on Debian and Ubuntu" if "libgomp" in str(error) else ""
+            raise ConfigError(
+                f"The runtime of local models, {RUNTIME}, is installed but can't be loaded: {error}. "
+                f"It needs a library of the system{hint}."
+            ) from error
         _check_processor()
         options = self.options
         params = xllamacpp.CommonParams()
