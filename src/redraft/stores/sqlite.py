@@ -147,7 +147,7 @@ class SqliteStore:
 
     async def size(self) -> int:
         """Return the bytes in use in the database file, which other projects may share."""
-        if not self._path.exists():
+        if not _exists(self._path):
             return 0
         return await self._read(lambda tables: used_bytes(tables.connection))
 
@@ -604,7 +604,7 @@ class SqliteFile:
 
     def exists(self) -> bool:
         """Return whether there is a database to read, without creating one."""
-        return self._connection is not None or self._path.exists()
+        return self._connection is not None or _exists(self._path)
 
     def drop(self) -> None:
         """Close the connection, discarding what is not committed; the next use opens another one."""
@@ -624,7 +624,7 @@ class SqliteFile:
                 f"{self._path} needs SQLite {OLDEST[0]}.{OLDEST[1]}, and this Python has "
                 f"{sqlite3.sqlite_version}: use a Python that is built with a newer one."
             )
-        if not self._path.exists():
+        if not _exists(self._path):
             with self.locked():
                 make_file(self._path)  # SQLite would create it with the mode that the umask leaves
         for side in ("-wal", "-shm"):
@@ -650,7 +650,7 @@ class SqliteFile:
 
         Raises `StoreError` for a database of another program.
         """
-        if not self._path.exists():
+        if not _exists(self._path):
             make_file(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)) as connection:
@@ -703,6 +703,19 @@ def used_bytes(connection: Connection) -> int:
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return (pages - free) * size
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is such a file.
+
+    Raises `OSError` for a folder that can't be searched, where `Path.exists` of Python 3.14 says no: a store
+    without permission is not an empty one.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _scrub(path: Path, wait: float) -> None:
