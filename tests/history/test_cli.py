@@ -275,6 +275,61 @@ def test_an_unknown_id_is_an_error(project, command):
     assert "No runs are stored here yet; `redraft runs` says where" in redraft(name, "last", *more).stderr
 
 
+SECRET = "sk-" + "proj-" + "Qw3rTy7uIoP9aSdF1gHjKl5z"
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("show", "--json"), ("show", "--version", "1"), ("diff",), ("diff", "--json")]
+)
+def test_verbatim_shows_what_is_withheld_otherwise(project, words):
+    texts = (f"For Olumide Fashola: {SECRET}", f"For Olumide Fashola, and {SECRET}")
+    put(
+        record(
+            [version(1, 0.5, texts[0], issues=texts[:1]), version(2, 0.6, texts[1])], "plateau", run_id="r"
+        )
+    )
+    command, *more = words
+    withheld = redraft(command, "r", *more).stdout
+    assert "[withheld: name]" in withheld
+    assert "Fashola" not in withheld
+    assert SECRET not in withheld
+    shown = redraft(command, "r", *more, "--verbatim").stdout
+    assert "[withheld" not in shown
+    assert "Olumide Fashola" in shown
+    assert SECRET in shown
+
+
+def test_an_export_is_never_verbatim(project):
+    put(record([version(1, 0.5, "For Olumide Fashola")], "plateau", run_id="r"))
+    result = redraft("export", "r", "--json", "--verbatim")
+    assert result.exit_code == 2
+    assert "--verbatim" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "--json"), ("show", "--prompts", "--json"), ("show",), ("diff", "--json")]
+)
+def test_criteria_are_shown_as_they_were_written(project, words):
+    says = "The tone of Olumide Fashola, our founder."
+    texts = [
+        {"name": says, "description": f"{says} Not {SECRET}."},
+        {"name": "made up", "description": "As Thandiwe Mokoena, who asked.", "origin": "generated"},
+        {"name": "--", "description": ""},
+    ]
+    criteria = [{**text, "threshold": 0.7} for text in texts]
+    versions = [version(1, 0.5, "By Thandiwe Mokoena, today", issues=(says,)), version(2, 0.6, "")]
+    run = record(versions, "plateau", run_id="r")
+    put(replace(run, options={**run.options, "criteria": criteria}))
+    command, *more = words
+    result = redraft(command, "r", *more)
+    assert result.exit_code == 0, result.stderr
+    shown = " ".join(result.stdout.split())
+    assert says in shown
+    assert SECRET not in shown
+    assert "Mokoena" not in shown
+    assert says not in redraft("export", "r", "--json").stdout  # which may be shared
+
+
 def test_prompts_are_shown_verbatim(revised):
     revised("aab", "a\x1b[31maa")
     shown = redraft("show", "last", "--prompts").stdout

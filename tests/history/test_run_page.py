@@ -127,6 +127,21 @@ def test_the_page_links_to_texts_that_it_cuts():
     assert all(one["output"] == f"Draft {one['iteration']} says so." for one in versions)
 
 
+@pytest.mark.parametrize("path", ["/runs/ours", "/runs/ours.json", "/runs/ours/diff"])
+def test_criteria_are_shown_as_they_were_written(path):
+    says = "The tone of Olumide Fashola, our founder."
+    run = record(
+        [version(1, 0.5, "By Thandiwe Mokoena, today", issues=(Issue(says),))], "plateau", run_id="ours"
+    )
+    criteria = [{**run.options["criteria"][0], "name": "tone", "description": says}]
+    store = MemoryStore()
+    put(store, replace(run, options={**run.options, "criteria": criteria}))
+    page = pages(store).get(path)
+    assert page.status_code == 200
+    assert says in page.text
+    assert "Mokoena" not in page.text
+
+
 def test_the_exported_page_has_every_output():
     _, run = many()
     words = Seen(run_page(run)).words

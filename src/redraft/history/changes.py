@@ -52,7 +52,10 @@ async def diff(request: PageRequest) -> DiffView:
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     record = await request.project.redacted(
-        strip_versions(record, {older.iteration, newer.iteration}), full=request.full, spared=(Process,)
+        strip_versions(record, {older.iteration, newer.iteration}),
+        full=request.full,
+        spared=(Process,),
+        allow=stored.criteria_texts,
     )
     return await asyncio.to_thread(_compared, record, older.name, newer.name, view)
 

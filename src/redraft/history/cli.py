@@ -389,33 +389,33 @@ def _cost(usage: TokenUsage) -> str:
 
 def show(
     run: options.Run,
-    prompts: Annotated[
-        bool, typer.Option("--prompts", help="Show the verbatim prompts and replies.")
-    ] = False,
+    prompts: Annotated[bool, typer.Option("--prompts", help="Show all prompts and replies.")] = False,
     version: Annotated[
         str | None,
         typer.Option(
             "--version", metavar="V", help="Print the output of a version: 2, 1.3, first, best or last."
         ),
     ] = None,
+    verbatim: options.Verbatim = False,
     database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Show a run. Its versions, their scores, what failed, and what it used.
 
-    For a workflow: its nodes, their results, and the runs of its loops.
+    For a workflow: its nodes, their results, and the runs of its loops. Secrets and personal data are
+    withheld unless you add --verbatim.
     """
     with surface(debug=debug), store_at(database):
         console = CalmConsole()
-        if (workflow := read_history(run)) is not None:
+        if (workflow := read_history(run, verbatim=verbatim)) is not None:
             check_workflow_options(workflow, version=version, prompts=prompts)
             if as_json:
                 emit_json(workflow.document())
             else:
                 console.show(workflow_view(workflow))
             return
-        stored = _read_run(run)
+        stored = _read_run(run, verbatim=verbatim)
         if version is not None:
             chosen = stored.version(version)
             if as_json:
@@ -423,7 +423,7 @@ def show(
             else:
                 emit_untrusted(as_text(chosen.output))
         elif as_json:
-            emit_json(_document(stored, steps=prompts))
+            emit_json(stored.document(steps=prompts) if verbatim else _document(stored, steps=prompts))
         else:
             console.show(run_view(stored, console.width, is_utf8=console.is_utf8))
             if prompts:
@@ -744,13 +744,14 @@ def diff(
     run: options.Run,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "best",
+    verbatim: options.Verbatim = False,
     database: options.Database = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
     with surface(debug=debug), store_at(database):
-        stored = _read_run(run)
+        stored = _read_run(run, verbatim=verbatim)
         found = stored.diff(older, newer)
         if as_json:
             emit_json({"run_id": stored.record.run_id, **diff_document(found)})
@@ -925,8 +926,10 @@ def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode
     return ExitCode.USAGE
 
 
-def _read_run(run_id: str, *, to_export: bool = False) -> StoredRun:
-    """Read a run by its id, a prefix of it, or `last`, and redact it; of a workflow, the run of its loop.
+def _read_run(run_id: str, *, to_export: bool = False, verbatim: bool = False) -> StoredRun:
+    """Read a run by its id, a prefix of it, or `last`; of a workflow, the run of its loop.
+
+    It is redacted unless it is to be `verbatim`.
 
     Raises `ConfigError` if there is none, or several.
     """
@@ -934,4 +937,5 @@ def _read_run(run_id: str, *, to_export: bool = False) -> StoredRun:
     async def read() -> StoredRun:
         return await Runs().stored(await Workflows().loop(run_id) or run_id)
 
-    return run_async(read()).redacted(to_export=to_export)
+    stored = run_async(read())
+    return stored if verbatim else stored.redacted(to_export=to_export)

@@ -54,7 +54,9 @@ async def run(request: PageRequest) -> StoredRun:
     stored = await _stored(request)
     if not request.full:
         stored = await asyncio.to_thread(excerpt, stored)
-    return await request.project.redacted(stored, full=request.full, spared=(Process,))
+    return await request.project.redacted(
+        stored, full=request.full, spared=(Process,), allow=stored.criteria_texts
+    )
 
 
 async def _stored(request: PageRequest) -> StoredRun:

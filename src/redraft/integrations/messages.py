@@ -329,7 +329,7 @@ class RunDetails(RunSummary):
     @classmethod
     def of_run(cls, run: StoredRun) -> RunDetails:
         """Return a run with secrets withheld."""
-        redactor = redactor_of_environment()
+        redactor = redactor_of_environment(allow=run.criteria_texts)
         record, why = redactor.redact_object(run.record, spared=(Process,)), run.why
         best = record.version(record.best)
         return cls(

@@ -400,6 +400,14 @@ class StoredRun:
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
         return tuple(dict.fromkeys((*self.thresholds, *judged)))
 
+    @property
+    def criteria_texts(self) -> tuple[str, ...]:
+        """The names and descriptions of the criteria that the program gave: its own words, nobody's data."""
+        criteria = self.record.options.get("criteria", ())
+        given = (one for one in criteria if one.get("origin") != "generated")
+        texts = (one.get(part, "") for one in given for part in ("name", "description"))
+        return tuple(text for text in texts if any(map(str.isalnum, text)))
+
     def writer(self, version: ReflectionVersion) -> str:
         """Return the model that wrote a version, or an empty string if the run had only one, or if unknown.
 
@@ -554,9 +562,13 @@ class StoredRun:
     def redacted(self, *, to_export: bool = False) -> StoredRun:
         """Withhold secrets and personal data; with `to_export` names of hosts, too.
 
-        The process stays as it is: it tells whether the run was killed.
+        The criteria are shown as they were written, except for secrets and in an export. The process stays as
+        it is: it tells whether the run was killed.
         """
-        redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
+        if to_export:
+            redactor = redactor_of_environment(also=EVERY_CATEGORY)
+        else:
+            redactor = redactor_of_environment(allow=self.criteria_texts)
         return redactor.redact_object(self, spared=(Process,))
 
     def document(self, *, steps: bool = True) -> dict[str, Any]:

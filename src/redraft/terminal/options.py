@@ -56,6 +56,10 @@ Database: TypeAlias = Annotated[
     str | None,
     typer.Option("--database", metavar="PATH_OR_URL", help="Use this database, not the project's."),
 ]
+Verbatim: TypeAlias = Annotated[
+    bool,
+    typer.Option("--verbatim", help="Show all texts as stored; personal data and secrets are not withheld."),
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -69,12 +69,22 @@ class Project:
         """Return those of these runs that are stored, and so have a page to link to."""
         return frozenset([one for one in run_ids if one and await self.store.get("run", one) is not None])
 
-    async def redacted(self, value: T, *, full: bool = False, spared: tuple[type, ...] = ()) -> T:
+    async def redacted(
+        self,
+        value: T,
+        *,
+        full: bool = False,
+        spared: tuple[type, ...] = (),
+        allow: Collection[str] = (),
+    ) -> T:
         """Return a value as it may be shown: secrets withheld and, unless `full`, long texts cut.
 
-        Values of a `spared` class stay as they are. It takes a quarter of a second for a megabyte, so it is
-        done in a thread.
+        Values of a `spared` class stay as they are, and so do the terms in `allow`, except for secrets. It
+        takes a quarter of a second for a megabyte, so it is done in a thread.
         """
+        if allow:
+            allowing = replace(self, redactor=redactor_of_environment(allow=allow))
+            return await allowing.redacted(value, full=full, spared=spared)
         text = self._redact if full else self._redact_and_cut
         return await asyncio.to_thread(redact_object, value, text, spared)
 

@@ -677,8 +677,8 @@ def stored_workflow(run: str) -> StoredWorkflow | None:
     return run_async(Workflows().get(run, or_of_loop=True))
 
 
-def read_history(run: str) -> WorkflowHistory | None:
-    """Read a workflow by id, prefix or `last`, without its secrets; None if it does not exist.
+def read_history(run: str, *, verbatim: bool = False) -> WorkflowHistory | None:
+    """Read a workflow by id, prefix or `last`, redacted unless `verbatim`; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.
     """
@@ -689,7 +689,9 @@ def read_history(run: str) -> WorkflowHistory | None:
 
     # The process is never shown; its fields say whether the workflow was killed.
     history = run_async(read())
-    return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
+    if history is None or verbatim:
+        return history
+    return redactor_of_environment().redact_object(history, spared=(Process,))
 
 
 def read_why(run: str) -> WorkflowHistory | None:
