@@ -86,6 +86,7 @@ NAMES = {
     "I met Isidora Baker, once": "I met [withheld: name], once",
     "with Philippa Sawyer, at home": "with [withheld: name], at home",
     "bed three: Hortensia Galvan": "bed three: [withheld: name]",
+    "and then Xiomara Morales, who": "and then [withheld: name], who",
 }
 
 
