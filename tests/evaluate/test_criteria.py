@@ -54,6 +54,8 @@ def test_every_default_describes_good_and_bad(texts):
         ("structure", "", "structure", OTHERS["structure"]),
         ("Under 80 words", "", "Under 80 words", "Under 80 words"),
         (" Cites a source. ", "", "Cites a source.", "Cites a source."),
+        ("Warm.", "", "Warm.", "Warm."),
+        ("Clarity.", "", "Clarity.", GENERAL["clarity"]),
         (QualityCriterion("clarity", weight=1.5), "", "clarity", GENERAL["clarity"]),
         (QualityCriterion("clarity", "mine"), "", "clarity", "mine"),
         (QualityCriterion("clarity", evaluator="regex"), "", "clarity", ""),

@@ -285,3 +285,12 @@ def test_the_requirements_of_failed_criteria_are_known_without_data_of_the_run()
     outcome = outcome_of(result)
     assert outcome is not None
     assert outcome.requirements == ("The text has at most 2 words.",)
+
+
+def test_a_check_without_a_reason_is_named_once():
+    check = QualityCriterion(
+        "conventional", evaluator="function", evaluator_config={"function": lambda _: False}
+    )
+    pattern = ReflectionPattern(quality_criteria=[check], max_iterations=0)
+    result = reflect_sync(TASK, generate=lambda p: "x", pattern=pattern)
+    assert outcome_of(result).issues == ("conventional scored 0.00, needs 0.70",)

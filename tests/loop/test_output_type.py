@@ -478,3 +478,25 @@ def test_a_bad_schema_file_is_named_with_the_line_of_its_key(text, words):
     assert result.exit_code == 2
     assert "c.yaml, line 2: " in result.stderr
     assert words in result.stderr
+
+
+def test_a_revision_that_is_not_of_the_type_is_asked_for_again_and_noted():
+    replies = [{"quantity": "a dozen"}, {"item": 3, "quantity": 7}, {"item": "tea", "quantity": 7}]
+    model = ScriptedModel(replies)
+    few = QualityCriterion("few", evaluator="words", evaluator_config={"at_most": 9})
+    pattern = ReflectionPattern(quality_criteria=[few])
+    result = Agent(model, output_type=Order, pattern=pattern, keep=False).run_sync("Order tea.")
+    assert (len(model.requests), len(result.history.versions)) == (3, 2)
+    notes = result.diagnostics["draft_notes"].split(" Version 2: ")
+    assert notes[0].startswith("Version 1: The reply is not a valid Order: ")
+    assert all(place in notes[0] for place in ("/item", "/quantity"))  # both are named
+    assert notes[1].startswith("A reply could not be used, and the model was asked again: ")
+    assert "/item" in notes[1]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "nul"}, {"type": "object", "properties": {"a": {"type": "nul"}}}]
+)
+def test_the_error_of_a_schema_ends_in_one_full_stop(schema):
+    with pytest.raises(ConfigError, match=r"'null'\.$"):
+        output_type_of(schema)

@@ -80,7 +80,7 @@ def _compile(criterion: QualityCriterion, schema: Any) -> Schema:
     try:
         return Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     except ConfigError as error:
-        raise invalid(criterion, f"{error}.") from error
+        raise invalid(criterion, f"{str(error).removesuffix('.')}.") from error
 
 
 def regex(criterion: QualityCriterion) -> Evaluator:

@@ -163,11 +163,11 @@ def _criterion(criterion: QualityCriterion | str, kind: str) -> QualityCriterion
 
 def _description(name: str, kind: str) -> str:
     """Return what a judge should look at for the name of a criterion; a sentence describes itself."""
-    key = "_".join(name.lower().replace("-", " ").split())
+    key = "_".join(name.lower().removesuffix(".").replace("-", " ").split())
     for known in (DEFAULTS.get(kind, GENERAL), *DEFAULTS.values(), GENERAL, OTHERS):
         if key in known:
             return known[key]
-    if " " in name:
+    if " " in name or name.endswith((".", "!", "?")):
         return name
     plain = name.replace("_", " ").replace("-", " ")
     return (

@@ -142,7 +142,9 @@ def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
 
 def _issue_line(issue: Issue) -> str:
     place = f" at {issue.path}" if issue.path else f" in line {issue.line}" if issue.line else ""
-    return f"{issue.criterion.rstrip('.')}{place}: {issue}" if issue.criterion else str(issue)
+    if not issue.criterion or (not place and issue.startswith(f"{issue.criterion} ")):
+        return str(issue)  # it names its criterion
+    return f"{issue.criterion.rstrip('.')}{place}: {issue}"
 
 
 # "I read the pages by their cursor instead of http_get": what was chosen, and over what.

@@ -174,7 +174,7 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
         try:
             validator = Schema(schema)
         except ConfigError as error:
-            raise ConfigError(f"output_type: {error}.") from error
+            raise ConfigError(f"output_type: {str(error).removesuffix('.')}.") from error
         name = str(schema.get("title") or "value of the JSON Schema")
         return OutputType(name, kind, _rooted(schema, "the JSON Schema", IN_SCHEMA), validator=validator)
     name = _name_of(kind)

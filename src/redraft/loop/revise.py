@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
-from redraft._critique import ASKED, render_critique, render_failure, render_issue
+from redraft._critique import ASKED, SHOWN_ISSUES, render_critique, render_failure, render_issue
 from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
@@ -123,6 +123,7 @@ class ModelReviser:
         try:
             revised = self._read(output, reply, usage)
         except OutputError as error:
+            notes = (*notes, f"A reply could not be used, and the model was asked again: {error}.")
             request = _follow_up(request, reply, f"This can't be used: {error}. {WHOLE}")
             reply = await self._ask(request, usage)
             usage += reply.usage
@@ -212,9 +213,11 @@ def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tu
     if output_type is None:
         return text, ()
     output, problems = output_type.read(text)
-    return output, (
-        f"The reply is not a valid {output_type.name}: {render_issue(problems[0])}.",
-    ) if problems else ()
+    if not problems:
+        return output, ()
+    more = len(problems) - SHOWN_ISSUES
+    named = joined([*map(render_issue, problems[:SHOWN_ISSUES]), *([f"and {more} more"] if more > 0 else [])])
+    return output, (f"The reply is not a valid {output_type.name}: {named}.",)
 
 
 def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
