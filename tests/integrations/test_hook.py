@@ -161,6 +161,39 @@ def test_an_agent_that_gives_turns_no_id(project):
             assert ("decision" in json.loads(done.stdout)) is (number < 3)
 
 
+def test_an_agent_that_does_not_say_that_it_goes_on(project):
+    """Events played by hand, and agents that give prompts no id, may leave the mark out."""
+
+    def end_of_turn():
+        done = redraft("hook", "stop", "claude", stdin=event("Stop"))
+        return json.loads(done.stdout or "{}")
+
+    for number in range(3):
+        edit(project, f"print({number})\n")()
+        assert f"check {number + 1} of 3" in end_of_turn()["reason"]
+    edit(project, "print(4)\n")()
+    assert "after 3 rounds" in end_of_turn()["systemMessage"]
+    redraft("hook", "start", "claude", stdin=event("UserPromptSubmit", prompt="Print."))
+    assert end_of_turn() == {}  # what was let go is let go
+    edit(project, "print(5)\n")()
+    assert "check 1 of 3" in end_of_turn()["reason"]
+    assert "nothing has changed" in end_of_turn()["systemMessage"]
+    edit(project, "print(6)\n")()
+    assert "check 1 of 3" in end_of_turn()["reason"]  # the turn was over
+
+
+def test_a_turn_that_was_mended_without_saying_so_leaves_a_procedure(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    redraft("hook", "start", "claude", stdin=event("UserPromptSubmit", prompt="Write an offer."))
+    for text in ("print(1)\n", "x = 1\n"):
+        edit(project, text)()
+        redraft("hook", "stop", "claude", stdin=event("Stop"))
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    redraft("hook", "learn")
+    [path] = (project / "memory" / "reflections" / "coding-agent").glob("*.md")
+    assert "kind: procedure" in path.read_text("utf-8")
+
+
 def test_a_new_prompt_is_checked_anew(project):
     for prompt in ("1", "2"):
         for number in range(4):
@@ -479,7 +512,8 @@ def test_lessons_are_told_once_and_capped(project, monkeypatch):
 
     first = start(name="SessionStart", source="startup")
     assert "No print() is left in the code." in json.loads(first)["hookSpecificOutput"]["additionalContext"]
-    assert start(name="UserPromptSubmit", prompt="Write an offer.", prompt_id="9") == ""
+    for prompt in ("Write an offer.", "Don't print the offer.", "Parse a CSV file."):  # for different reasons
+        assert start(name="UserPromptSubmit", prompt=prompt, prompt_id=prompt) == ""
     assert start(name="SessionStart", source="resume") == ""
     assert start(name="SessionStart", source="compact") == first  # the agent has forgotten it
     set_up(project, settings="[hook]\nmax_tokens = 5\n")
@@ -572,17 +606,21 @@ def test_the_setup_of_the_page_can_be_committed(project):
 def test_the_page_plays_a_session_by_hand(project):
     set_up(project, criteria=PAGE.blocks("yaml")[0], settings=PAGE.blocks("toml")[0])
     [by_hand] = PAGE.blocks("console")
-    started, edited, stopped, reply = by_hand.splitlines()
-    for line in (started, edited, stopped):
-        _, text, _, *command = shlex.split(line.removeprefix("$ "))
-        if line == edited:
+    reply = {}
+    for line in by_hand.splitlines():
+        if not line.startswith("$ "):
+            promised = json.loads(line)
+            assert reply.keys() == promised.keys()
+            assert all(reply[key].startswith(text.removesuffix(" ...")) for key, text in promised.items())
+            continue
+        _, text, sign, *command = shlex.split(line.removeprefix("$ "))
+        if sign == ">":
             Path(command[0]).write_text(f"{text}\n", "utf-8")
             continue
         done = redraft(*command[1:], stdin=text)
         assert done.exit_code == 0, done.stderr
-    answer, promised = json.loads(done.stdout), json.loads(reply)
-    assert answer["decision"] == promised["decision"]
-    assert answer["reason"].startswith(promised["reason"].removesuffix(" ..."))
+        reply = json.loads(done.stdout or "{}")
+    assert "systemMessage" in reply
 
 
 def test_the_page_tells_a_session_as_it_happens(project):

@@ -128,15 +128,16 @@ class CodingTurn:
 class CodingSession:
     """What hooks know of one session of a coding agent, in a file of the project's `home`.
 
-    `blocks` counts how often the turn was blocked, `judged` is the digest of what was judged last, and
-    `critique` that of what was said about it in this turn. `advice` are the lessons that the agent was given,
-    as records.
+    `blocks` counts how often the turn was blocked, and `is_blocked` says whether its last check did so.
+    `judged` is the digest of what was judged last, and `critique` that of what was said about it in this
+    turn. `advice` are the lessons that the agent was given, as records.
     """
 
     key: str
     baseline: Baseline | None = None
     turn: str = ""
     blocks: int = 0
+    is_blocked: bool = False
     judged: str = ""
     critique: str = ""
     advice: list[Any] = field(default_factory=list[Any])
@@ -158,9 +159,19 @@ class CodingSession:
             self.turns.append(CodingTurn())
         return self.turns[-1]
 
+    def is_under_way(self, event: HookEvent) -> bool:
+        """Return whether the end of a turn is that of the current one, which may have been blocked before.
+
+        An agent that goes on after a block does not always say so, and older ones give turns no id. Then a
+        turn that was just blocked is under way until the next prompt.
+        """
+        if event.is_continued:
+            return True
+        return event.turn == self.turn if event.turn else self.is_blocked
+
     def begin_turn(self, turn: str, prompt: str = "") -> None:
         """Begin a turn, which may be blocked anew."""
-        self.turn, self.blocks, self.critique = turn, 0, ""
+        self.turn, self.blocks, self.is_blocked, self.critique = turn, 0, False, ""
         if self.current.versions or prompt:
             self.turns = [one for one in self.turns if one.versions][1 - MOST_TURNS :]
             self.turns.append(CodingTurn(prompt))
@@ -272,22 +283,22 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     """
     options, sessions = HookOptions.load(), Sessions()
     session = sessions.open(agent, event.session)
-    # An agent that gives a turn no id says at least whether it goes on because of a hook.
-    if not event.is_continued and (event.turn != session.turn or not event.turn):
+    if not session.is_under_way(event):
         session.begin_turn(event.turn)
     texts = _subject(options, event, session)
     digest = sha256(json.dumps(texts).encode()).hexdigest()
-    if not texts:
-        return Verdict()
-    if digest == session.judged:
+    if not texts or digest == session.judged:
+        if session.is_blocked:
+            session.is_blocked = False
+            sessions.save(session)
         note = (
             f"The criteria in {options.criteria} are not met, and nothing has changed since the last check."
         )
-        return Verdict(note=note if session.critique else "")
+        return Verdict(note=note if texts and session.critique else "")
     criteria = _criteria(options)
     evaluation = await _judged(options, criteria, texts, session.current.prompt)
     verdict = _decided(session, options, evaluation)
-    session.judged = digest
+    session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
     strategy = "revise" if versions else "draft"
     version = ReflectionVersion(len(versions) + 1, _joined(texts), evaluation, strategy=strategy)
@@ -511,7 +522,10 @@ async def begin(event: HookEvent, agent: str) -> str:
         finally:
             await lessons.aclose()
             await close_project_store()
-        advice = [one for one in recalled if to_record(one) not in session.advice]
+        # Compared line by line: the reason for which a lesson is recalled differs from prompt to prompt, and
+        # a sentence that two lessons share is told with the first of them.
+        told = {line for one in session.advice for line in from_record(Advice, one).text.splitlines()}
+        advice = [one for one in recalled if not told.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
     return advice_text(advice)
