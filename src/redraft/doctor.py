@@ -157,6 +157,9 @@ def _shown(value: Any) -> Text:
     return Text("none" if value is None else str(value))
 
 
+WITHOUT = {"python": "; until then, inline Python in workflows runs in a jailed process"}
+"""What happens without an extra that is not needed."""
+
 EXTRAS = {
     "openai": ("pydantic-ai-slim", "openai"),
     "anthropic": ("pydantic-ai-slim", "anthropic"),
@@ -306,7 +309,7 @@ INDENT = (0, 0, 0, 2)
 def findings_text(found: Findings) -> RenderableType:
     """Render the findings, one section for each subject."""
     extras = [
-        (name, is_installed, "" if is_installed else f"pip install 'redraft[{name}]'")
+        (name, is_installed, "" if is_installed else f"pip install 'redraft[{name}]'{WITHOUT.get(name, '')}")
         for name, is_installed in found.extras.items()
     ]
     keys = [(name, is_set, "") for name, is_set in found.keys.items()]

@@ -99,6 +99,14 @@ def lessons_written(project):
     return [path.read_text("utf-8") for path in (project / "memory" / "reflections").rglob("2*.md")]
 
 
+def test_nothing_is_installed_with_settings_that_are_wrong(project):
+    (project / "redraft.toml").write_text("[hook]\nblock = 3\n", "utf-8")
+    before = sorted(project.rglob("*.json"))
+    result = redraft("hook", "install", "claude", "--program", PROGRAM)
+    assert (result.exit_code, sorted(project.rglob("*.json"))) == (2, before)
+    assert "[hook]: unknown key 'block'" in result.stderr
+
+
 @pytest.mark.parametrize(("agent", "player"), [("claude", ClaudeCode), ("cursor", Cursor)])
 def test_a_turn_is_blocked_at_most_three_times(agent, player, project):
     redraft("hook", "install", agent, "--program", PROGRAM)

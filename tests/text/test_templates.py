@@ -132,7 +132,8 @@ def test_prompt_of_the_specification():
     ("source", "line", "message"),
     [
         ("a\n{{ x", 2, "unexpected end of template, expected 'end of print statement'"),
-        ("{{ a b }}", 1, "expected token 'end of print statement', got 'b'"),
+        ("{{ a b }}", 1, "unexpected 'b'"),
+        ("\n{{ a = 1 }}", 2, "to compare, write '==' instead of '='"),
         ("\n{% if a %}", 2, "to be closed is 'if'"),
         ("{% endif %}", 1, "unknown tag 'endif'"),
         ("{% nope %}", 1, "unknown tag 'nope'"),

@@ -260,6 +260,18 @@ def test_a_workflow_with_mistakes_is_not_run(run):
     assert "did you mean 'run'?" in result.stderr
 
 
+def test_tools_without_their_package_name_the_extra(run, monkeypatch):
+    for module in ("cases", "check", "tools"):
+        monkeypatch.setattr(f"redraft.workflow.{module}.find_spec", lambda name: None)
+    result = run("  replies: [x]\n  expect: {}\n", workflow=ASKING)
+    assert result.exit_code == 2
+    assert (
+        "with.tools: A model with tools needs an optional part: pip install 'redraft[providers]'"
+        in result.stderr
+    )
+    assert "redraft[mcp]" not in result.stderr, "no server is started in a test"
+
+
 @pytest.mark.parametrize(
     ("expected", "got", "places"),
     [

@@ -86,6 +86,9 @@ FILES = {
         ), 6, "d", None, "from 'd' back to 'a'",
     ),
     "max_visits 0": (nodes("- name: n\n  run: pass\n  max_visits: 0"), 5, "n", "max_visits", "got 0"),
+    "when with a single equals sign": (nodes("- name: n\n  run: pass\n  when: state.x = 'a'"), 5, "n", "when", "to compare, write '==' instead of '='"),
+    "a template with a single equals sign": (params("prompt: '{% if state.x = 1 %}a{% endif %}'", "own"), 6, "n", "with.prompt", "write '==' instead of '='"),
+    "when with two values": (nodes("- name: n\n  run: pass\n  when: state.x state.y"), 5, "n", "when", "unexpected 'state'"),
     "when that does not parse": (nodes("- name: n\n  run: pass\n  when: state.x =="), 5, "n", "when", "invalid template"),
     "if that does not parse": (
         nodes("- name: n\n  run: pass\n  goto:\n  - if: '{{'\n    to: end"), 6, "n", "goto.0.if", "invalid template",

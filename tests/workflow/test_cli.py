@@ -211,6 +211,22 @@ def test_a_missing_extra_is_reported_before_any_model_call(ran, monkeypatch):
     assert ran.model.requests == []
 
 
+def test_a_check_notes_that_inline_python_runs_in_a_process(project, monkeypatch):
+    (project / "w.yaml").write_text("nodes:\n- {name: a, run: return 1}\n- {name: b, run: return 2}\n")
+    assert "note" not in redraft("run", "w.yaml", "--check").stdout
+    monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
+    [note] = json.loads(redraft("run", "w.yaml", "--check", "--json").stdout)["notes"]
+    assert note.startswith(
+        "w.yaml, line 2, node 'a', run: inline Python runs as with 'sandbox: process' here"
+    )
+
+
+def test_a_model_that_does_not_exist_is_reported_where_the_file_names_it(project):
+    (project / "w.yaml").write_text("model: chef\nnodes:\n- {name: a, uses: llm.call, with: {prompt: x}}\n")
+    result = redraft("run", "w.yaml", "--check")
+    assert "w.yaml, line 1, model: 'chef' is not the name of a model" in result.stderr
+
+
 LATER = """\
 name: later
 nodes:

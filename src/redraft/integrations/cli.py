@@ -23,6 +23,7 @@ from redraft.terminal.exits import ExitCode, surface
 if TYPE_CHECKING:
     from redraft.integrations.agent_config import FileChange
     from redraft.integrations.coding_agents import CodingAgent
+    from redraft.integrations.hook import HookOptions
     from redraft.web.guard import Address
 
 hook = command_group(help="Check what coding agents do, and tell them what was learned.")
@@ -83,7 +84,9 @@ def install(
     """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
     with surface(debug=debug):
         from redraft.integrations.agent_config import installed, installed_in_git
+        from redraft.integrations.hook import HookOptions
 
+        hook_options = HookOptions.load()  # before anything is written
         root, configured = _repository(), _configured(agent)
         program = program or _this_program()
         if configured is None:
@@ -91,7 +94,7 @@ def install(
         else:
             change = installed(configured, root, program)
         _make(change, check=check)
-        _advise(configured, program)
+        _advise(configured, program, hook_options)
 
 
 @hook.command()
@@ -129,12 +132,11 @@ def _make(change: FileChange, *, check: bool) -> None:
     typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)
 
 
-def _advise(agent: CodingAgent | None, program: str) -> None:
+def _advise(agent: CodingAgent | None, program: str, hook_options: HookOptions) -> None:
     """Say what else there is to do."""
-    from redraft.integrations.hook import HookOptions
     from redraft.settings import project_folder
 
-    criteria = project_folder() / HookOptions.load().criteria
+    criteria = project_folder() / hook_options.criteria
     if not criteria.is_file():
         typer.echo(f"Write the criteria next: {criteria} does not exist.", err=True)
     if agent is not None and Path(shlex.split(program)[0]).is_absolute():

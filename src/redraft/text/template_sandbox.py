@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from functools import lru_cache, partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
@@ -77,12 +78,23 @@ def parse(source: str) -> nodes.Template:
         tree = sandbox().parse(source)
         _check_all(tree, 0, 0, iter(range(MAX_NODES)))
     except TemplateSyntaxError as error:
-        raise TemplateError((error.message or "it does not parse").rstrip("."), error.lineno) from error
+        raise TemplateError(_syntax_message(error.message or ""), error.lineno) from error
     except RecursionError as error:
         raise TemplateLimitError("the template is nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits
         raise TemplateError(str(error)) from error
     return tree
+
+
+_UNEXPECTED = re.compile(r"expected token 'end of (?:print statement|statement block)', got (.+)", re.DOTALL)
+
+
+def _syntax_message(message: str) -> str:
+    """Reword what Jinja2 says of its own tokens, which an author of a condition has not written."""
+    found = _UNEXPECTED.fullmatch(message)
+    if found is None:
+        return message.rstrip(".") or "it does not parse"
+    return "to compare, write '==' instead of '='" if found[1] == "'='" else f"unexpected {found[1]}"
 
 
 # Compile and run.

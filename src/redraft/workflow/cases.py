@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from unittest.mock import patch
@@ -166,7 +167,8 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     asked: list[str] = []
     models = {name: Replies(replies, asked) for name, replies in scripts.items()}
     source = WorkflowFile(read_file(file), file)
-    calls_tools = _mentions_tools(source.document())
+    # Without Pydantic AI, the check of the file says what to install.
+    calls_tools = _mentions_tools(source.document()) and find_spec("pydantic_ai") is not None
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
     actions = {plain_name(name): value for name, value in case.actions.items()}
     missing: list[str] = []

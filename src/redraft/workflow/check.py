@@ -17,7 +17,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
 from redraft.models.provider import EXTRAS
-from redraft.sandbox.scripts import LANGUAGES, run_script
+from redraft.sandbox.scripts import LANGUAGES, ProcessPython, run_script
 from redraft.settings import joined_names, names_in
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
@@ -74,6 +74,11 @@ MODEL_KEYS = {*INPUT_KEYS, "model", "models"}
 PRELOADED = ("json", "re")
 """The modules that inline Python need not import."""
 
+REPLACED_INLINE = (
+    "inline Python runs as with 'sandbox: process' here, since 'redraft[python]' is not installed; where it "
+    "is, code can use only a subset of Python"
+)
+
 OTHER_THAN_KIND = (("env",), ("headers",), ("timeout",))
 """The keys of an MCP server besides those that say what kind it is."""
 
@@ -90,8 +95,8 @@ class Requirements:
 
     The model None is the default one, of the state, the file or the settings. Models that templates choose
     are known only when it runs. `model_names` are the full names of the models, as far as they are known.
-    `with_tools` are those that call tools. `notes` say, each with its place, what works differently in
-    the_edge_agent.
+    `with_tools` are those that call tools. `notes` say, each with its place, what is ignored, has no effect,
+    or works differently than where the file was written for.
     """
 
     actions: list[str] = field(default_factory=list[str])
@@ -144,6 +149,8 @@ class _FileCheck:
         self.resources = resources
         self.problems = list(read.problems)
         self.uses = Requirements(notes=[source.error(path, what) for path, what in read.notes])
+        self.is_ported = ported.is_ported(source.document())
+        self.has_replaced_inline = False
         self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
@@ -286,12 +293,19 @@ class _FileCheck:
             return False
         place = (*path, "run")
         try:
-            self.resources.code(code)
+            runner = self.resources.code(code)
         except ConfigError as error:
             self.fail((*path, "sandbox" if code.sandbox != "inline" else "language"), str(error))
             runnable = list[tuple[Code, KeyPath]]()
         else:
             runnable = [(code, place)]
+            if (
+                code.sandbox == "inline"
+                and isinstance(runner, ProcessPython)
+                and not self.has_replaced_inline
+            ):
+                self.has_replaced_inline = True
+                self.note(place, REPLACED_INLINE)
         if code.language != "python":
             self.uses.code.extend(runnable)
             return False
@@ -388,6 +402,8 @@ class _FileCheck:
             self.fail((*path, "url"), f"{HTTP} sends requests only to hosts listed under 'hosts'; list some")
 
     def tools(self, call: LlmParams, path: KeyPath) -> None:
+        if find_spec("pydantic_ai") is None:
+            self.fail((*path, "tools"), str(MissingExtraError("A model with tools", "providers")))
         for at, name in enumerate(call.tools or ()):
             try:
                 self.resources.tools.check(name)
@@ -467,8 +483,8 @@ class _FileCheck:
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
             self.call(loop.corrector, (*path, "corrector"))
-            is_silent = "apply" not in loop.corrector.model_fields_set
-            if is_silent and loop.corrector.action and not self.own_or_data(loop.corrector):
+            is_unsaid = self.is_ported and "apply" not in loop.corrector.model_fields_set
+            if is_unsaid and loop.corrector.action and not self.own_or_data(loop.corrector):
                 self.note((*path, "corrector"), ported.CORRECTOR)
         if loop.choose == "pairwise" and loop.candidates == 1:
             self.fail(
@@ -538,9 +554,9 @@ class _FileCheck:
             self.model(evaluator.model, path)
 
     def judging(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
-        """Note where code that judges means something else than in the_edge_agent."""
+        """Note where code that judges may not mean what its author thinks."""
         code = str(evaluator.run)
-        if "threshold" not in evaluator.model_fields_set and ported.returns_number(code):
+        if self.is_ported and "threshold" not in evaluator.model_fields_set and ported.returns_number(code):
             self.note(path, ported.NUMBER)
         if line := ported.only_assigns_output(code):
             self.note(path, ported.OUTPUT, within=line)
@@ -836,7 +852,9 @@ def check_models(
                     source.error(place, f"the model {full!r} can't call tools; use a provider's model")
                 )
         except ConfigError as error:
-            problems.append(source.error(path if name is None else (*path, "model"), str(error)))
+            is_of_file = resources.only_model is None and not scope.state.get(MODEL) and spec.model
+            place = (*path, "model") if name is not None else ("model",) if is_of_file else path
+            problems.append(source.error(place, str(error)))
         if full is not None:
             model_names.add(full)
     return replace(uses, model_names=frozenset(model_names)), problems

@@ -59,6 +59,18 @@ def taken_over(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note],
     return {key: value for key, value in document.items() if key not in ignored}, notes, wrong
 
 
+def is_ported(document: Mapping[str, Any]) -> bool:
+    """Return whether a document has what only files for the_edge_agent have."""
+    nodes = document.get("nodes")
+    listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
+    gotos = [_mapping(node).get("goto") for node in listed]
+    targets: list[Any] = []
+    for goto in gotos:
+        jumps = cast("list[Any]", goto) if isinstance(goto, list) else [{"to": goto}]
+        targets += [_mapping(jump).get("to") for jump in jumps]
+    return STOP in targets or not IGNORED.keys().isdisjoint(document)
+
+
 def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
     """Yield the edges that lead elsewhere than the order of the nodes and their gotos."""
     edges, nodes = document.get("edges"), document.get("nodes")
@@ -105,13 +117,16 @@ def advice(path: KeyPath) -> str | None:
 
 # --- what works differently, though the file is valid ---
 
+# `CORRECTOR` and `NUMBER` are notes on what the documentation recommends, and are only for files that were
+# ported; the others are on what has no effect in any file.
+
 CORRECTOR = (
-    "the reply of this corrector is the next output, but the_edge_agent runs the generator again; write "
+    "the reply of this corrector is the next output, and the generator does not run again; write "
     "'apply: replace' to confirm, or 'apply: feedback' to run the generator again"
 )
-NUMBER = "a number is valid from 0.8, but in the_edge_agent from 0.5; set 'threshold' to choose"
-OUTPUT = "in the_edge_agent, assigning 'output' returns it; assign to 'result' instead, or return the value"
-CONTENT = "in the_edge_agent, 'llm.call' returns its text under 'content'; here the result is the text itself"
+NUMBER = "a number is valid from 0.8, not from 0.5; set 'threshold' to choose"
+OUTPUT = "assigning to 'output' does not return it; assign to 'result' instead, or return the value"
+CONTENT = "the result of 'llm.call' is the text itself, which has no 'content'; leave that out"
 DEPENDENCIES = (
     "'dependencies' belongs to draft 7 and has no effect in draft 2020-12; write 'dependentRequired', or "
     "'$schema: http://json-schema.org/draft-07/schema#'"

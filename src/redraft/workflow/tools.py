@@ -68,7 +68,7 @@ class Tools:
         """Raise `ConfigError` for the name of a tool that does not exist, as far as that is known."""
         server, _, tool = name.partition(".")
         if server in self.servers:
-            if find_spec("mcp") is None:
+            if self.results is None and find_spec("mcp") is None:
                 raise MissingExtraError(f"The MCP server {server!r}", "mcp")
         elif tool or name not in self.functions():
             known = nearest(name, [*self.functions(), *self.servers])
