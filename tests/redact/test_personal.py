@@ -74,7 +74,8 @@ placeholder: Search Anything
 scale: Very Satisfied
 voice: Passive Voice
 the currency is Swiss Francs, not euros
-the office in San Diego
+the office in San Diego, not in Santa Barbara
+Use Apache Cassandra, and the model Claude Opus.
 """
 NAMES = {
     "Greet Anna": "Greet [withheld: name]",

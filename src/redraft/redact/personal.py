@@ -74,16 +74,19 @@ def _names(view: View) -> Iterator[Finding]:
 
 def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Finding]:
     """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
-    first = start
+    before = ""
     for word in text[start:end].split(" ")[:-1]:
-        if not is_thing(word.strip(",.").lower()):
+        plain = word.strip(",.").lower()
+        if not is_thing(plain):
             break
         start += len(word) + 1
+        before = plain
     name = text[start:end]
     # A letter behind a single word is not a surname: `Appendix A`.
     is_full = sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1
-    # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Diego`.
-    is_known = start > first and (known := _plain(name)) in GIVEN_NAMES and known not in THINGS
+    # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
+    known = _plain(name) if before and before not in _BEFORE_PLACE else ""
+    is_known = known in GIVEN_NAMES and known not in THINGS
     if (is_full or is_known or not full) and names_person(name, surely=surely or is_known):
         yield Finding(start, end, Kind.NAME)
 
@@ -563,6 +566,9 @@ GIVEN_NAMES = word_set(Path(__file__).with_name("given_names.txt").read_text("ut
 
 THINGS = word_set(Path(__file__).with_name("things.txt").read_text("utf-8"))
 """Words that are often capitalised but don't name people: for things, roles, places, products, qualities."""
+
+_BEFORE_PLACE = word_set("san santa santo saint st lake mount port fort cape apache amazon")
+"""Words before the given name in the name of a place or product."""
 
 _INFLECTIONS = (
     ("s", ("",)),
