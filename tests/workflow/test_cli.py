@@ -657,9 +657,9 @@ nodes:
 def workflow(project):
     """Run the workflow, whose last node is an expression, and return its id."""
 
-    def workflow(last="state['n'] + 1", code=0):
+    def workflow(last="state['n'] + 1", code=0, who="Ada"):
         (project / "w.yaml").write_text(TWO.replace("LAST", last))
-        assert redraft("run", "w.yaml", "-v", "who=Ada").exit_code == code
+        assert redraft("run", "w.yaml", "-v", f"who={who}").exit_code == code
         return rows("--name", "two nodes", kind="workflow")[0]["run_id"]
 
     return workflow
@@ -726,6 +726,13 @@ def test_show_json_has_inputs_nodes_and_state(workflow):
     ]
     assert shown["nodes"][0]["runs"][0]["best_score"] == 1.0
     assert "KeyError" in shown["nodes"][1]["error"]
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_show_withholds_names_unless_it_is_verbatim(workflow, words):
+    run_id = workflow(who="Ada Lovelace")
+    assert "Lovelace" not in redraft("show", run_id, *words).stdout
+    assert "Ada Lovelace" in redraft("show", run_id, *words, "--verbatim").stdout
 
 
 def test_show_names_the_node_that_failed(workflow):
