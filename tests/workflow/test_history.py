@@ -14,6 +14,7 @@ from redraft import ConfigError, MemoryStore, ScriptedModel
 from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
+from redraft.workflow.history import ItemRun
 from support.killing import report_of
 
 DRIVER = Path(__file__).with_name("killing.py")
@@ -178,6 +179,70 @@ def test_no_call_and_no_question_of_workflows_inside_is_repeated_after_a_kill(tm
     assert (report["repeated"], report["asked"]) == ([], 4)
     assert report["killed"] > 2
     assert report["found"] == [{"sent": "said", "by": "Ada"}] * 4
+
+
+ITEMS = """
+name: items
+nodes:
+  - {name: first, uses: work}
+  - name: each
+    map: [1, 2, 3, 4]
+    at_once: 1
+    uses: work
+    with: {x: "{{ item }}"}
+    on_error: continue
+    output: made
+"""
+
+
+class Gone(BaseException):
+    """Ends a program as a kill does: nothing of the step under way is recorded."""
+
+
+def history_of_items(work):
+    store = MemoryStore()
+    with suppress(Gone):
+        Workflow.from_text(ITEMS, actions={"work": work}, keep=store).run_sync(run_id="w")
+    workflows = Workflows(store)
+    return asyncio.run(workflows.history(asyncio.run(workflows.get("w"))))
+
+
+def work_on_items(state, x=0):
+    if x == 2:
+        raise ValueError("two is odd")
+    return x
+
+
+def test_items_that_failed_are_in_the_history_of_a_workflow_that_continued():
+    [_, each] = history_of_items(work_on_items).nodes
+    assert each.value == [1, None, 3, 4]
+    assert each.items == (ItemRun(1, error="ValueError: two is odd"),)
+
+
+def test_the_items_that_ended_are_in_the_history_of_a_workflow_that_was_killed():
+    def killed_at_four(state, x=0):
+        if x == 4:
+            raise Gone
+        return work_on_items(state, x)
+
+    history = history_of_items(killed_at_four)
+    assert [(node.node, node.seconds is None) for node in history.nodes] == [("first", False), ("each", True)]
+    assert history.nodes[1].items == (
+        ItemRun(0, 1),
+        ItemRun(1, error="ValueError: two is odd"),
+        ItemRun(2, 3),
+    )
+
+
+def test_the_call_that_resumes_a_workflow_names_the_options_it_was_made_with():
+    store = MemoryStore()
+    options = {"actions": {"work": work_on_items}, "models": {}, "model": ScriptedModel([]), "strict": True}
+    Workflow.from_text(ITEMS, keep=store, **options).run_sync(run_id="w")
+    kept = asyncio.run(Workflows(store).get("w"))
+    assert "# In place of each ..., what the program gave before" in kept.resuming_call
+    assert kept.resuming_call.endswith(
+        "Workflow.from_text(..., keep=..., actions=..., model=...).run(run_id='w')"
+    )
 
 
 THREE = """

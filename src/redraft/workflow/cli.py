@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_record
-from redraft._texts import ago, as_text, shortened
+from redraft._texts import ago, as_text, counted, shortened
 from redraft.errors import (
     ConfigError,
     RedraftError,
@@ -646,8 +646,10 @@ def _nodes(history: WorkflowHistory) -> Table:
     table.add_column()
     for node in history.nodes:
         seconds = "" if node.seconds is None else f"{node.seconds:.1f} s"
-        name = visible(node.node) or "not finished"
-        table.add_row(name, seconds, _outcome(node))
+        table.add_row(visible(node.node) or "not finished", seconds, _outcome(node))
+        for item in node.items:
+            if item.error:
+                table.add_row("", "", Text(visible(f"item {item.index + 1}: {item.error}"), BAD))
         for run in node.runs:
             scores = first_to_best(run)
             line = Text.assemble((run.run_id, QUIET), "  ", outcome(run), f"  {scores}" if scores else "")
@@ -658,7 +660,14 @@ def _nodes(history: WorkflowHistory) -> Table:
 def _outcome(node: NodeRun) -> Text:
     if node.error:
         return Text(visible(node.error), BAD)
-    if node.runs and node.seconds is not None:  # the value of a loop is shown by its run
+    if node.seconds is None:
+        finished = sum(not item.error for item in node.items)
+        parts = (
+            "not finished" if node.node else "",
+            f"{counted(finished, 'item')} done" if node.items else "",
+        )
+        return Text("; ".join(filter(None, parts)), QUIET)
+    if node.runs:  # the value of a loop is shown by its run
         return outcome_text(node.value)
     return Text("" if node.value is None else _short(node.value), QUIET)
 

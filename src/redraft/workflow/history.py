@@ -19,7 +19,7 @@ from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, REASONS, TokenUsage, render_score
 from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.graph import WorkflowGraph
-from redraft.workflow.node import NODE
+from redraft.workflow.node import ITEM_STEP, NODE
 from redraft.workflow.run import WorkflowResult
 from redraft.workflow.runtime import ActionResult
 from redraft.workflow.spec import UNNAMED
@@ -61,6 +61,8 @@ class WorkflowRecord:
     parent: str = ""
     graph: WorkflowGraph | None = None
     process: Process | None = None
+    options: tuple[str, ...] = ()
+    """The names of the options of `Workflow` that the program gave: what they are can't be stored."""
 
     def stored(self) -> Record:
         """Return the record for the store, always with the fields that workflows are searched by."""
@@ -102,9 +104,13 @@ class WorkflowRecord:
     def resuming_call(self) -> str:
         """Return the Python call that resumes a workflow that a program started."""
         inputs = f"{dict(self.inputs)!r}, " if self.inputs else ""
-        made = "from_text(...)" if self.file == UNNAMED else f"from_file({self.file!r})"
+        source = "..." if self.file == UNNAMED else repr(self.file)
+        made = "from_text" if self.file == UNNAMED else "from_file"
+        arguments = ", ".join((source, *(f"{name}=..." for name in self.options)))
+        made = f"{made}({arguments})"
+        what = "# In place of each ..., what the program gave before\n" if "..." in arguments else ""
         return (
-            "from redraft.workflow import Workflow\n\n"
+            f"from redraft.workflow import Workflow\n\n{what}"
             f"await Workflow.{made}.run({inputs}run_id={self.run_id!r})"
         )
 
@@ -214,7 +220,11 @@ class Workflows:
     async def history(self, kept: StoredWorkflow) -> WorkflowHistory:
         """Read the nodes of a workflow, with the runs of the loops in them."""
         run_id = kept.record.run_id
-        steps = [step for step in await self._runs.steps(run_id) if not step.is_inner and not step.void]
+        recorded = [step for step in await self._runs.steps(run_id) if not step.void]
+        steps = [step for step in recorded if not step.is_inner]
+        ended = {step.place for step in steps}
+        left_open = (step for step in recorded if step.place.partition("/")[0] not in ended)
+        items = [item for item in map(ItemRun.of, left_open) if item is not None]
         inside = await self._store.find(RUN, prefix=f"{run_id}.")
         left = sorted([await self._runs.listed(run) for run in inside], key=lambda run: run.started_at)
         nodes: list[NodeRun] = []
@@ -222,8 +232,10 @@ class Workflows:
             own = tuple(run for run in left if run.started_at <= step.at)
             left = left[len(own) :]
             nodes.append(NodeRun.of(step, own))
-        if left:  # of the node under way, now or when the workflow ended
-            nodes.append(NodeRun("", runs=tuple(left)))
+        if left or items:  # of the node under way, now or when the workflow ended
+            name = WorkflowHistory(kept, tuple(nodes)).under_way or ""
+            items.sort(key=lambda item: item.index)
+            nodes.append(NodeRun(name, runs=tuple(left), items=tuple(items)))
         waiting = await Approvals(self._store).waiting(run_id) if kept.state == "waiting" else []
         return WorkflowHistory(kept, tuple(nodes), tuple(waiting))
 
@@ -310,10 +322,30 @@ class Workflows:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemRun:
+    """An item of a `map` that has ended: its position from 0, and its value or error."""
+
+    index: int
+    value: Any = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, step: StoredStep) -> ItemRun | None:
+        """Read an item from its step in the journal; None if the step is something else."""
+        if not step.name.startswith(ITEM_STEP) or step.place.count("/") != 1:
+            return None
+        index = int(step.name.removeprefix(ITEM_STEP).partition(" ")[0])
+        if step.error is not None:
+            return cls(index, error=f"{step.error['type']}: {step.error['message']}")
+        return cls(index, from_json(ActionResult, step.result).value)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRun:
     """One visit of a node: its value or error, and the runs of the loops in it.
 
-    `seconds` is None if it has not ended.
+    `seconds` is None if it has not ended; the name may then be unknown, and empty. `items` are those of its
+    `map` that failed, or all that have ended if the node has not.
     """
 
     node: str
@@ -322,6 +354,7 @@ class NodeRun:
     used: TokenUsage = NOTHING_USED
     error: str = ""
     runs: tuple[RunRecord, ...] = ()
+    items: tuple[ItemRun, ...] = ()
 
     @classmethod
     def of(cls, step: StoredStep, runs: tuple[RunRecord, ...]) -> NodeRun:
@@ -331,7 +364,8 @@ class NodeRun:
             error = f"{step.error['type']}: {step.error['message']}"
             return cls(node, step.seconds, error=error, runs=runs)
         result = from_json(ActionResult, step.result)
-        return cls(node, step.seconds, result.value, result.usage, runs=runs)
+        failed = (ItemRun(one["index"], error=f"{one['type']}: {one['message']}") for one in result.failures)
+        return cls(node, step.seconds, result.value, result.usage, runs=runs, items=tuple(failed))
 
     @property
     def usage(self) -> TokenUsage:
@@ -456,7 +490,7 @@ class WorkflowHistory:
             has_loops = not finished or any(node.runs for node in self.nodes)
             detail = f"{ran}." if has_loops else f"{ran}; none of them was a loop."
         else:  # running, or cancelled
-            now = self._under_way
+            now = self.under_way
             at = f", at the node {now!r}" if now else ""
             verb = "It was cancelled" if state == "cancelled" else "It is at work"
             detail = f"{verb} {after}{at}."
@@ -464,7 +498,7 @@ class WorkflowHistory:
         return Why(state, headline, detail, numbers)
 
     @property
-    def _under_way(self) -> str | None:
+    def under_way(self) -> str | None:
         """The name of the node after those that have ended; None if a condition or a failure decides."""
         graph, ended = self.kept.record.graph, [node for node in self.nodes if node.seconds is not None]
         if graph is None or (ended and ended[-1].error):
@@ -510,6 +544,7 @@ class WorkflowHistory:
                 "error": node.error,
                 "usage": node.usage,
                 "seconds": node.seconds,
+                "items": node.items,
                 "runs": [run.summary() for run in node.runs],
             }
             for node in self.nodes

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 NODE = "node "
 """The prefix of a node's name in the journal."""
+ITEM_STEP = "item "
+"""The prefix of the name of an item's step within a node's."""
 DEFAULT_TIMEOUT = 3_600.0
 """Seconds for a try of a built-in action without a `timeout`, so that no silent provider hangs a node."""
 
@@ -193,7 +195,7 @@ class Items:
 def _name(index: int, item: Any) -> str:
     """Return the name of an item's step: another item at its place is run, and not taken from the journal."""
     content = json.dumps(item, sort_keys=True).encode()
-    return f"item {index} {sha256(content).hexdigest()[:8]}"
+    return f"{ITEM_STEP}{index} {sha256(content).hexdigest()[:8]}"
 
 
 def usage_of(error: Exception) -> TokenUsage:

@@ -92,6 +92,8 @@ class Workflow:
                 f"Workflow has no option {name!r}; {nearest(name, WorkflowOptions.__annotations__)}"
             )
         keep, folder = options.get("keep", True), Path(source.file).parent
+        needless = {"strict", *(["keep"] if keep is True else [])}  # to run it once more
+        self._given = tuple(name for name, value in options.items() if value and name not in needless)
         check_keep(keep)
         self.source = source
         found = read(source)
@@ -293,6 +295,7 @@ class Workflow:
             parent=journal.parent,
             graph=self.graph,
             process=Process.this(),
+            options=self._given,
         )
         keeper = Keeper(journal, record)
         if (finished := await keeper.begin()) is not None:
