@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import tzinfo
 
-    from redraft.types import Output, ReflectionVersion
+    from redraft.types import Output, ReflectionEvaluation, ReflectionVersion
 
 SHOWN = 80
 """The most characters of a value within a message."""
@@ -143,6 +143,13 @@ def has_no_criteria(version: ReflectionVersion) -> bool:
     """Return whether a version passed because there were no criteria to judge it by."""
     evaluation = version.evaluation
     return evaluation.satisfactory and evaluation.overall_score is None and not evaluation.criteria_scores
+
+
+def verdict_of(evaluation: ReflectionEvaluation) -> str:
+    """Return what a judgement says of a version, to go on a sentence such as "version 2, which "."""
+    if evaluation.satisfactory:
+        return "meets the criteria"
+    return "was not fully judged" if evaluation.leaves_nothing_to_revise else "does not meet the criteria"
 
 
 def listed(things: Sequence[str]) -> str:

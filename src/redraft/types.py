@@ -235,6 +235,9 @@ ORIGINS = ("given", "generated")
 ENOUGH = 0.5
 """The share of a generated criterion from which an output is not replaced by one that passes more."""
 
+DEFAULT_CRITERION_THRESHOLD = 0.7
+"""From which score (0..1) a criterion is met that does not say so itself."""
+
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,7 @@ class QualityCriterion:
     name: str
     description: str = ""
     weight: float = 1.0
-    threshold: float = 0.7
+    threshold: float = DEFAULT_CRITERION_THRESHOLD
     evaluator: str = "llm"
     evaluator_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     gate: bool = False
@@ -976,7 +979,8 @@ class ReflectionResult(Generic[OutputT]):
                 lines.append(f"    {version.choice.detail}")
         reason = self.convergence_reason.value
         lines.append(f"Stopped: {REASONS[reason]} ({reason}).")
-        met = "satisfactory" if self.success else "not satisfactory"
+        unjudged = self.history.best_version.evaluation.leaves_nothing_to_revise
+        met = "satisfactory" if self.success else "not fully judged" if unjudged else "not satisfactory"
         lines.append(f"Returned: version {history.best_version.iteration}, {met}.")
         lines.append(f"Used: {render_usage(self.token_usage)}, {self.execution_time:.1f} s.")
         lines += [f"Note ({name}): {text}" for name, text in self.diagnostics.items()]

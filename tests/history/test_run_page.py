@@ -226,6 +226,7 @@ def test_the_parts_of_a_run_are_shown():
         (kept([]), "State: running"),
         (kept([], process=GONE), "State: interrupted"),
         (kept([version(1, None)], "unjudged"), "not judged"),
+        (kept([version(1, None)], "unjudged"), "Version 1, the best, was not fully judged:"),
         (kept(history(0.5, 0.4), "plateau"), "The first version is the best one; no revision beat it."),
         (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),
         (
@@ -274,3 +275,11 @@ def test_the_candidates_that_were_not_chosen_are_shown_beside_the_one_that_was()
     assert client.get("/runs/a-run/versions/1.1.txt").text == "a dull text"
     assert client.get("/runs/a-run/versions/1.2.txt").status_code == 404
     assert client.get("/runs/a-run.json").json()["versions"][0]["choice"]["numbers"]["chosen"] == 2
+
+
+def test_a_stored_criterion_without_a_threshold_has_the_default():
+    run = kept(history(0.5), "plateau")
+    for criterion in run.record.options["criteria"]:
+        criterion.pop("threshold", None)
+    assert run.thresholds == {"short": 0.7}
+    assert "0.70" in Seen(run_page(run)).words

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened
+from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened, verdict_of
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.events import RunStarted
@@ -467,14 +467,13 @@ def _head(run: StoredRun, *, is_utf8: bool) -> list[RenderableType]:
     if best is not None and has_no_criteria(best):
         lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which was not judged"))
     elif best is not None:
-        met = "meets the criteria" if best.evaluation.satisfactory else "does not meet the criteria"
         line = Text.assemble(
             "Best: ",
             (
                 f"version {best.iteration}, {render_score(best.evaluation.overall_score).strip()}",
                 f"bold {GOOD}" if best.evaluation.satisfactory else "bold",
             ),
-            f", which {met}",
+            f", which {verdict_of(best.evaluation)}",
         )
         lines.append(line.append(f"   {_curve(record)}") if is_utf8 else line)
     lines.append(
@@ -737,7 +736,7 @@ def _returned(run: StoredRun) -> Text:
         return line.append("meets the criteria.", GOOD)
     if best.evaluation.leaves_nothing_to_revise:
         return line.append("was not fully judged:")
-    return line.append("falls short:" if run.why.short_of else "does not meet the criteria.")
+    return line.append("falls short:" if run.why.short_of else f"{verdict_of(best.evaluation)}.")
 
 
 def diff(

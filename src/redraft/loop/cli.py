@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import describe_error, from_json, to_json
-from redraft._texts import as_text
+from redraft._texts import as_text, verdict_of
 from redraft._validation import check_choice
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
@@ -489,10 +489,9 @@ def ending(result: ReflectionResult) -> Text:
     """Render why a run stopped, what it returned, what it used, and its notes."""
     best = result.history.best_version
     reason = result.convergence_reason.value
-    met = "meets the criteria" if result.success else "does not meet the criteria"
     lines = [
         f"Stopped: {REASONS[reason]}.",
-        f"Returned: version {best.iteration}, which {met}.",
+        f"Returned: version {best.iteration}, which {verdict_of(best.evaluation)}.",
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note: {visible(withheld(text))}" for text in result.diagnostics.values()),
     ]

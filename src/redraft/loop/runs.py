@@ -42,11 +42,11 @@ from redraft.stores.run_index import (
     run_index,
 )
 from redraft.types import (
+    DEFAULT_CRITERION_THRESHOLD,
     NOTHING_USED,
     REASONS,
     Draft,
     PlainTask,
-    QualityCriterion,
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
@@ -392,7 +392,7 @@ class StoredRun:
         if self.record.origin.surface == "workflow":
             return {}
         criteria = self.record.options.get("criteria", ())
-        return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
+        return {one["name"]: one.get("threshold", DEFAULT_CRITERION_THRESHOLD) for one in criteria}
 
     @property
     def criteria(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from redraft._texts import HOUR, MINUTE, ago, has_no_criteria
+from redraft._texts import HOUR, MINUTE, ago, has_no_criteria, verdict_of
 from redraft.text.characters import visible
 from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.types import render_usage
@@ -55,7 +55,8 @@ def _environment() -> Environment:
         "used": render_usage,
         "utc": utc,
     }
-    environment.globals.update({"static": static_path, "has_no_criteria": has_no_criteria})  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
+    functions = {"static": static_path, "has_no_criteria": has_no_criteria, "verdict_of": verdict_of}
+    environment.globals.update(functions)  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
     return environment
 
 
