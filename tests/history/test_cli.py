@@ -443,6 +443,7 @@ def test_why_tells_how_to_resume_a_failed_run(revised):
     revised(ModelError("It is away."))
     lines = redraft("why", "last").stdout.splitlines()
     assert lines[2] == "error: a step failed for good."
+    assert " error " in redraft("runs", "--reason", "error").stdout.splitlines()[-1]
     assert "  The step 'revise' failed after version 1: ModelError: It is away." in lines
     assert lines[-1].startswith("redraft resume ")
 

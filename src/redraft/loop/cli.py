@@ -506,13 +506,12 @@ def error_text(result: ReflectionResult) -> Text:
 
 
 def outcome(record: RunRecord) -> Text:
-    """Render the reason a run stopped, or its state if no rule stopped it."""
-    best = record.version(record.best)
-    if record.reason is not None and record.ended_without_version:
-        return Text(record.reason.value, BAD)
-    if record.state != "finished" or record.reason is None:
+    """Render the reason a run stopped, as `why` and `--reason` name it, or its state if it has none."""
+    if record.reason is None or record.status == "running":
         return state_text(record.state)
-    return Text(record.reason.value, GOOD if best is not None and best.evaluation.satisfactory else "")
+    best = record.version(record.best)
+    is_good = record.status == "finished" and best is not None and best.evaluation.satisfactory
+    return Text(record.reason.value, GOOD if is_good else BAD if record.status == "failed" else "")
 
 
 def state_text(state: str) -> Text:

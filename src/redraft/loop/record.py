@@ -220,11 +220,6 @@ class RunRecord:
         return None if self.stop is None else self.stop.reason
 
     @property
-    def ended_without_version(self) -> bool:
-        """Whether the run's budget was spent before its first version."""
-        return self.status == "failed" and self.stop is not None and not self.versions
-
-    @property
     def is_inner(self) -> bool:
         """Whether it ran inside another run; the loops of a workflow did not."""
         return bool(self.parent) and self.origin.surface != "workflow"
