@@ -477,11 +477,11 @@ def test_staged_files(project):
 # --- lessons -----------------------------------------------------------------------------------------------
 
 
-def play(session="s", *texts):
-    """Do a turn in this process with these texts of a file, and end the session."""
+def play(session="s", *texts, prompt="Write an offer."):
+    """Do a turn in this process with these texts of a file."""
     redraft("hook", "start", "claude", stdin=event("SessionStart", session=session, source="startup"))
-    prompt = event("UserPromptSubmit", session=session, prompt="Write an offer.", prompt_id="1")
-    redraft("hook", "start", "claude", stdin=prompt)
+    begun = event("UserPromptSubmit", session=session, prompt=prompt, prompt_id="1")
+    redraft("hook", "start", "claude", stdin=begun)
     for text in texts:
         Path("offer.py").write_text(text, "utf-8")
         redraft("hook", "stop", "claude", stdin=event("Stop", session=session, prompt_id="1"))
@@ -500,6 +500,59 @@ def test_a_failed_attempt_leaves_a_reflection_of_the_facts(project, monkeypatch)
     assert "model" not in text
     assert "No print() is left in the code." in text.split("## What should I do differently?")[1]
     assert redraft("hook", "learn").stdout == ""  # once
+
+
+TWO_CRITERIA = f"""{CRITERIA}
+  - name: no todo
+    description: No TODO is left in the code.
+    evaluator: regex
+    config: {{pattern: '^\\+.*\\bTODO\\b', flags: m, must_match: false}}
+"""
+PROMPTS = ("Write an offer.", "Sum the prices of a basket.", "Parse the dates of a CSV file.", "Send a mail.")
+
+
+def learned(project, session):
+    """End a session, and return the lessons by title, each with its kind and confidence."""
+    redraft("hook", "end", "claude", stdin=event("SessionEnd", session=session))
+    assert redraft("hook", "learn").exit_code == 0
+    listed = json.loads(redraft("lessons", "list", "--agent", "coding-agent", "--json").stdout)["lessons"]
+    return {one["title"]: (one["kind"], one["confidence"]) for one in listed}
+
+
+def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    set_up(project, criteria=TWO_CRITERIA)
+    for number, prompt in enumerate(PROMPTS, 1):
+        bad = f"def function_{number}():\n    print({number})\n"
+        good = ["x = 1\n"] if number == 2 else []  # one of them mends it in the end
+        play(f"s{number}", bad, *good, prompt=prompt)
+        found = learned(project, f"s{number}")
+    assert found == {"No print() is left in the code": ("partial", 0.7)}
+
+
+def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    set_up(project, criteria=TWO_CRITERIA)
+    mistakes = ("print(1)\n", "x = 2  # TODO two\n", "print(3)\n# TODO three\n")
+    for number, (text, prompt) in enumerate(zip(mistakes, PROMPTS, strict=False)):
+        play(f"s{number}", text, prompt=prompt)
+        found = learned(project, f"s{number}")
+    assert found == {
+        "No print() is left in the code": ("partial", 0.5),
+        "No TODO is left in the code": ("partial", 0.5),
+    }
+
+
+def test_a_retired_lesson_of_the_facts_is_not_learned_again(project, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    play("s1", "print(1)\n", prompt=PROMPTS[0])
+    learned(project, "s1")
+    [path] = (project / "memory" / "reflections" / "coding-agent").glob("2*.md")
+    assert redraft("lessons", "retire", f"coding-agent/{path.stem}", "--why", "We print.").exit_code == 0
+    play("s2", "print(2)\n", prompt=PROMPTS[2])
+    redraft("hook", "end", "claude", stdin=event("SessionEnd", session="s2"))
+    redraft("hook", "learn")
+    assert list(path.parent.glob("2*.md")) == [path]
 
 
 def test_a_session_without_a_check_leaves_nothing(project):

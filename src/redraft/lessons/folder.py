@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.files import ENDING, add_file, locked, read_text, replace_file, reporting
-from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, overlap, words_of
+from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, overlap, words_of
 from redraft.lessons.markdown import parse, render
 from redraft.text.characters import without_invisible
 
@@ -75,15 +75,16 @@ class LessonFolder:
         self.name = folder_name(agent)
         self.path = agent_path(path, agent)
 
-    def file(self, lesson: Lesson, *, by_hand: bool = False) -> tuple[Lesson, bool]:
+    def file(self, lesson: Lesson, *, by_hand: bool = False, by_advice: bool = False) -> tuple[Lesson, bool]:
         """Write a lesson to a new file unless it is known; return it or the known one, and whether it is new.
 
         A run leaves one lesson of a kind. A near-duplicate of a lesson of the same kind and status raises
-        that lesson's confidence by 0.1. Retired and superseded lessons are not learned again, except
+        that lesson's confidence by 0.1. With `by_advice`, so does a lesson whose whole advice others of its
+        status give, whatever their kind. Retired and superseded lessons are not learned again, except
         `by_hand`. The oldest lessons beyond 30 move to the archive.
         """
         with locked(self.path):
-            if known := self._known(lesson, by_hand=by_hand):
+            if known := self._known(lesson, by_hand=by_hand, by_advice=by_advice):
                 return known, False
             new = self.add(lesson)
             self.archive()
@@ -187,18 +188,28 @@ class LessonFolder:
                     moved.append(entry.id)
         return moved
 
-    def _known(self, lesson: Lesson, *, by_hand: bool) -> Lesson | None:
+    def _known(self, lesson: Lesson, *, by_hand: bool, by_advice: bool) -> Lesson | None:
         """Return the filed lesson that a new one would repeat, with its confidence raised if need be."""
-        alike = [one for one in self.lessons() if one.kind == lesson.kind]
+        filed = list(self.lessons())
+        alike = [one for one in filed if one.kind == lesson.kind]
         for one in alike:
             if lesson.source and one.source == lesson.source:
                 return one
         words = words_of(lesson.content)
         same = [one for one in alike if overlap(words, words_of(one.content)) >= NEAR_DUPLICATE]
-        for one in same:
-            if one.status == lesson.status:
-                return self.write(replace(one, confidence=min(1.0, round(one.confidence + CONFIRMATION, 2))))
-        return None if by_hand else next((one for one in same if one.status in REJECTED), None)
+        current = [one for one in same if one.status == lesson.status][:1]
+        known = [one for one in same if one.status in REJECTED]
+        if by_advice:
+            current = _givers(lesson, [one for one in filed if one.status == lesson.status]) or current
+            # Advice that is partly rejected, and otherwise given already, is not new either.
+            known += _givers(lesson, [one for one in filed if one.status in (lesson.status, *REJECTED)])
+        if confirmed := [self._confirmed(one) for one in current]:
+            return confirmed[0]
+        return None if by_hand else next(iter(known), None)
+
+    def _confirmed(self, lesson: Lesson) -> Lesson:
+        """Return a lesson that was learned again."""
+        return self.write(replace(lesson, confidence=min(1.0, round(lesson.confidence + CONFIRMATION, 2))))
 
     def _archives(self) -> list[Path]:
         """Return the folders of the years in the archive."""
@@ -293,6 +304,22 @@ def _letters(text: str) -> str:
             continue  # an accent, or a mark without a letter
         kept.append(letter if category in "LMN" else " ")
     return "".join(kept)
+
+
+def _givers(lesson: Lesson, others: Sequence[Lesson]) -> list[Lesson]:
+    """Return the lessons that together give all of a lesson's advice; empty if some of it is new.
+
+    What several of them advise is given by the one that advises the least besides.
+    """
+    advice = {one.id: advice_lines(one.content) for one in others}
+    found: dict[str, Lesson] = {}
+    for line in advice_lines(lesson.content):
+        givers = [one for one in others if line in advice[one.id]]
+        if not givers:
+            return []
+        giver = min(givers, key=lambda one: len(advice[one.id]))
+        found[giver.id] = giver
+    return list(found.values())
 
 
 def _files(folder: Path) -> dict[str, os.stat_result]:

@@ -175,6 +175,18 @@ def words_of(content: Content) -> frozenset[str]:
     return words_in(" ".join(str(getattr(content, one.name)) for one in fields(content)))
 
 
+def advice_lines(content: Content) -> tuple[str, ...]:
+    """Return the lines of a reflection that say what to do, in lower case; a decision has none."""
+    match content:
+        case Failure() | Partial():
+            advice = content.do_differently
+        case Procedure():
+            advice = content.strategy
+        case Decision():
+            advice = ""
+    return tuple(one for line in advice.casefold().splitlines() if (one := " ".join(line.split())))
+
+
 def words_in(text: str) -> frozenset[str]:
     """Return the words of a text, regardless of case."""
     return frozenset(_WORD.findall(text.casefold()))

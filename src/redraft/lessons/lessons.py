@@ -269,7 +269,8 @@ class Lessons:
 
         With `decision`, that is why a choice in it was made: say so of a run in which a significant one was.
         A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
-        Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. Returns
+        Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. A lesson
+        without a model that names only requirements of earlier lessons is a near-duplicate of these. Returns
         None if the outcome of the run is unknown, or if its lesson has been deleted since.
 
         Raises `ConfigError` for content that no lesson may contain, and if there is neither content nor a
@@ -578,7 +579,9 @@ class Lessons:
     async def _file(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False) -> Lesson:
         """Store the lesson that an outcome teaches; it is active if written by hand, or of no doubt."""
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
-        lesson, is_new = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
+        lesson, is_new = await asyncio.to_thread(
+            self._files.file, lesson, by_hand=by_hand, by_advice=reflection.names_requirements
+        )
         is_same = lesson.content == reflection.content and lesson.status == "active"
         if is_new:
             await self._guidance.add(lesson, outcome.task, reflection)

@@ -71,6 +71,7 @@ class LessonReflection:
 
     `title` says it in a few words. `confidence` (0..1) says how well it is supported: by default, the model
     gives a cause for what was shown to be wrong. `problem` says why some of the reply could not be used.
+    `names_requirements` means that its advice is what the failed checks require, and no model added to it.
     """
 
     content: Content
@@ -80,6 +81,7 @@ class LessonReflection:
     usage: TokenUsage = NOTHING_USED
     confidence: float = CONFIDENCE
     problem: str = ""
+    names_requirements: bool = False
 
 
 async def facts_only(request: ChatRequest, /) -> ChatReply:  # noqa: ARG001 (nothing is asked)
@@ -285,6 +287,7 @@ class _Form:
             answer.usage,
             self._confidence(facts, is_complete=not missing, is_clean=not reply.refused),
             problem if missing or reply.refused else "",
+            names_requirements=bool(facts.required) and missing == list(names),
         )
 
     def _repeated(self, texts: Mapping[str, str]) -> dict[str, str]:
