@@ -566,6 +566,55 @@ def test_no_mistake_hides_another_one(tmp_path):
         made.run_sync()
 
 
+ASKED = "- {name: card, uses: llm.call, output: made, with: {model: gpt-4, prompt: Write.}}"
+DRAFTED = "- name: card\n  uses: reflection.loop\n  output: made\n  with:\n" + under(
+    "generator: {action: llm.call, model: gpt-4, prompt: PROMPT}\nevaluator: {type: schema, schema: {required: [title]}}",
+    4,
+)
+
+
+def with_outputs(outputs, text):
+    return f"name: t\noutputs: {outputs}\nnodes:\n{text}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (with_outputs("{a: {value: '{{ state.card.title }}'}}", DRAFTED), "outputs.a.value"),
+        (with_outputs("{a: {value: ['{{ state.made }}', '{{ state.card }}']}}", ASKED), "outputs.a.value.1"),
+        (with_outputs("{card: string}", ASKED), "outputs.card"),
+        (with_outputs("{card: string}", ASKED + "\n- {name: b, run: 'return {\"x\": 1}'}"), "outputs.card"),
+    ],
+)
+def test_an_output_that_no_node_sets_is_reported_before_anything_is_spent(text, key):
+    made = Workflow.from_text(text, models={"gpt-4": ScriptedModel([])}, keep=False)
+    with pytest.raises(WorkflowError) as caught:
+        made.check()
+    [problem] = caught.value.problems
+    assert (problem.line, problem.key) == (2, key)
+    assert "state.card is read here, but no node sets it: the result of 'card' is state.made" in str(problem)
+    assert made.check({"card": {"title": "x"}}).actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        with_outputs("{made: any, reflection_output: any, title: string}", DRAFTED),
+        with_outputs("{card: string}", DRAFTED.replace("PROMPT", "Reply with the key card.")),
+        with_outputs("{card: string?}", ASKED),
+        with_outputs("{a: {value: '{{ state.card | default(1) }}'}}", ASKED),
+        with_outputs("{card: string}", ASKED + "\n- {name: b, run: 'return {\"card\": 1}'}"),
+        with_outputs("{card: string}", ASKED + "\n- {name: b, run: 'return dict(card=1)'}"),
+        with_outputs("{card: string}", ASKED + "\n- {name: b, run: '{\"card\": 1}'}"),
+        with_outputs("{card: string}", ASKED + "\n- {name: b, uses: own, with: {prompt: x}}"),
+        with_outputs("{b: array}", ASKED + "\n- {name: b, map: [1], run: 'return {\"x\": 1}'}"),
+    ],
+)
+def test_an_output_that_a_node_may_set_is_no_mistake(text):
+    made = Workflow.from_text(text, actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False)
+    assert made.check().actions
+
+
 ASKS = "nodes: [{name: n, uses: llm.call, with: {prompt: '{{ state.x }}'}}]"
 READS = "{name: b, uses: own, with: {prompt: '{{ state.x }}'}}"
 NO_MODEL, NOT_SET, NO_BOUND = (

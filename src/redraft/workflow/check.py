@@ -801,6 +801,55 @@ def missing_values(
         state.add(node.output or node.name)
 
 
+def missing_outputs(
+    spec: WorkflowSpec, source: WorkflowFile, inputs: Iterable[str], lost: Collection[KeyPath] = ()
+) -> Iterator[WorkflowError]:
+    """Yield an error for each output that reads a key of the state which nothing can set.
+
+    `lost` are the places of what can't be read in the file.
+    """
+    if not is_known(INPUT_KEYS, lost) or any(path[:1] == ("nodes",) for path in lost):
+        return
+    known = {*inputs, *RESULT_KEYS, FEEDBACK, "error"}
+    names = {node.name: node.output for node in spec.nodes}
+    for output, declared in spec.outputs.items():
+        path: KeyPath = ("outputs", output)
+        reads: list[tuple[tuple[str | int, ...], KeyPath]] = []
+        if not isinstance(declared, str) and VALUE in declared:
+            templates = templates_in(declared[VALUE], (*path, VALUE))
+            reads = [(read, place) for text, place in templates for read in _required_by(text)]
+        elif not (isinstance(declared, str) and declared.endswith("?")):
+            reads = [(("state", output), path)]
+        for (scope, *rest), place in sorted(reads, key=str):
+            key = str(rest[0]) if rest else ""
+            if (
+                scope != "state"
+                or not key
+                or key in known
+                or any(_may_set(key, one, names) for one in spec.nodes)
+            ):
+                continue
+            known.add(key)
+            where = f": the result of {key!r} is state.{names[key]}" if names.get(key) else ""
+            yield source.error(place, f"state.{key} is read here, but no node sets it{where}")
+
+
+def _may_set(key: str, node: Node, names: Collection[str]) -> bool:
+    """Return whether a node may set a key of the state; `names` are those of all nodes.
+
+    What a model returns has a key with the name of a node only if the parameters mention it.
+    """
+    if node.output == key or (node.output is None and node.name == key):
+        return True
+    if node.map is not None or (node.output is not None and node.action != LOOP) or _returns_text(node):
+        return False
+    if node.run is not None:
+        return node.language != "python" or _may_return(key, node.run)
+    if node.action in (LOOP, LLM_CALL):
+        return key not in names or re.search(rf"\b{re.escape(key)}\b", str(node.with_)) is not None
+    return True
+
+
 def _required_by(text: str) -> Iterable[tuple[str | int, ...]]:
     """Return what a template reads in any case; nothing if it is wrong, which is reported elsewhere."""
     try:
@@ -881,11 +930,11 @@ def _may_set_model(node: Node) -> bool:
         return False
     if node.run is None:
         return node.action not in BUILT_IN
-    return node.language != "python" or _may_return_model(node.run)
+    return node.language != "python" or _may_return(MODEL, node.run)
 
 
-def _may_return_model(code: str) -> bool:
-    """Return whether Python code may return an object with the key `model`: not if its values are literal."""
+def _may_return(key: str, code: str) -> bool:
+    """Return whether Python code may return an object with a key: not if the keys it has are literal."""
     returned: list[ast.expr | None] = []
     mentions = 0
     try:
@@ -899,17 +948,19 @@ def _may_return_model(code: str) -> bool:
             returned.append(one.value)
             mentions -= len(one.targets)
         mentions += _is_result(one)
+    if not returned and tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        returned.append(last.value)
     # If `result` is mentioned anywhere else, it may have been changed there.
-    return mentions > 0 or not all(map(_is_literal_without_model, returned))
+    return mentions > 0 or not all(_is_literal_without(key, one) for one in returned)
 
 
 def _is_result(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "result"
 
 
-def _is_literal_without_model(value: ast.expr | None) -> bool:
+def _is_literal_without(key: str, value: ast.expr | None) -> bool:
     if isinstance(value, ast.Dict):
-        return all(isinstance(key, ast.Constant) and key.value != MODEL for key in value.keys)
+        return all(isinstance(one, ast.Constant) and one.value != key for one in value.keys)
     no_object = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
     return value is None or isinstance(value, no_object)
 

@@ -27,6 +27,7 @@ from redraft.workflow.check import (
     check_file,
     check_models,
     is_known,
+    missing_outputs,
     missing_values,
     refused_code,
 )
@@ -184,6 +185,7 @@ class Workflow:
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
         reported = () if inside else [str(path[1]) for path, _ in wrong if path[1:]]
         problems += missing_values(self.spec, self.source, {*inputs, *reported}, self._lost)
+        problems += missing_outputs(self.spec, self.source, {*inputs, *reported}, self._lost)
         resources = replace(self._resources, model=self.spec.model or default_model)
         uses = self._uses
         if is_known(MODEL_KEYS, self._lost):
