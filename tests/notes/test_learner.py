@@ -3,8 +3,8 @@ import logging
 
 import pytest
 
-from redraft import Ensemble, MemoryStore, ModelError, QualityCriterion, ScriptedModel, Task
-from redraft.errors import StoreError
+from redraft import Ensemble, MemoryStore, ModelError, QualityCriterion, Runs, ScriptedModel, Task
+from redraft.errors import EnsembleError, StoreError
 from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskIdentity, TaskReflection, Trial
 from redraft.notes.store import NoteStore
 from support.ensembles import BETTER, asked, better, thinking, warnings
@@ -219,6 +219,82 @@ def test_a_control_run_against_the_previous_note_is_given_that_note():
     assert ("none", None) in given  # the first
     assert all(note is not None for arm, note in given if arm == "note")
     assert any(note is not None for arm, note in given if arm == "control")
+
+
+def test_once_notes_are_shown_to_help_only_a_quarter_of_the_share_goes_without():
+    store = InMemoryReflectionStore()
+    model = ScriptedModel(
+        lambda request: "good" if "Improvement Notes" in request.messages[-1].content else "bad"
+    )
+    task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
+    ensemble = Ensemble(model, [task], store, keep=MemoryStore())
+    results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(250)]
+    arms = [one.arm for one in results]
+    shown = [number for number, arm in enumerate(arms) if arm == "control"][9] + 1  # with the tenth
+    assert 0.1 < arms[:shown].count("control") / shown < 0.3
+    assert 0 < arms[shown:].count("control") / (250 - shown) < 0.08
+    noted = asyncio.run(store.noted(TaskIdentity.of(task)))
+    assert (noted.is_shown, noted.in_force, noted.since) == (True, 250, 1)
+
+
+def test_after_a_rollback_every_run_is_given_the_version_until_it_wrote_the_next():
+    store, identity = InMemoryReflectionStore(), TaskIdentity.of("Say it.")
+    config = ReflectionConfig(strategy=better, trial=Trial(share=0.9, min_runs=3))
+    task = Task("Say it.", criteria=[EXACT], reflect=config)
+    ensemble = Ensemble(thinking("good"), [task], store, keep=MemoryStore())
+
+    def run(number):
+        result = ensemble.run_sync(run_id=f"run-{number}").results[0]
+        return result.note, result.arm, asyncio.run(store.noted(identity)).in_force
+
+    before = [run(number) for number in range(12)]
+    assert ("control", 1) in [one[1:] for one in before]
+    asyncio.run(store.rollback(identity, 1))
+    assert [run(number) for number in range(12, 15)] == [(1, "note", 1), (1, "note", 1), (1, "note", 15)]
+    asyncio.run(store.pin(identity, 2))
+    assert {run(number) for number in range(15, 30)} == {(2, "note", 2)}
+    asyncio.run(store.unpin(identity))
+    assert run(30) == (2, "note", 31)
+    assert "control" in [run(number)[1] for number in range(31, 41)]
+
+
+def test_a_resumed_run_from_before_a_rollback_does_not_undo_it():
+    store, journal, identity = InMemoryReflectionStore(), MemoryStore(), TaskIdentity.of("Say it.")
+    is_down = []
+
+    def answer(request):
+        if is_down:
+            raise ModelError("down")
+        return "good"
+
+    task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
+    ensemble = Ensemble(ScriptedModel(answer), [task], store, keep=journal)
+    ensemble.run_sync(run_id="first")
+    is_down.append("the model")
+    with pytest.raises(EnsembleError):
+        ensemble.run_sync(run_id="stopped")  # it was given version 1
+    is_down.clear()
+    ensemble.run_sync(run_id="second")
+    asyncio.run(store.rollback(identity, 1))
+    resumed = ensemble.run_sync(run_id="stopped").results[0]
+    assert (resumed.note, asyncio.run(store.noted(identity)).in_force) == (1, 1)
+    assert ensemble.run_sync(run_id="third").results[0].note == 1
+    assert asyncio.run(store.noted(identity)).in_force == 4
+
+
+def test_a_control_run_says_so_in_its_result_and_its_record():
+    journal = MemoryStore()
+    task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
+    ensemble = Ensemble(thinking("good"), [task], InMemoryReflectionStore(), keep=journal)
+    results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(20)]
+    control = next(one for one in results if one.arm == "control")
+    expected = (
+        "This is a control run of the trial of this task's notes: it was given no note instead of version "
+        f"{results.index(control)}, to see whether that helps."
+    )
+    assert control.result.diagnostics["trial"] == expected
+    assert asyncio.run(Runs(journal).get(control.result.run_id)).diagnostics["trial"] == expected
+    assert not any("trial" in one.result.diagnostics for one in results if one.arm != "control")
 
 
 def test_a_first_note_without_content_is_replaced_although_no_run_is_given_it():

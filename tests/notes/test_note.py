@@ -334,6 +334,45 @@ def test_rolled_back_starts_a_new_line_of_notes():
     assert (off.in_force, off.off, off.since, off.why_off) == (None, True, 8, "it hurt")
 
 
+@pytest.mark.parametrize(
+    ("arm", "line", "based_on", "in_force"),
+    [
+        pytest.param("note", 8, 2, 8, id="given the version since the rollback"),
+        pytest.param("none", 8, 2, 8, id="the version is empty, so no run is given it"),
+        pytest.param("note", None, 2, 8, id="it is not known since when"),
+        pytest.param("control", 8, 2, 2, id="a control run"),
+        pytest.param("note", 1, 2, 2, id="given the version before the rollback"),
+        pytest.param("note", 1, 7, 2, id="given the version that was rolled back"),
+        pytest.param("none", None, None, 2, id="without a note"),
+    ],
+)
+def test_a_rollback_lasts_until_a_run_with_that_version_writes_a_note(arm, line, based_on, in_force):
+    back = noted(7, 7).rolled_back(2)
+    after = back.with_revision(note(8, based_on), arm=arm, line=line)
+    assert (after.run_count, after.in_force, after.on_trial) == (8, in_force, in_force == 8)
+
+
+def test_a_run_from_before_a_rollback_replaces_no_later_note():
+    after = noted(7, 7).rolled_back(2).with_revision(note(8, 2), arm="note", line=8)
+    assert after.with_revision(note(9, 2), arm="note", line=1).in_force == 8
+    assert after.with_revision(note(9, 8), arm="control", line=8).in_force == 9  # as before any rollback
+
+
+def test_a_pinned_version_stays_until_it_is_unpinned_or_another_is_put_in_force():
+    pinned = noted(7, 7).rolled_back(2, pinned=True)
+    assert (pinned.in_force, pinned.pinned, pinned.on_trial, pinned.why_off) == (2, True, False, "pinned")
+    later = pinned.with_revision(note(8, 2), arm="note", line=8)
+    assert (later.run_count, later.in_force) == (8, 2)
+    again = later.switched(off=True).switched(off=False)
+    assert (again.in_force, again.pinned, again.why_off) == (2, True, "pinned")
+    loose = later.unpinned()
+    assert (loose.in_force, loose.pinned, loose.why_off) == (2, False, "")
+    assert loose.with_revision(note(9, 2), arm="note", line=8).in_force == 9
+    assert not later.rolled_back(3).pinned
+    assert not later.rolled_back(None).pinned
+    assert later.switched(off=True, why="no").unpinned().why_off == "no"
+
+
 def test_rolled_back_rejects_an_unknown_version():
     with pytest.raises(ConfigError, match=r"no version 2 of the notes on this task; expected 1 to 1\."):
         noted(1, 1).rolled_back(2)
@@ -342,6 +381,8 @@ def test_rolled_back_rejects_an_unknown_version():
 def test_switched_off_and_on_again_restores_the_note_in_force():
     off = noted(7, 3).switched(off=True)
     assert (off.off, off.why_off) == (True, "switched off")
-    assert off.switched(off=False) == noted(7, 3)
+    on = off.switched(off=False)
+    assert (on.in_force, on.off, on.why_off, on.since, on.on_trial) == (3, False, "", 8, False)
+    assert on.switched(off=False) == on
     assert noted(7, None, off=True).switched(off=False).in_force == 7
     assert noted(0, None, off=True).switched(off=False).in_force is None

@@ -2,6 +2,7 @@ import asyncio
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from redraft.errors import ConfigError, StoreError
 from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
 from redraft.notes.store import (
+    NOTED_TASK,
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
@@ -17,6 +19,7 @@ from redraft.notes.store import (
 )
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import Trial, arm_of
+from redraft.stores.base import Record
 from redraft.types import PlainTask
 
 TASK = PlainTask("Write about {topic}.", "A report.")
@@ -195,6 +198,94 @@ def test_a_rollback_lasts_until_a_run_with_that_version_adds_a_note(notes):
                 await notes.rollback(IDENTITY, version)
         with pytest.raises(ConfigError, match="no notes on the task 'another'"):
             await notes.rollback("another", 1)
+
+    asyncio.run(main())
+
+
+def test_after_a_rollback_a_trial_waits_for_scored_runs_since_then(notes):
+    async def main():
+        trial = Trial(min_runs=2)
+        for number in range(1, 5):
+            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
+            await notes.record_use(IDENTITY, use(number, 1, score=0.5))
+        await notes.rollback(IDENTITY, 1)
+        found = []
+        for number, arm, line in ((5, "control", 5), (6, "note", 1), (7, "note", 5), (8, "note", 5)):
+            given = 1 if arm == "note" else None
+            await notes.record_use(IDENTITY, NoteUse(f"run {number}", given, arm, 0.5))
+            version = await append(notes, "more", f"r{number}", 1, trial=trial, arm=arm, line=line)
+            found.append((version, await in_force(notes)))
+        assert found == [(5, 1), (6, 1), (7, 7), (8, 7)]
+
+    asyncio.run(main())
+
+
+def test_a_pinned_version_stays_in_force_while_runs_add_notes(notes):
+    async def main():
+        for number in range(1, 4):
+            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
+        noted = await notes.pin(IDENTITY, 1)
+        assert (noted.in_force, noted.pinned, noted.why_off) == (1, True, "pinned")
+        assert await append(notes, "four", "r4", 1, line=4) == 4
+        await notes.store(IDENTITY, reflection("five", run_count=5))
+        assert (await in_force(notes), (await notes.noted(IDENTITY)).run_count) == (1, 5)
+        assert (await notes.switch(IDENTITY, off=True)).in_force is None
+        assert (await notes.switch(IDENTITY, off=False)).pinned
+        assert await notes.unpin(IDENTITY) == await notes.noted(IDENTITY)
+        assert await append(notes, "six", "r6", 1) == 6
+        assert await in_force(notes) == 6
+        await notes.pin(IDENTITY, 2)
+        await notes.erase(IDENTITY, [2])
+        noted = await notes.noted(IDENTITY)
+        assert (noted.in_force, noted.pinned) == (None, False)
+        with pytest.raises(ConfigError, match=r"no version 9 .*; expected 1 to 6"):
+            await notes.pin(IDENTITY, 9)
+
+    asyncio.run(main())
+
+
+def test_a_store_from_before_pins_and_shown_notes_is_read_and_changed(notes):
+    async def main():
+        for number in range(1, 4):
+            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
+        await notes.rollback(IDENTITY, 2)
+        record = await notes._store.get(NOTED_TASK, IDENTITY)
+        new = ("pinned", "is_shown", "judged_until")
+        data = {name: value for name, value in record.data.items() if name not in new}
+        assert data != record.data
+        await notes._store.put(Record(NOTED_TASK, IDENTITY, data))
+        noted = await notes.noted(IDENTITY)
+        assert (noted.in_force, noted.pinned, noted.is_shown, noted.judged_until) == (2, False, False, None)
+        for number in range(4, 6):
+            await notes.record_use(IDENTITY, use(number, 2, score=0.5))
+        assert await append(notes, "four", "r4", 2, trial=Trial(min_runs=2)) == 4
+        assert await in_force(notes) == 4
+        assert (await notes.pin(IDENTITY, 3)).pinned
+
+    asyncio.run(main())
+
+
+def test_settle_records_that_notes_were_shown_to_help_and_later_that_it_is_open(notes):
+    async def main():
+        trial = Trial()
+        await append(notes, "one", "r1")
+        numbers = count(1)
+
+        async def ten_more(with_note, without):
+            for noise in (0, 0.1, 0.2, 0.1, 0, 0.1, 0.2, 0.1, 0, 0.1):
+                await notes.record_use(IDENTITY, use(next(numbers), 1, score=with_note + noise))
+                await notes.record_use(IDENTITY, use(next(numbers), None, "control", without + noise))
+            assert await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(3))) == [None] * 3
+            noted = await notes.noted(IDENTITY)
+            return noted.is_shown, noted.judged_until
+
+        assert await notes.settle(IDENTITY, trial) is None
+        assert not (await notes.noted(IDENTITY)).is_shown
+        assert await ten_more(0.7, 0.2) == (True, START + timedelta(seconds=20))
+        assert await ten_more(0.7, 0.2) == (True, START + timedelta(seconds=40))
+        assert await ten_more(0.5, 0.5) == (False, START + timedelta(seconds=60))
+        assert await ten_more(0.5, 0.5) == (False, START + timedelta(seconds=60))  # to be decided
+        assert (await notes.rollback(IDENTITY, 1)).judged_until > START + timedelta(seconds=60)
 
     asyncio.run(main())
 

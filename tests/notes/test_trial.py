@@ -7,7 +7,7 @@ import pytest
 from redraft import stats as effects
 from redraft.notes import trial as trials
 from redraft.notes.note import NotedTask, NoteUse, Rollback
-from redraft.notes.trial import Trial, arm_of, may_replace, reason_of, verdict
+from redraft.notes.trial import Trial, arm_of, may_replace, reason_of, shown_to_help, verdict
 from redraft.stats import effect_of
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
@@ -32,8 +32,13 @@ def history(*rows):
     return uses
 
 
-def noted_task(in_force, since=1):
-    return NotedTask("id", "Write.", run_count=9, in_force=in_force, since=since)
+def noted_task(in_force, since=1, **fields):
+    return NotedTask("id", "Write.", run_count=9, in_force=in_force, since=since, **fields)
+
+
+def after(runs):
+    """Return the time of the last of as many runs."""
+    return START + timedelta(seconds=runs - 1)
 
 
 def test_the_arm_of_a_run_is_stable_and_arms_have_their_share():
@@ -101,6 +106,50 @@ def test_verdict_rolls_back_only_a_note_that_surely_hurts(uses, against, noted, 
         assert found.low <= found.effect <= found.high < 0
 
 
+@pytest.mark.parametrize(
+    ("uses", "against", "noted", "expected"),
+    [
+        pytest.param([(10, "note", 1, *WELL), (10, "control", None, *BADLY)], "none", noted_task(1), True,
+                     id="10 and 10 are enough"),
+        pytest.param([(40, "note", 1, *WELL), (9, "control", None, *BADLY)], "none", noted_task(1), None,
+                     id="9 control runs are too few"),
+        pytest.param([(9, "note", 1, *WELL), (40, "control", None, *BADLY)], "none", noted_task(1), None,
+                     id="9 runs with notes are too few"),
+        pytest.param([(10, "note", 1, *WELL), (10, "control", None, *WELL)], "none", noted_task(1), False,
+                     id="no difference"),
+        pytest.param([(10, "note", 1, *BADLY), (10, "control", None, *WELL)], "none", noted_task(1), False,
+                     id="they hurt"),
+        pytest.param([(12, "note", 2, *WELL), (12, "control", 1, *BADLY)], "previous", noted_task(2), None,
+                     id="the next note has to show it anew"),
+        pytest.param([(12, "note", 1, *WELL), (12, "control", None, *BADLY)], "none", noted_task(1, since=3),
+                     None, id="a version that a person chose is not on trial"),
+        pytest.param([(12, "note", 1, *WELL), (12, "control", None, *BADLY)], "none",
+                     noted_task(1, judged_until=after(24)), None, id="what was judged does not count again"),
+        pytest.param([(12, "note", 1, *WELL), (12, "control", None, *BADLY), (10, "note", 1, *WELL),
+                      (10, "control", None, *WELL)], "none",
+                     noted_task(1, is_shown=True, judged_until=after(24)), False, id="it is no longer so"),
+    ],
+)  # fmt: skip
+def test_notes_are_shown_to_help_by_scores_that_have_not_been_judged_yet(uses, against, noted, expected):
+    assert shown_to_help(Trial(against=against), noted, history(*uses)) is expected
+
+
+def test_a_note_that_helped_for_long_is_rolled_back_by_the_runs_since_then():
+    helped = [(500, "note", 1, *WELL), (100, "control", None, *BADLY)]
+    turned = [(20, "note", 1, *BADLY), (10, "control", None, *WELL)]
+    noted = noted_task(1, is_shown=True, judged_until=after(600))
+    found = verdict(Trial(), noted, history(*helped, *turned))
+    assert (found.version, found.with_runs, found.without_runs) == (1, 20, 10)
+
+
+def test_a_quarter_of_the_control_runs_remain_once_notes_are_shown_to_help():
+    ids = [f"run {number}" for number in range(8000)]
+    before = {run for run in ids if arm_of(Trial(), run, "id") == "control"}
+    later = {run for run in ids if arm_of(Trial(), run, "id", is_shown=True) == "control"}
+    assert later < before
+    assert len(later) / 8000 == pytest.approx(0.05, abs=0.01)
+
+
 def test_a_verdict_is_revised_only_after_four_times_as_many_runs():
     even = [(1, "note", 1, 0.2), (1, "control", None, 0.8)] * 10
     turned = [(1, "note", 1, 0.9), (1, "control", None, 0.1)] * 29
@@ -127,6 +176,14 @@ def test_a_verdict_is_revised_only_after_four_times_as_many_runs():
 def test_may_replace_waits_for_enough_scored_runs(uses, against, noted, expected):
     trial = Trial(min_runs=5, against=against)
     assert may_replace(trial, noted, history(*uses), previous=1) is expected
+
+
+def test_after_a_rollback_only_runs_since_then_make_room_for_a_newer_note():
+    uses = history((9, "note", 2, 0.5), (5, "note", 2, 0.5))
+    since_when = {runs: noted_task(2, since=10, judged_until=after(runs)) for runs in (9, 10)}
+    assert may_replace(Trial(min_runs=5), since_when[9], uses)
+    assert not may_replace(Trial(min_runs=5), since_when[10], uses)
+    assert may_replace(Trial(min_runs=5), noted_task(2, judged_until=after(10)), uses)  # no rollback
 
 
 def rolled_back_after(effect, runs, seed):

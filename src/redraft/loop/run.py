@@ -111,7 +111,8 @@ class RunOptions:
     Models stream only if there is an `on_token`. `advice` is there from the start, before any advisor is
     asked. `candidates` asks for several first drafts. `choices` are the caller's options by their public
     names, for the record of the run. `output_type` is that of an agent with one. `within` is the budget of a
-    workflow in which the run is a step. The runs of a pattern share `last_run` and `first_drafts`.
+    workflow in which the run is a step. `diagnostics` are known from the start. The runs of a pattern share
+    `last_run` and `first_drafts`.
     """
 
     until: Rule
@@ -134,6 +135,7 @@ class RunOptions:
     last_run: LastRun = field(default_factory=LastRun)
     first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
     choices: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Run:
@@ -163,7 +165,7 @@ class Run:
         self.result: ReflectionResult | None = None
         within = options.within
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic, outer=within)
-        self.notes: dict[str, str] = {}
+        self.notes = dict(options.diagnostics)
         self.context = RunContext(task, self.run_id, advice=options.advice, rubric=verbs.judges.rubric)
         self.doing = "recall"
         self.pending: Draft | None = None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MIN_TITLE, MAX_TITLE = 12, 90
 """Characters of a task's title: at least in a table, at most on a line."""
+FEW_CONTROLS = "The trial has shown that they help, so only a quarter of its share still goes without."
 VERSION = "2 or v2, first, last, now (the one in force)."
 TaskName = Annotated[
     str,
@@ -127,6 +128,8 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
         parts.append(Text(f"{scores}   {_curve(task, longest=12)}" if console.is_utf8 else scores))
     if task.payoff.without_runs:
         parts.append(Text(task.payoff.sentence("these notes")))
+    if task.noted.is_shown:
+        parts.append(Text(FEW_CONTROLS))
     parts.append("")
     if (note := task.in_force) is not None:
         parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]
@@ -192,9 +195,30 @@ async def rollback(
     database: options.Database = None,
     as_json: options.Json = False,
 ) -> None:
-    """Put an older version in force. It stays until a run with it adds the next one."""
+    """Put an older version in force. It stays until a run with it adds the next one (see pin)."""
     async with Notes(database) as stored:
         _print_state(await stored.roll_back(task, version), as_json=as_json)
+
+
+@notes.command()
+@handles_errors
+async def pin(
+    task: TaskName,
+    version: Annotated[str, typer.Argument(metavar="V", help=VERSION)] = "now",
+    database: options.Database = None,
+    as_json: options.Json = False,
+) -> None:
+    """Keep a version in force until `notes unpin`. Runs still add versions, but none replaces it."""
+    async with Notes(database) as stored:
+        _print_state(await stored.pin(task, version), as_json=as_json)
+
+
+@notes.command()
+@handles_errors
+async def unpin(task: TaskName, database: options.Database = None, as_json: options.Json = False) -> None:
+    """Let the next run with the pinned version replace it."""
+    async with Notes(database) as stored:
+        _print_state(await stored.unpin(task), as_json=as_json)
 
 
 @notes.command()
@@ -261,10 +285,12 @@ def _title(task: TaskNotes) -> str:
 
 
 def _state(task: TaskNotes) -> Text:
-    return Text(task.state, "" if task.state == "on" else BAD)
+    return Text(task.state, "" if task.state in ("on", "pinned") else BAD)
 
 
 def _why_off(task: TaskNotes) -> str:
+    if task.state == "pinned":
+        return f" until `redraft notes unpin {_short_id(task)}`"
     return f" ({visible(task.noted.why_off)})" if task.noted.why_off else ""
 
 

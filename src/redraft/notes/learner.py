@@ -20,6 +20,7 @@ from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.note import (
     Arm,
     Note,
+    NotedTask,
     NoteUse,
     ReflectedListener,
     Rollback,
@@ -61,7 +62,8 @@ class InjectedNote:
     """The note that a run is given, as it appears in the prompt, or why there is none.
 
     `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
-    `unread` says that the notes could not be read, which was logged.
+    `line` is the `NotedTask.since` at this time (None: not known). `unread` says that the notes could not be
+    read, which was logged.
     """
 
     arm: Arm = "none"
@@ -71,6 +73,7 @@ class InjectedNote:
     tokens: int = 0
     why: str = ""
     unread: bool = False
+    line: int | None = None
 
     def advice(self) -> tuple[Advice, ...]:
         """Return the note, if any, as advice for drafts and revisions."""
@@ -78,6 +81,16 @@ class InjectedNote:
             return ()
         source = "note" if self.version is None else f"note v{self.version}"
         return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return what a reader of the run should know: that a trial withheld the note."""
+        if self.arm != "control":
+            return {}
+        instead = "no note" if self.version is None else f"version {self.version}"
+        return {
+            "trial": f"This is a control run of the trial of this task's notes: it was given {instead} "
+            f"instead of version {self.in_force}, to see whether that helps."
+        }
 
 
 NO_NOTE = InjectedNote()
@@ -144,10 +157,12 @@ class Learner:
             current = await self.notebook.current(identity)
             if current is None:
                 return NO_NOTE
+            noted = await self.notebook.noted(identity) if isinstance(self.notebook, NoteStore) else None
+            line = None if noted is None else noted.since
             if size_of(current.reflection, self.task.plain()) == 0:
-                return InjectedNote(in_force=current.version, why="the note is still empty")
+                return InjectedNote(in_force=current.version, why="the note is still empty", line=line)
             note, arm, why = current, "note", IN_FORCE
-            if trial and await self._is_control(trial, run_id):
+            if trial and noted is not None and _is_control(trial, run_id, noted):
                 arm, why = "control", "a control run of the trial: the note before the one in force"
                 previous = current.based_on if trial.against == "previous" else None
                 note = None if previous is None else await self.notebook.revision(identity, previous)
@@ -157,18 +172,11 @@ class Learner:
             )
             return InjectedNote(unread=True)
         if note is None:
-            return InjectedNote(arm, in_force=current.version, why="a control run of the trial: no note")
+            why = "a control run of the trial: no note"
+            return InjectedNote(arm, in_force=current.version, why=why, line=line)
         text = note_block(note.reflection, self.task.plain(), inputs)
         version = note.version if self.notebook.keeps_revisions else None
-        return InjectedNote(arm, version, current.version, text, tokens_of(text), why)
-
-    async def _is_control(self, trial: Trial, run_id: str) -> bool:
-        """Return whether a run is a control: not before earlier ones have taught what a note can hold."""
-        identity = TaskIdentity.of(self.task)
-        if arm_of(trial, run_id, identity) != "control" or not isinstance(self.notebook, NoteStore):
-            return False
-        noted = await self.notebook.noted(identity)
-        return noted is not None and noted.run_count >= RUNS_BEFORE_TRIAL
+        return InjectedNote(arm, version, current.version, text, tokens_of(text), why, line=line)
 
     async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
         """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.
@@ -239,6 +247,8 @@ class Learner:
             based_on=given.in_force,
             name=self.task.name,
             trial=config.trial or None,
+            arm=given.arm,
+            line=given.line,
         )
         rollback = None
         if config.trial:
@@ -281,6 +291,13 @@ class Learner:
                 "The trial of the notes on the task %r could not be evaluated: %s", self.task.title, error
             )
             return None
+
+
+def _is_control(trial: Trial, run_id: str, noted: NotedTask) -> bool:
+    """Return whether a run is a control: not before earlier ones have taught what a note can hold."""
+    if noted.run_count < RUNS_BEFORE_TRIAL or not noted.on_trial:
+        return False
+    return arm_of(trial, run_id, noted.identity, is_shown=noted.is_shown) == "control"
 
 
 def learner_of(

@@ -125,7 +125,9 @@ class NotedTask:
 
     `in_force` is None if no note is given: there is none yet, notes are `off`, or were rolled back to none.
     `since` is the version with which the present line of notes began: scores from before a rollback do not
-    count. `why_off` says who or what took the last note out of force.
+    count. `why_off` says who or what took the last note out of force. `pinned` says that a person keeps the
+    version in force. `is_shown` says that a trial has shown that the notes help; the scores of runs until
+    `judged_until` do not count any more.
     """
 
     identity: str
@@ -137,42 +139,79 @@ class NotedTask:
     off: bool = False
     why_off: str = ""
     since: int = 1
+    pinned: bool = False
+    is_shown: bool = False
+    judged_until: datetime | None = None
 
-    def with_revision(self, note: Note, *, held: bool = False) -> NotedTask:
+    @property
+    def on_trial(self) -> bool:
+        """Whether a trial may withhold the note: not one that a person or a rollback put in force."""
+        return self.in_force is not None and self.in_force >= self.since and not self.off
+
+    def with_revision(
+        self, note: Note, *, held: bool = False, arm: Arm = "note", line: int | None = None
+    ) -> NotedTask:
         """Count a new revision, and put it in force if nothing prevents that.
 
-        `held` says that a trial keeps the present note. A revision based on a note that was rolled back since
-        does not come into force.
+        `held` says that a trial keeps the present note. `arm` is that of the run that wrote the revision, and
+        `line` the `since` of when its note was chosen (None: not known). A revision of an earlier line does
+        not come into force. Nor does that of a control run in place of a version that was rolled back to:
+        only a run that was given that version says what to add to it.
         """
         if note.version <= self.run_count:  # counted already, or overtaken by a newer one
             return self
-        in_line = (
-            self.since == 1
-            or note.based_on == self.in_force
-            or (note.based_on is not None and note.based_on >= self.since)
-        )
-        if held or self.off or not in_line:
+        if held or self.off or self.pinned or not self._is_followed_by(note, arm, line):
             return replace(self, run_count=note.version)
         return replace(self, run_count=note.version, in_force=note.version, why_off="")
 
-    def rolled_back(self, version: int | None, why: str = "") -> NotedTask:
+    def _is_followed_by(self, note: Note, arm: Arm, line: int | None) -> bool:
+        if line not in (None, self.since):
+            return False
+        if self.in_force is not None and not self.on_trial:
+            return arm != "control" and note.based_on == self.in_force
+        return (
+            line is not None
+            or self.since == 1
+            or note.based_on == self.in_force
+            or (note.based_on is not None and note.based_on >= self.since)
+        )
+
+    def rolled_back(self, version: int | None, why: str = "", *, pinned: bool = False) -> NotedTask:
         """Put an older version in force, or none: a new line of notes begins.
 
-        Raises `ConfigError` for a version that does not exist.
+        `pinned` keeps the version in force until another is put in force, or `unpinned`. Raises `ConfigError`
+        for a version that does not exist.
         """
         if version is not None and not 1 <= version <= self.run_count:
             raise ConfigError(
                 f"There is no version {version} of the notes on this task; expected 1 to {self.run_count}."
             )
-        why = why or f"rolled back from version {self.in_force}"
-        since = self.run_count + 1
-        return replace(self, in_force=version, off=version is None, why_off=why, since=since)
+        if not why:
+            before = (
+                "put in force by hand"
+                if self.in_force is None
+                else f"rolled back from version {self.in_force}"
+            )
+            why = "pinned" if pinned else before
+        begun = self._of_new_line()
+        return replace(begun, in_force=version, off=version is None, why_off=why, pinned=pinned)
+
+    def unpinned(self) -> NotedTask:
+        """Let newer versions replace the one that is pinned."""
+        return replace(self, pinned=False, why_off="" if self.pinned and not self.off else self.why_off)
 
     def switched(self, *, off: bool, why: str = "") -> NotedTask:
-        """Switch notes off, or on again with what was in force, else with the newest."""
+        """Switch notes off, or on again with what was in force, else with the newest: a new line of notes."""
         if off:
             return replace(self, off=True, why_off=why or "switched off")
-        return replace(self, off=False, why_off="", in_force=self.in_force or self.run_count or None)
+        begun = self._of_new_line() if self.off else self
+        why = "pinned" if self.pinned else ""
+        return replace(begun, off=False, why_off=why, in_force=self.in_force or self.run_count or None)
+
+    def _of_new_line(self) -> NotedTask:
+        """Begin a new line: what was shown before says nothing about it."""
+        since, now = self.run_count + 1, datetime.now(UTC)
+        return replace(self, since=since, is_shown=False, judged_until=now)
 
 
 @dataclass(frozen=True, slots=True)

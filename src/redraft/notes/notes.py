@@ -156,9 +156,19 @@ class Notes:
         return self._shown((read, notes[0], notes[1]))
 
     async def roll_back(self, task: str | NotedTask, version: str) -> TaskNotes:
-        """Put an older version in force, until a run with it adds the next one."""
+        """Put an older version in force, until a run that was given it since then adds the next one."""
         noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
+
+    async def pin(self, task: str | NotedTask, version: str = "now") -> TaskNotes:
+        """Put a version in force for good: runs still add versions, but none replaces it until `unpin`."""
+        noted = task if isinstance(task, NotedTask) else await self._find(task)
+        return await self._changed(await self._store.pin(noted.identity, find_version(noted, version)))
+
+    async def unpin(self, task: str | NotedTask) -> TaskNotes:
+        """Let the next note of a run with the pinned version replace it."""
+        noted = task if isinstance(task, NotedTask) else await self._find(task)
+        return await self._changed(await self._store.unpin(noted.identity))
 
     async def switch(self, task: str | NotedTask, *, off: bool, why: str = "") -> TaskNotes:
         """Stop giving a task its notes, or start again; while they are off, runs still add revisions."""
@@ -212,9 +222,11 @@ class TaskNotes:
 
     @property
     def state(self) -> str:
-        """`on`, `off`, or `rolled back` to an older version."""
+        """`on`, `off`, `pinned` or `rolled back` to an older version."""
         if self.noted.off:
             return "off"
+        if self.noted.pinned:
+            return "pinned"
         return "rolled back" if self.noted.why_off else "on"
 
     @property

@@ -24,7 +24,7 @@ from redraft.notes.note import (
     tokens_of,
 )
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, verdict
+from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, shown_to_help, verdict
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
@@ -32,7 +32,7 @@ from redraft.stores.run_index import NOTE_USE, RunUse, run_index
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -89,7 +89,10 @@ class NoteStore:
         await self._store.aclose()
 
     async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
-        """Store a reflection as the next revision, with its own run count, and put it in force."""
+        """Store a reflection as the next revision, with its own run count.
+
+        It comes into force unless notes are off or a version is pinned.
+        """
         note = await self._write(task_identity, Note(0, reflection, tokens=note_tokens(reflection)))
 
         def changed(noted: NotedTask) -> NotedTask:
@@ -136,15 +139,19 @@ class NoteStore:
         based_on: int | None = None,
         name: str = "",
         trial: Trial | None = None,
+        arm: Arm = "note",
+        line: int | None = None,
     ) -> tuple[Note, bool]:
         """Store what an accepted run taught as the next revision; return it, and whether it is the first.
 
         `task` is the definition as written, since notes are kept under its description; `name` is for people.
         The revision's number is its run count. `based_on` is the version that was in force when the run
-        began, also for a control run. The revision comes into force unless `trial` keeps the present one
-        (call `record_use` first: the run counts), notes are off, or the version it is based on was rolled
-        back since. A second call for the same `run_id`, as when a run is resumed, returns the existing
-        revision.
+        began, also for a control run; `arm` is that of the run, and `line` the `NotedTask.since` of when its
+        note was chosen (None: not known). The revision comes into force unless `trial` keeps the present one
+        (call `record_use` first: the run counts), a version is pinned, notes are off, or were rolled back
+        since the run began. In place of a version that was rolled back to, it does so only if the run was
+        given that version. A second call for the same `run_id`, as when a run is resumed, returns the
+        existing revision.
         """
         identity = TaskIdentity.of(task)
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
@@ -160,7 +167,7 @@ class NoteStore:
                     name=name or noted.name,
                 )
                 held = trial is not None and noted.in_force not in (None, replaceable)
-                return defined.with_revision(note, held=held)
+                return defined.with_revision(note, held=held, arm=arm, line=line)
 
             await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
@@ -216,10 +223,23 @@ class NoteStore:
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
         """Put an older version in force, or none (None); return the new state.
 
-        A version stays in force until an accepted run adds a note based on it; None switches notes off.
-        Nothing is deleted. Raises `ConfigError` for a version that does not exist.
+        Every run is given the version until an accepted run that had it adds the next note, with a trial
+        after `min_runs` scored runs; None switches notes off. Nothing is deleted. Raises `ConfigError` for a
+        version that does not exist.
         """
         return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, why)))
+
+    async def pin(self, identity: str, version: int, /) -> NotedTask:
+        """Put a version in force until `unpin` or another `rollback`; return the new state.
+
+        Every run is given it; what runs teach is stored, but not in force. Raises `ConfigError` for a version
+        that does not exist.
+        """
+        return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, pinned=True)))
+
+    async def unpin(self, identity: str, /) -> NotedTask:
+        """Let the next note of a run with the pinned version replace it; return the new state."""
+        return _effective(await self._change(identity, lambda noted: noted.unpinned()))
 
     async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
         """Switch the notes on a task off, or on again as they were; return the new state.
@@ -232,12 +252,14 @@ class NoteStore:
         """Roll the note in force back if the trial shows that it hurts; return the rollback.
 
         The control takes over: no note at all, as if notes were switched off, or the previous one. Of several
-        concurrent callers, one gets the rollback.
+        concurrent callers, one gets the rollback. If the trial shows that the notes help, or no
+        longer shows it, that is recorded: it decides how many runs go without.
         """
         if (state := await self._trial_state(identity)) is None:
             return None
         judged, found, done = state[0], verdict(trial, *state), False
         if found is None:
+            await self._record_help(judged, shown_to_help(trial, *state[:2]), state[1])
             return None
 
         def changed(noted: NotedTask) -> NotedTask:
@@ -247,6 +269,18 @@ class NoteStore:
 
         await self._change(identity, changed)
         return found if done else None
+
+    async def _record_help(self, judged: NotedTask, shown: bool | None, uses: Sequence[NoteUse]) -> None:
+        """Record whether a trial has shown that notes help; the runs until then are not judged again."""
+        if shown is None or not (shown or judged.is_shown):  # a trial goes on until it shows something
+            return
+
+        def changed(noted: NotedTask) -> NotedTask:
+            if (noted.since, noted.judged_until) != (judged.since, judged.judged_until):
+                return noted  # rolled back meanwhile, or recorded by another run
+            return replace(noted, is_shown=shown, judged_until=uses[-1].at)
+
+        await self._change(judged.identity, changed)
 
     async def erase(self, identity: str, versions: Collection[int] | None = None, /) -> int:
         """Delete revisions of the notes on a task, or all that is stored about them; return how many.
@@ -258,7 +292,9 @@ class NoteStore:
 
             def changed(noted: NotedTask) -> NotedTask:
                 is_in_force = noted.in_force in versions
-                return replace(noted, in_force=None, why_off="it was erased") if is_in_force else noted
+                if not is_in_force:
+                    return noted
+                return replace(noted, in_force=None, pinned=False, why_off="it was erased")
 
             if await self._stored(identity) is not None:
                 await self._change(identity, changed)
@@ -491,6 +527,8 @@ class LatestNoteStore:
         based_on: int | None = None,
         name: str = "",  # noqa: ARG002 (a custom store has no names)
         trial: Trial | None = None,
+        arm: Arm = "note",  # noqa: ARG002 (nor rollbacks)
+        line: int | None = None,  # noqa: ARG002 (likewise)
     ) -> tuple[Note, bool]:
         """Store a note in place of the previous one; return it, and whether it is the first."""
         if trial is not None:

@@ -65,9 +65,10 @@ class TaskResult:
     """The accepted output of a task, and how it came about.
 
     `result` is the run that made the output, the last of `attempts`; `run_id` is that of the first. `note` is
-    the version of the note that the run was given (None: no note), and `arm` says why (see `NoteUse`).
-    `reflection` is what was stored for the next time; if there is none, `no_reflection` says why. `usage`
-    covers all attempts, and the reflection if the run waited for it.
+    the version of the note that the run was given (None: no note), and `arm` says why: `note`, `control` (a
+    trial withheld the note in force, or gave the previous one) or `none` (no note is in force, or an empty
+    one). `reflection` is what was stored for the next time; if there is none, `no_reflection` says why.
+    `usage` covers all attempts, and the reflection if the run waited for it.
     """
 
     task: Task
@@ -181,7 +182,9 @@ class TaskRun:
                 conversation=refused.conversation,
                 memo=refused.memo,
             )
-        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
+        note = self.note
+        options = pattern.options_for(verbs.judges)
+        options = replace(options, advice=note.advice(), diagnostics=note.diagnostics())
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event), on_token=self.emit)
         try:

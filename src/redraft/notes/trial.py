@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from redraft._hints import keyword_hints
@@ -25,6 +26,8 @@ RUNS_BEFORE_TRIAL = 3
 """How many runs of a task teach something before the first one goes without what they taught."""
 FEWEST_CONTROLS = 3
 """How many control runs show that a note hurts if each of them did better than every run with notes."""
+SHARE_ONCE_SHOWN = 0.25
+"""The part of a trial's share that still goes without notes that have been shown to help."""
 
 
 @keyword_hints()
@@ -38,6 +41,11 @@ class Trial:
     version. When the 95 % bootstrap interval of the difference, over at least 10 runs on each side, lies
     below zero, the control takes over; three control runs are enough if each did better than every run with
     notes.
+
+    When the interval lies above zero, the notes have been shown to help: from then on, only a quarter of
+    `share` goes without, so that a change is noticed. The next 10 runs on each side decide anew, from their
+    own scores. `against="previous"` keeps its share, since each new note is compared with the one before.
+    A version that a person or a rollback put in force is given to every run until a newer one replaces it.
     """
 
     share: float = 0.2
@@ -59,10 +67,14 @@ DEFAULT_TRIAL = Trial(min_runs=1)
 """The trial of a task that asks for none: what a run taught is in force in the next."""
 
 
-def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control"]:
-    """Return the arm of a run: `note` or `control`. Only the ids decide, so a resumed run keeps it."""
+def arm_of(trial: Trial, run_id: str, identity: str, *, is_shown: bool = False) -> Literal["note", "control"]:
+    """Return the arm of a run, `note` or `control`, from its ids alone.
+
+    `is_shown` says that the notes have been shown to help; it only makes control runs fewer.
+    """
     drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
-    return "control" if int.from_bytes(drawn) < trial.share * 2**64 else "note"
+    share = trial.share * (SHARE_ONCE_SHOWN if is_shown else 1)
+    return "control" if int.from_bytes(drawn) < share * 2**64 else "note"
 
 
 def verdict(
@@ -74,25 +86,48 @@ def verdict(
     Against none, all notes of the present line count together; against the previous one, only the note in
     force. The scores are tested no more often than `last_look` says, and before that if they are apart.
     """
-    in_force = noted.in_force
-    if in_force is None or in_force < noted.since:  # chosen by a person
-        return None
-    to = previous if trial.against == "previous" else None
-    scores: list[tuple[bool, float]] = []
-    for use in uses:
-        if use.score is None:
-            continue
-        if _has_note(use, noted, alone=trial.against == "previous"):
-            scores.append((True, use.score))
-        elif use.arm == "control" and use.version == to and scores:  # no older than these notes
-            scores.append((False, use.score))
+    in_force, to = noted.in_force, previous if trial.against == "previous" else None
+    scores = _scores(trial, noted, uses, to)
     seen = last_look(scores) or _apart(scores)
-    if seen is None:
+    if in_force is None or seen is None or fmean(seen[0]) >= fmean(seen[1]):
         return None
     effect = effect_of(*seen)
     if effect.high >= 0:
         return None
     return Rollback(in_force, to, effect.mean, effect.low, effect.high, len(seen[0]), len(seen[1]))
+
+
+def shown_to_help(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse]) -> bool | None:
+    """Return whether the trial shows that the notes help; None before there are enough scores.
+
+    Arguments are as for `verdict`. None for a trial against the previous note: what one note is worth says
+    nothing about the next.
+    """
+    seen = None if trial.against == "previous" else last_look(_scores(trial, noted, uses, None))
+    if seen is None:
+        return None
+    return fmean(seen[0]) > fmean(seen[1]) and effect_of(*seen).low > 0
+
+
+def _scores(
+    trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], control: int | None
+) -> list[tuple[bool, float]]:
+    """Return the scores that count, in order of time; the flag says whether a run had the notes on trial.
+
+    `control` is the version that control runs are given. What was shown already has used up the scores until
+    then: kept, they would protect notes that have changed since, and mix times with different shares.
+    """
+    scores: list[tuple[bool, float]] = []
+    if not noted.on_trial:
+        return scores
+    for use in uses:
+        if use.score is None or (noted.judged_until is not None and use.at <= noted.judged_until):
+            continue
+        if _has_note(use, noted, alone=trial.against == "previous"):
+            scores.append((True, use.score))
+        elif use.arm == "control" and use.version == control and scores:  # no older than these notes
+            scores.append((False, use.score))
+    return scores
 
 
 def _apart(scores: Sequence[tuple[bool, float]]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -116,17 +151,19 @@ def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
 def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None) -> bool:
     """Return whether a newer note may replace the one in force.
 
-    That takes `min_runs` scored runs with the note in force; against the previous one also enough runs of
-    both for a verdict, which would otherwise never come. A note that hurts is rolled back instead.
+    That takes `min_runs` scored runs with the note in force, after a rollback to it as many since then;
+    against the previous one also enough runs of both for a verdict, which would otherwise never come. A note
+    that hurts is rolled back instead.
     """
     in_force = noted.in_force
     if in_force is None:
         return True
-    scored = [use for use in uses if use.score is not None]
+    since = None if noted.on_trial else noted.judged_until
+    scored = [use for use in uses if use.score is not None and (since is None or use.at > since)]
     having = sum(use.arm == "note" and use.version == in_force for use in scored)
     if having < trial.min_runs:
         return False
-    if trial.against == "none" or in_force < noted.since:
+    if trial.against == "none" or not noted.on_trial:
         return True
     controls = sum(use.arm == "control" and use.version == previous for use in scored)
     return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
