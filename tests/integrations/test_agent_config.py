@@ -57,6 +57,39 @@ def test_what_is_installed_is_called_and_uninstalled_without_a_trace(folder, age
     assert "nothing to change" in redraft("hook", "uninstall", agent).stderr
 
 
+COMPACT = """\
+{"permissions": {"allow": ["Bash(ls)"]}, "hooks": {"PostToolUse": [{"matcher": "Edit",
+ "hooks": [{"type": "command", "command": "format"}]}]} }"""
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "text",
+    ['{"permissions": {"allow": ["Bash(ls)"]}\n}\n', '{"permissions": {}}', '{ "a": 1 }\n', COMPACT],
+)
+def test_a_file_of_others_is_the_same_byte_for_byte_after_uninstalling(folder, agent, text):
+    if agent == "cursor":
+        text = text.replace("{", '{"version": 1, ', 1)
+    file = folder / AGENTS[agent].file
+    file.parent.mkdir()
+    file.write_text(text, "utf-8")
+    assert redraft("hook", "install", agent, "--program", "uv run redraft").exit_code == 0
+    assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0
+    written = json.loads(file.read_text("utf-8"))
+    assert AGENTS[agent].hooks.keys() <= written["hooks"].keys()
+    assert redraft("hook", "uninstall", agent).exit_code == 0
+    assert file.read_text("utf-8") == text
+
+
+def test_an_empty_object_is_left_empty(folder):
+    file = folder / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text("{}\n", "utf-8")
+    redraft("hook", "install", "claude")
+    redraft("hook", "uninstall", "claude")
+    assert file.read_text("utf-8") == "{}\n"
+
+
 def test_what_others_wrote_keeps_its_very_form(folder):
     file = folder / ".claude" / "settings.json"
     file.parent.mkdir()
@@ -90,7 +123,7 @@ def test_members_are_set_and_taken_away(text):
     assert json.loads(added) == before | {"hooks": {"x": [1]}}
     removed = with_member(added, "hooks", None)
     assert json.loads(removed) == {name: value for name, value in before.items() if name != "hooks"}
-    if "\n" in text and '"hooks"' not in text.replace('{"hooks"', "") and before:
+    if "hooks" not in before:
         assert removed == text
 
 

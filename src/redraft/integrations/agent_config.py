@@ -54,11 +54,10 @@ def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
     for event, (command, more) in agent.hooks.items():
         entry = agent.entry(f"{program} hook {command} {agent.name}", more)
         hooks[event] = [*hooks.get(event, ()), entry]
-    members = {name: value for name, value in agent.beside(hooks).items() if name not in document}
-    after = before or "{\n}\n"
-    for name, value in {**members, "hooks": hooks}.items():
-        after = with_member(after, name, value)
-    return FileChange(folder / agent.file, before, after)
+    after = before or _NEW_FILE
+    for name, value in agent.beside(hooks).items():
+        after = after if name in document else with_member(after, name, value)
+    return FileChange(folder / agent.file, before, _with_hooks(after, hooks))
 
 
 def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
@@ -70,9 +69,11 @@ def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
     hooks = _without_ours(agent, found)
     if hooks == found:
         return FileChange(folder / agent.file, before, before)
-    if not hooks and document.keys() <= {"hooks", *agent.beside(found)}:
-        return FileChange(folder / agent.file, before, None)
-    return FileChange(folder / agent.file, before, with_member(before, "hooks", hooks or None))
+    after = _with_hooks(before, hooks)
+    bare = after
+    for name in agent.beside(found):
+        bare = with_member(bare, name, None)
+    return FileChange(folder / agent.file, before, None if bare == _NEW_FILE else after)
 
 
 def is_ours(command: str, agent: str) -> bool:
@@ -117,20 +118,37 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     return text, cast("dict[str, Any]", document)
 
 
-def with_member(text: str, name: str, value: Any) -> str:
-    """Set a member of the JSON object in a text, or take it away (None); the rest keeps its very form."""
+_NEW_FILE = "{\n}\n"
+
+
+def _with_hooks(text: str, hooks: Mapping[str, Any]) -> str:
+    """Set the hooks of a configuration; those that stay the same keep their form."""
+    place = next((one for one in _members(text) if one.name == "hooks"), None)
+    if place is None or not hooks:
+        return with_member(text, "hooks", hooks or None)
+    inner = text[place.start : place.end]
+    found = json.loads(inner)
+    for event in [*hooks, *(one for one in found if one not in hooks)]:
+        if event not in found or hooks.get(event) != found[event]:
+            inner = with_member(inner, event, hooks.get(event), depth=2)
+    return text[: place.start] + inner + text[place.end :]
+
+
+def with_member(text: str, name: str, value: Any, *, depth: int = 1) -> str:
+    """Set a member of the JSON object in a text, or take it away (None); the rest keeps its very form.
+
+    A member that was added and taken away again leaves no trace. The object lies `depth` - 1 levels deep.
+    """
     members = _members(text)
-    indent = next((one.indent for one in members if one.indent), "  ")
-    rendered = json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", f"\n{indent}")
+    indent = next((one.indent for one in members if one.indent), "  " * depth)
+    step = indent[: len(indent) // depth]
+    rendered = json.dumps(value, ensure_ascii=False, indent=step).replace("\n", f"\n{indent}")
     at = next((number for number, one in enumerate(members) if one.name == name), None)
     if at is None and value is None:
         return text
     if at is None:
         start = members[-1].end if members else text.index("{") + 1
-        rest = text[start:]
-        if "\n" not in rest.partition("}")[0]:  # the object was on one line
-            rest = f"\n{rest.lstrip()}"
-        return f"{text[:start]}{',' if members else ''}\n{indent}{json.dumps(name)}: {rendered}{rest}"
+        return f"{text[:start]}{',' if members else ''}\n{indent}{json.dumps(name)}: {rendered}{text[start:]}"
     one = members[at]
     if value is not None:
         return text[: one.start] + rendered + text[one.end :]
