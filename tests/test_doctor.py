@@ -29,6 +29,13 @@ def test_doctor_lists_extras_models_and_the_jail(monkeypatch):
     assert secret not in redraft("doctor").output
 
 
+def test_doctor_says_what_inline_python_needs(monkeypatch):
+    monkeypatch.setattr("redraft.doctor._is_installed", lambda _distribution: False)
+    rows = [" ".join(line.split()) for line in redraft("doctor").stdout.splitlines()]
+    assert "no python pip install 'redraft[python]'; a jailed process stands in" in rows
+    assert "no lua pip install 'redraft[lua]'" in rows
+
+
 def test_the_model_of_the_settings_is_listed(monkeypatch):
     monkeypatch.setenv("REDRAFT_MODEL", "opnai:gpt")
     first = document(redraft("doctor", "--json"))["models"][0]

@@ -157,7 +157,7 @@ def _shown(value: Any) -> Text:
     return Text("none" if value is None else str(value))
 
 
-WITHOUT = {"python": "; until then, inline Python in workflows runs in a jailed process"}
+WITHOUT = {"python": "; a jailed process stands in"}
 """What happens without an extra that is not needed."""
 
 EXTRAS = {
