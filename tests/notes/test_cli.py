@@ -129,6 +129,20 @@ def test_diff_compares_two_versions_word_by_word(noted):
     assert {"op": "-", "text": "2"} in found["words"]
 
 
+def test_a_pinned_version_is_shown_until_it_is_unpinned(noted):
+    printed = redraft("notes", "pin", "report", "v2").stdout
+    assert ": version 2 of 3 is in force until `redraft notes unpin " in printed
+    assert "pinned" in redraft("notes").stdout
+    assert (
+        "Notes: pinned, v2 of 3 in force until `redraft notes unpin "
+        in redraft("notes", "show", "report").stdout
+    )
+    assert document(redraft("notes", "--json"))["tasks"][0]["pinned"] is True
+    assert redraft("notes", "unpin", "report").stdout.endswith(": version 2 of 3 is in force.\n")
+    assert redraft("notes", "pin", "report", "--json").exit_code == 0  # the version in force
+    assert document(redraft("notes", "--json"))["tasks"][0]["in_force"] == 2
+
+
 def test_rollback_off_and_on(noted):
     assert redraft("notes", "rollback", "report", "v2").stdout == (
         "report: version 2 of 3 is in force (rolled back from version 3).\n"

@@ -163,6 +163,9 @@ def test_versions_with_nothing_in_common_are_shown_side_by_side(store):
         ("rollback", {"version": "9"}, 400, "There is no version '9'", (3, False)),
         ("rollback", {"version": 2}, 400, "must be a string", (3, False)),
         ("rollback", {}, 400, "must be a string", (3, False)),
+        ("pin", {"version": "2"}, 200, "Version 2 is pinned", (2, False)),
+        ("pin", {"version": "9"}, 400, "There is no version '9'", (3, False)),
+        ("unpin", {}, 200, "Version 3 is in force", (3, False)),
         ("off", {"why": "it misleads"}, 200, "are off", (None, True)),
         ("off", {}, 200, "are off", (None, True)),
         ("on", {}, 200, "version 3 is in force", (3, False)),
@@ -184,7 +187,20 @@ def test_switching_off_records_the_reason_and_on_restores_the_note(store):
     assert state(store) == (3, False, "")
 
 
-@pytest.mark.parametrize("what", ["rollback", "off", "on"])
+def test_a_pinned_version_is_marked_and_can_be_unpinned(store):
+    assert "Pin version 3" in Seen(read(store, f"/tasks/{IDENTITY}").text).words
+    change(store, "pin", version="2")
+    page = Seen(read(store, f"/tasks/{IDENTITY}").text).words
+    assert "Version 2 of 3 is in force Pinned: no newer version replaces it." in page
+    assert "Unpin version 2" in page
+    assert "✓ v2 pinned" in Seen(read(store, "/tasks").text).words
+    change(store, "unpin")
+    page = Seen(read(store, f"/tasks/{IDENTITY}").text).words
+    assert "Pinned" not in page
+    assert "Pin version 2" in page
+
+
+@pytest.mark.parametrize("what", ["rollback", "pin", "unpin", "off", "on"])
 def test_an_unknown_task_is_not_found(store, what):
     assert change(store, what, "nothing", version="1").status_code == 404
     assert pages(store).get("/tasks/nothing").status_code == 404

@@ -197,6 +197,18 @@ async def _roll_back(form: Form) -> str:
     return f"Version {task.in_force} is in force, until a run with it leads to the next version."
 
 
+async def _pin(form: Form) -> str:
+    task = await _noted(form)
+    task = (await Notes(form.project.store).pin(task, form.text("version"))).noted
+    return f"Version {task.in_force} is pinned: no newer version replaces it."
+
+
+async def _unpin(form: Form) -> str:
+    task = await _noted(form)
+    task = (await Notes(form.project.store).unpin(task)).noted
+    return f"Version {task.in_force} is in force, until a run with it leads to the next version."
+
+
 async def _switch_off(form: Form) -> str:
     task = await _noted(form)
     await Notes(form.project.store).switch(task, off=True, why=form.text("why", "").strip())
@@ -217,6 +229,8 @@ SLICE = Slice(
     ),
     changes=(
         Change(f"{PATH}/rollback", _roll_back),
+        Change(f"{PATH}/pin", _pin),
+        Change(f"{PATH}/unpin", _unpin),
         Change(f"{PATH}/off", _switch_off),
         Change(f"{PATH}/on", _switch_on),
     ),
