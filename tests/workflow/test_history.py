@@ -15,6 +15,7 @@ from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
 from redraft.workflow.history import ItemRun
+from redraft.workflow.web import graph_drawing
 from support.killing import report_of
 
 DRIVER = Path(__file__).with_name("killing.py")
@@ -227,6 +228,8 @@ def test_the_items_that_ended_are_in_the_history_of_a_workflow_that_was_killed()
 
     history = history_of_items(killed_at_four)
     assert [(node.node, node.seconds is None) for node in history.nodes] == [("first", False), ("each", True)]
+    drawing = graph_drawing(history.kept.record.graph, history.nodes)
+    assert [box.outcome for box in drawing.boxes] == ["done", "", ""]
     assert history.nodes[1].items == (
         ItemRun(0, 1),
         ItemRun(1, error="ValueError: two is odd"),

@@ -174,7 +174,8 @@ def graph_drawing(graph: WorkflowGraph, visits: Sequence[NodeRun]) -> GraphDrawi
     """Lay out the graph of a run, with what became of its nodes; None if there are too many to read."""
     if len(graph.nodes) > MOST_DRAWN:
         return None
-    outcomes = {visit.node: "failed" if visit.error else "done" for visit in visits}
+    ended = [visit for visit in visits if visit.seconds is not None]
+    outcomes = {visit.node: "failed" if visit.error else "done" for visit in ended}
     lanes = {side: _lanes([edge for edge in graph.edges if edge.kind == side]) for side in ("goto", "error")}
     left = MARGIN + LANE * (1 + max(lanes["error"].values(), default=-1))
     right = left + BOX_WIDTH
