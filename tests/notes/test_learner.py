@@ -290,7 +290,7 @@ def test_a_control_run_says_so_in_its_result_and_its_record():
     control = next(one for one in results if one.arm == "control")
     expected = (
         "This is a control run of the trial of this task's notes: it was given no note instead of version "
-        f"{results.index(control)}, to see whether that helps."
+        f"{results.index(control)}, to see whether the notes help."
     )
     assert control.result.diagnostics["trial"] == expected
     assert asyncio.run(Runs(journal).get(control.result.run_id)).diagnostics["trial"] == expected

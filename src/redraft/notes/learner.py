@@ -89,7 +89,7 @@ class InjectedNote:
         instead = "no note" if self.version is None else f"version {self.version}"
         return {
             "trial": f"This is a control run of the trial of this task's notes: it was given {instead} "
-            f"instead of version {self.in_force}, to see whether that helps."
+            f"instead of version {self.in_force}, to see whether the notes help."
         }
 
 
