@@ -541,6 +541,9 @@ def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
         "No print() is left in the code": ("partial", 0.5),
         "No TODO is left in the code": ("partial", 0.5),
     }
+    later = redraft("hook", "start", "claude", stdin=event("SessionStart", session="later", source="startup"))
+    assert later.stderr == ""  # no reflection on the failed session is due
+    assert "No TODO is left in the code." in later.stdout
 
 
 def test_a_retired_lesson_of_the_facts_is_not_learned_again(project, monkeypatch):

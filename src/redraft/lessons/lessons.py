@@ -593,7 +593,8 @@ class Lessons:
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._guidance.follow(lesson)
         if outcome.run_id:
-            await self._due.complete(outcome.run_id, lesson.kind, lesson.id)
+            # Of the kind that is due: the lesson that it repeats may be of another.
+            await self._due.complete(outcome.run_id, reflection.content.kind, lesson.id)
         self._backlog.begin()
         return lesson
 
