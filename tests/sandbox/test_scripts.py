@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from redraft.errors import ConfigError, MissingExtraError, ScriptError
+from redraft.errors import ConfigError, MissingExtraError, SandboxForbiddenError, ScriptError
 from redraft.execution import MOST_SOURCE, Script, ScriptLimits
 from redraft.sandbox.scripts import ProcessPython, run_script, script_runner
 from support.scripts import NAMES, value_of
@@ -120,8 +120,20 @@ def test_a_missing_interpreter_names_its_extra(language, extra, monkeypatch):
 
 def test_without_monty_inline_python_runs_in_a_process(monkeypatch):
     monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
-    assert script_runner("python") == ProcessPython()
+    assert script_runner("python") == ProcessPython(replaces_inline=True)
     assert value_of("python", "1 + 1") == 2
+
+
+def test_without_monty_and_a_jail_inline_python_names_its_extra(monkeypatch):
+    async def refuse(_self, _command):
+        raise SandboxForbiddenError("This machine has no jail.")
+
+    monkeypatch.setattr("redraft.sandbox.scripts.ProcessJail.__call__", refuse)
+    monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
+    with pytest.raises(SandboxForbiddenError, match=r"has no jail\. .* pip install 'redraft\[python\]'"):
+        value_of("python", "1 + 1")
+    with pytest.raises(SandboxForbiddenError, match=r"^This machine has no jail\.$"):
+        asyncio.run(script_runner("python", "process")(Script("python", "1 + 1", sandbox="process")))
 
 
 def test_unsandboxed_python_must_be_allowed():

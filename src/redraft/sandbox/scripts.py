@@ -62,7 +62,7 @@ def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: 
         raise ConfigError(f"A script's sandbox must be 'inline' or 'process', got {sandbox!r}.")
     chosen = LANGUAGES[language]
     if language == "python" and (sandbox == "process" or not installed(chosen.module)):
-        return ProcessPython(allow_unsandboxed)
+        return ProcessPython(allow_unsandboxed, replaces_inline=sandbox == "inline")
     if sandbox == "process":
         raise ConfigError(f"`sandbox: process` is for Python; {chosen.title} runs inline only.")
     if not installed(chosen.module):
@@ -209,24 +209,32 @@ class ProcessPython:
     """Run Python scripts in jailed processes: a `ScriptRunner`.
 
     A script that did not run to its end has no result, whatever it printed. With `allow_unsandboxed`, it runs
-    with limits only on a machine without a jail (see `ProcessJail`).
+    with limits only on a machine without a jail (see `ProcessJail`). `replaces_inline` says that the script
+    is for inline Python, which is not installed.
     """
 
     allow_unsandboxed: bool = False
+    replaces_inline: bool = False
 
     async def __call__(self, script: Script, /) -> ScriptOutcome:
         """Run one script in a fresh process; waiting for a free slot does not count as its time."""
         limits = script.limits
-        outcome = await ProcessJail(self.allow_unsandboxed)(
-            Command(
-                python="from redraft.sandbox.python import run; result = run(inputs)",
-                inputs={"source": script.source, "names": dict(script.names), "limits": limits.to_json()},
-                timeout=limits.seconds + _START_SECONDS,
-                memory=(limits.memory_mb + _INTERPRETER_MB) << 20,
-                readable=(_HERE,),
-                output_limit=4 * limits.output_chars,  # in bytes; a character takes up to four
-            )
+        command = Command(
+            python="from redraft.sandbox.python import run; result = run(inputs)",
+            inputs={"source": script.source, "names": dict(script.names), "limits": limits.to_json()},
+            timeout=limits.seconds + _START_SECONDS,
+            memory=(limits.memory_mb + _INTERPRETER_MB) << 20,
+            readable=(_HERE,),
+            output_limit=4 * limits.output_chars,  # in bytes; a character takes up to four
         )
+        try:
+            outcome = await ProcessJail(self.allow_unsandboxed)(command)
+        except SandboxForbiddenError as error:
+            if not self.replaces_inline:
+                raise
+            raise SandboxForbiddenError(
+                f"{error} Inline Python needs no jail with an optional part: pip install 'redraft[python]'"
+            ) from error
         return _outcome("Python", _answer_of_process(outcome, limits.to_json()))
 
 

@@ -299,11 +299,8 @@ class _FileCheck:
             runnable = list[tuple[Code, KeyPath]]()
         else:
             runnable = [(code, place)]
-            if (
-                code.sandbox == "inline"
-                and isinstance(runner, ProcessPython)
-                and not self.has_replaced_inline
-            ):
+            is_replaced = isinstance(runner, ProcessPython) and runner.replaces_inline
+            if is_replaced and not self.has_replaced_inline:
                 self.has_replaced_inline = True
                 self.note(place, REPLACED_INLINE)
         if code.language != "python":
