@@ -476,7 +476,7 @@ class EvaluationReport:
         """Return what a reader should know beside the figures."""
         found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
         if self.spoiled:
-            found.append(f"Control cases that did not pass: {', '.join(self.spoiled)}.")
+            found.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")
         main = self.figures[0]
         if main.unknown:
             why = self._why_unknown(self.sides[0])
