@@ -453,7 +453,7 @@ def test_a_task_without_criteria_is_never_said_to_meet_them(project):
     told = redraft("why", "last").stdout
     assert told.splitlines()[2:6] == [
         "max_iterations: the maximum of revisions was reached.",
-        "  One version was wanted, with nothing to judge it by.",
+        "  One version was asked for, and there is nothing to judge it by.",
         "",
         "Returned: version 1, which was not judged.",
     ]

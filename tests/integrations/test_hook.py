@@ -117,7 +117,7 @@ def test_a_turn_is_blocked_at_most_three_times(agent, player, project):
     checks = [re.search(r"check \d of 3", one)[0] for one in turn.critiques]
     assert checks == ["check 1 of 3", "check 2 of 3", "check 3 of 3"]
     [line] = turn.errors
-    assert "not met, after 3 rounds: " in line
+    assert "not met after 3 rounds: " in line
     assert turn.shown == ([line.removesuffix("\n")] if agent == "claude" else [])
     again = session.prompt("Explain.")  # what was let go is let go
     assert (again.critiques, again.shown) == ([], [])

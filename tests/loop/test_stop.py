@@ -260,11 +260,11 @@ def met(**options):
             history(0.2, 0.4),
             "All 2 versions were made: a draft and 1 revision, the maximum.",
         ),
-        (stop.max_iterations(0), history(0.2), "One version was wanted, with no revision."),
+        (stop.max_iterations(0), history(0.2), "One version was asked for, and no revision."),
         (
             stop.max_iterations(0),
             [version(1, None, satisfactory=True)],
-            "One version was wanted, with nothing to judge it by.",
+            "One version was asked for, and there is nothing to judge it by.",
         ),
         (
             stop.plateau(2),

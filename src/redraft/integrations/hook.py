@@ -331,8 +331,8 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
     digest = sha256(critique.encode()).hexdigest()
     repeats, session.critique = digest == session.critique, digest
     if repeats or session.blocks >= options.blocks:
-        why = "the critique is the same as before" if repeats else f"after {session.blocks} rounds"
-        return Verdict(note=f"The criteria in {options.criteria} are not met, {why}: {_first(told)}")
+        why = ", and the critique is the same as before" if repeats else f" after {session.blocks} rounds"
+        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(told)}")
     session.blocks += 1
     return Verdict(
         f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
@@ -342,12 +342,7 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
 
 def _blocks(evaluation: ReflectionEvaluation) -> bool:
     """Return whether something is known to be wrong; what could not be judged is nobody's fault."""
-    if evaluation.satisfactory:
-        return False
-    known = {name for name, score in evaluation.criteria_scores.items() if score is not None}
-    if not evaluation.unjudged:
-        return bool(known)
-    return any(one.criterion in known for one in evaluation.issues)
+    return not evaluation.satisfactory and bool(evaluation.unmet)
 
 
 def _critique(evaluation: ReflectionEvaluation) -> str:
@@ -487,6 +482,7 @@ def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
         suggestions=tuple(dict.fromkeys(text for one in found.values() for text in one.suggestions)),
         gates_passed=all(one.gates_passed for one in found.values()),
         shown=next((one.shown for one in found.values()), None),
+        unmet=tuple(dict.fromkeys(name for one in found.values() for name in one.unmet or ())),
     )
 
 

@@ -112,8 +112,8 @@ def max_iterations(revisions: int) -> Rule:
         if done < revisions:
             return None
         if revisions == 0:
-            without = "nothing to judge it by" if has_no_criteria(versions[-1]) else "no revision"
-            detail = f"One version was wanted, with {without}."
+            why = "there is nothing to judge it by" if has_no_criteria(versions[-1]) else "no revision"
+            detail = f"One version was asked for, and {why}."
         else:
             detail = (
                 f"All {counted(revisions + 1, 'version')} were made: a draft and "
