@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from redraft import MemoryStore
 from redraft.lessons.outcome import Outcome
 from support.learning_agents import OTHER, SYSTEMIC, TASK, learning, run, writer
 from support.lessons import DECISION
@@ -54,6 +55,34 @@ def test_a_lesson_that_is_approved_again_brings_its_rule_and_playbook_back(tmp_p
                 assert await given() == set()
             await lessons.approve(lesson.id)
             assert await given() == before
+
+    asyncio.run(main())
+
+
+def test_rules_and_playbooks_of_another_agents_lessons_come_back_to_that_agent(tmp_path):
+    async def main():
+        store = MemoryStore()
+        taught = []
+        for agent in ("one", "two"):
+            async with learning(
+                tmp_path, agent=agent, store=store, model=writer(REPLY), trusted=True
+            ) as lessons:
+                taught.append((await lessons.reflect_on(SUCCEEDED)).id)
+        assert len({one.partition("/")[2] for one in taught}) == 1  # of one name in two folders
+
+        def files():
+            rules = {one.parent.name: one.read_text().split() for one in tmp_path.rglob("rules.md")}
+            return rules, {one.parts[-3] for one in tmp_path.rglob("playbooks/*.md")}
+
+        before = files()
+        assert before[0].keys() == before[1] == {"one", "two"}
+        async with learning(tmp_path, agent="three", store=store) as lessons:
+            kept = await lessons.record(DECISION, OTHER)
+            for one in taught:
+                await lessons.supersede(one, kept.id)
+            for one in taught:
+                await lessons.approve(one)
+        assert files() == before
 
     asyncio.run(main())
 

@@ -65,6 +65,7 @@ class Guidance:
         self._folder = folder_name(agent)
         self._store = store
         self._impact = impact
+        self._today = today
         self._rules = Rules(path, agent, today=today)
         self._playbooks = Playbooks(path, agent, today=today)
 
@@ -133,7 +134,7 @@ class Guidance:
         if lesson.status != "active":
             dropped = await self._drop(lesson.id)
             if (stopped := waiting or dropped) is not None:
-                await self._keep(stopped, f"{self._folder}/{_STOPPED}/")
+                await self._keep(stopped, f"{_folder_of(lesson.id)}/{_STOPPED}/")
         elif waiting is not None:
             await self._use(lesson, waiting)
 
@@ -164,7 +165,7 @@ class Guidance:
                 source=lesson.source,
             )
             try:
-                await asyncio.to_thread(self._playbooks.add, playbook)
+                await asyncio.to_thread(self._playbooks_of(lesson.id).add, playbook)
             except LessonFileError as error:
                 logger.warning("The playbook of the lesson %s was not saved: %s", lesson.id, error)
 
@@ -172,7 +173,10 @@ class Guidance:
         helpful = await self._helpful()
         try:
             await asyncio.to_thread(
-                self._rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in helpful
+                self._rules_of(lesson_id).add,
+                principle,
+                lesson_id,
+                is_needed=lambda rule: rule.source in helpful,
             )
         except ConfigError as error:
             logger.info("The rule of the lesson %s was refused: %s", lesson_id, error)
@@ -185,17 +189,23 @@ class Guidance:
 
     async def _drop(self, lesson_id: str) -> Quarantined | None:
         """Remove the rule and archive the playbook of a lesson; return them, or None if it has neither."""
-        folder = lesson_id.partition("/")[0]  # the lesson may be another agent's
         rules: list[Rule] = []
         try:
-            rules = await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
+            rules = await asyncio.to_thread(self._rules_of(lesson_id).drop, lesson_id)
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
-        playbooks = await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
+        playbooks = await asyncio.to_thread(self._playbooks_of(lesson_id).drop, lesson_id)
         if not rules and not playbooks:
             return None
         replays = [Replay(one.steps, one.strategy, one.outcome) for one in playbooks]
         return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
+
+    def _rules_of(self, lesson_id: str) -> Rules:
+        """Return the rules beside a lesson, which may be another agent's."""
+        return Rules(self._path, _folder_of(lesson_id), today=self._today)
+
+    def _playbooks_of(self, lesson_id: str) -> Playbooks:
+        return Playbooks(self._path, _folder_of(lesson_id), today=self._today)
 
     async def _remove(self, lesson_id: str) -> Quarantined | None:
         """Remove the record of a lesson and return it to one caller only; None if there is none."""
@@ -213,6 +223,10 @@ class Guidance:
         # Hashed, because a task may contain secrets.
         words = " ".join(task.description.split())
         return f"{self._folder}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
+
+
+def _folder_of(lesson_id: str) -> str:
+    return lesson_id.partition("/")[0]
 
 
 def _says(lesson: Lesson, rule: Rule) -> bool:
