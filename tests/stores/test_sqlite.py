@@ -70,6 +70,13 @@ def test_files_are_readable_by_their_owner_only(path, store, umask):
     assert "*" in (path.parent / ".gitignore").read_text().splitlines()
 
 
+def test_an_unusable_path_is_reported_when_the_size_is_asked_for(path):
+    path.parent.mkdir()
+    path.symlink_to(path)
+    with pytest.raises(StoreError, match="check the permissions of the file and its folder"):
+        asyncio.run(SqliteStore(path).size())
+
+
 def test_an_existing_folder_is_not_changed(path, store):
     path.parent.mkdir(mode=0o755)
     asyncio.run(store.put(note()))

@@ -147,8 +147,9 @@ class SqliteStore:
 
     async def size(self) -> int:
         """Return the bytes in use in the database file, which other projects may share."""
-        if not _exists(self._path):
-            return 0
+        with _explaining(self._path, self._wait):
+            if not _exists(self._path):
+                return 0
         return await self._read(lambda tables: used_bytes(tables.connection))
 
     async def problems(self) -> list[str]:
