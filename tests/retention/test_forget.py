@@ -13,7 +13,7 @@ from hashlib import sha256
 import pytest
 
 from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, Runs, ScriptedModel
-from redraft.cycles import Agents, LongTermStorage
+from redraft.cycles import Agents, LongTermStorage, bus, write_behind
 from redraft.cycles.storage import storage_of
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
@@ -192,6 +192,9 @@ def test_an_agent_that_runs_is_not_erased_from(project):
 @pytest.mark.parametrize("project", ["postgres"], indirect=True)
 def test_the_long_term_storage_of_every_network_is_erased_from(project, monkeypatch):
     url = os.environ["REDRAFT_DATABASE_URL"]
+    for late in ("PATIENCE", "OPEN_TIMEOUT", "SILENCE", "CLOSE_TIMEOUT"):  # a slow server loses no feedback
+        monkeypatch.setattr(write_behind, late, 60)
+    monkeypatch.setattr(bus, "PATIENCE", 60)
 
     async def main():
         for network in ("default", "plant: 2"):
