@@ -38,7 +38,7 @@ ROWS = [
     # What pytest itself finds wrong.
     (MEDIAN, {"test_it.py": f"{HEAD}def test_a():\n    assert median([1]) == 1", "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 1"}, 0.0, ["pytest -q -p no:cacheprovider exited with 1: "]),
     (MEDIAN, {"test_it.py": HEAD, "conftest.py": "import nowhere"}, None, ["Not judged: pytest -q -p no:cacheprovider ran no test: ImportError while loading conftest"]),
-    (MEDIAN, "def a(): pass", None, ["Not judged: pytest -q -p no:cacheprovider ran no test: no tests ran in"]),
+    (MEDIAN, "def a(): pass", None, ["Not judged: pytest -q -p no:cacheprovider ran no test: "]),
 ]  # fmt: skip
 
 
