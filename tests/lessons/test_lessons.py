@@ -181,6 +181,34 @@ def test_trusted_lessons_are_active_at_once(tmp_path):
         assert sources == [lesson.id, "agent/rules.md"]
 
 
+@pytest.mark.parametrize(("shown", "lessons"), [(True, 1), ("description", 1), (False, 0)])
+def test_another_task_is_told_only_the_requirement_of_a_lesson_and_nothing_of_a_hidden_criterion(
+    tmp_path, shown, lessons
+):
+    prompts = []
+
+    def answer(request):
+        if request.role == "reflection":
+            return REPLY
+        prompts.append("\n".join(one.content for one in request.messages))
+        return "up;"
+
+    config = {"evaluator": "regex", "evaluator_config": {"pattern": "down"}}
+    hidden = QualityCriterion("reversible", "Can be undone.", shown=shown, **config)
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=[hidden])
+
+    @in_lessons(tmp_path)
+    async def check(kept):
+        agent = Agent(ScriptedModel(answer), pattern=pattern, lessons=kept)
+        for task in ("Write the migration of orders.", "Write the migration of users."):
+            await agent.run(task)
+        assert [one.trust for one in await kept.find()] == ["checked"] * lessons
+        assert await kept.due() == []
+        told = prompts[1].partition("Reply with only the answer")[2]
+        assert ("Can be undone" in told) is (lessons == 1)
+        assert not [one for one in REPLY.values() if one and str(one) in prompts[1]]
+
+
 def test_a_run_leaves_one_lesson_however_often_it_is_reflected_on(tmp_path):
     model = writer(SYSTEMIC)
 

@@ -129,6 +129,39 @@ def test_an_outcome_does_not_say_what_the_writer_may_not_know():
     assert "three" not in " ".join(outcome.issues)
 
 
+def hidden_pages(pattern="three"):
+    config = {"pattern": pattern}
+    return QualityCriterion("pages", evaluator="regex", evaluator_config=config, shown=False)
+
+
+def test_what_only_a_hidden_criterion_finds_wrong_has_no_outcome():
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=[hidden_pages()])
+    result = reflect_sync(TASK, generate=lambda p: "one", pattern=pattern)
+    assert not result.success
+    assert outcome_of(result) is None
+
+
+def test_an_outcome_does_not_compare_outputs_that_only_a_hidden_criterion_tells_apart():
+    texts = iter(["one", "three"])
+    pattern = ReflectionPattern(max_iterations=1, quality_criteria=[hidden_pages()])
+    outcome = outcome_of(reflect_sync(TASK, generate=lambda p: next(texts), pattern=pattern))
+    assert (outcome.status, outcome.failed_output) == ("success", "")
+    assert "scored" not in outcome.transcript
+
+
+def test_a_hidden_check_does_not_vouch_for_what_a_judge_says_of_the_rest():
+    reply = {"criteria": {"tone": {"reason": "So.", "score": 0.1}}, "issues": ["Rude."], "suggestions": []}
+    pattern = ReflectionPattern(
+        max_iterations=0,
+        quality_criteria=[QualityCriterion("tone"), hidden_pages("two")],
+        reflection_model=ScriptedModel(lambda request: reply),
+    )
+    task = PlainTask("Fetch the prices.")
+    outcome = outcome_of(reflect_sync(task, generate=lambda p: "one", pattern=pattern))
+    assert "Rude." in " ".join(outcome.issues)
+    assert (outcome.doubt, outcome.trust) == (ONLY_JUDGED, "untrusted")
+
+
 def test_a_transcript_has_a_line_for_each_step():
     long = "E4031\nno page " + "x" * 900
     messages = [

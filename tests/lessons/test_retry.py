@@ -167,6 +167,26 @@ def test_a_failed_output_is_hidden_and_a_repeated_problem_is_said_once():
     assert "Attempt 2 failed in the same way as attempt 1." in seen[2]
 
 
+def test_what_a_hidden_criterion_is_reaches_neither_a_lesson_nor_the_next_attempt():
+    hidden = QualityCriterion(
+        "held out", evaluator="regex", evaluator_config={"pattern": "xyzzy"}, shown=False
+    )
+    prompts, lessons = [], Learning()
+
+    def answer(request):
+        prompts.append("\n".join(one.content for one in request.messages))
+        return "plain text"
+
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=[hidden])
+    agent = Agent(ScriptedModel(answer), pattern=pattern)
+    with pytest.raises(EscalationError):
+        run_sync(retry_with_lessons(agent.run, "It", lessons=lessons, max_retries=1))
+    assert [one.output for one in lessons.outcomes] == ["plain text", "plain text"]
+    told = " ".join(map(str, [*lessons.outcomes, *prompts]))
+    assert "xyzzy" not in told
+    assert "held out" not in told
+
+
 def test_retries_vary_the_temperature():
     asked = []
 

@@ -271,7 +271,8 @@ class Lessons:
         A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
         Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. A lesson
         without a model that names only requirements of earlier lessons is a near-duplicate of these. Returns
-        None if the outcome of the run is unknown, or if its lesson has been deleted since.
+        None if its lesson has been deleted since, or if the outcome of the run is unknown, as when it missed
+        only criteria that the writer is not shown; `record` stores a person's lesson on it all the same.
 
         Raises `ConfigError` for content that no lesson may contain, and if there is neither content nor a
         model; `ModelError` and `OutputError` if the model can't reflect on a success or a decision.

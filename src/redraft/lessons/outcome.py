@@ -98,12 +98,15 @@ _ISSUES = 5
 def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | None:
     """Return the outcome of a run; None if it has no task, was cancelled, or nothing is known to be wrong.
 
-    A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
+    What only criteria that the writer is not shown find wrong counts as unknown, since a lesson is told to
+    writers: that such a run failed would disclose the criterion, and its cause would be a guess. A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
     version passed the gates and scored at least 0.5, and a failure if not.
     """
     if result.task is None or (status := _status(result)) is None:
         return None
     failed = _version_before(result) if status == "success" else None
+    if failed is not None and _misses_only_hidden(failed.evaluation):
+        failed = None
     judged = (failed or result.history.best_version).evaluation.for_writer()
     error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
     return Outcome(
@@ -133,6 +136,18 @@ def _version_before(result: ReflectionResult) -> ReflectionVersion | None:
         if one.iteration < best.iteration and not one.evaluation.satisfactory
     ]
     return next((one for one in failed if one.iteration == best.base), failed[-1] if failed else None)
+
+
+def _misses_only_hidden(evaluation: ReflectionEvaluation) -> bool:
+    """Return whether all that was missed are criteria that the writer is not shown."""
+    told = evaluation.for_writer()
+    missed = {one.criterion for one in evaluation.issues} if evaluation.unmet is None else evaluation.unmet
+    return not told.issues and not told.unmet and not _hidden_in(evaluation).isdisjoint(missed)
+
+
+def _hidden_in(evaluation: ReflectionEvaluation) -> frozenset[str | None]:
+    """Return the names of the criteria that the writer is not shown."""
+    return frozenset(name for name, shown in (evaluation.shown or {}).items() if shown is False)
 
 
 def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
@@ -241,11 +256,14 @@ def _is_tool_output(part: Mapping[str, Any]) -> bool:
 
 
 def _is_shown(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether checks or the program reached this verdict; tests that a model wrote prove nothing."""
+    """Return whether checks or the program reached this verdict; tests that a model wrote prove nothing.
+
+    Nor does a check that the writer is not shown, of what else went wrong: the lesson is about that.
+    """
     if not evaluation.criteria_scores:
         return not evaluation.usage.requests
     proven = evaluation.judged.difference(evaluation.generated, evaluation.opinions)
-    failed = {issue.criterion for issue in evaluation.issues}
+    failed = {issue.criterion for issue in evaluation.for_writer().issues}
     return bool(proven if evaluation.satisfactory else proven & failed)
 
 
@@ -260,7 +278,8 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
         return "success"
     best = result.history.best_version.evaluation
     score = best.overall_score
-    if reason is ConvergenceReason.CANCELLED or (best.leaves_nothing_to_revise and result.error is None):
+    is_unknown = best.leaves_nothing_to_revise or _misses_only_hidden(best)
+    if reason is ConvergenceReason.CANCELLED or (is_unknown and result.error is None):
         return None
     return "partial" if score is not None and score >= PARTLY and best.gates_passed else "failed"
 
@@ -301,8 +320,10 @@ def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:
 def _version_line(version: ReflectionVersion) -> str:
     evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
     issues = "; ".join(map(str, evaluation.issues[:_ISSUES]))
-    score = render_score(evaluation.overall_score).strip()
-    return f"version {version.iteration} ({version.strategy}) scored {score}: {_short(issues or 'no issue')}"
+    # A score to which a hidden criterion belongs would show that it was missed.
+    is_telling = bool(_hidden_in(version.evaluation))
+    scored = "" if is_telling else f" scored {render_score(evaluation.overall_score).strip()}"
+    return f"version {version.iteration} ({version.strategy}){scored}: {_short(issues or 'no issue')}"
 
 
 def _short(value: object) -> str:

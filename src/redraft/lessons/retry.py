@@ -197,7 +197,8 @@ class _Attempt:
             # The caller's verdict overrules a run that is a success by its own criteria.
             status = "failed" if ended.status == "success" else ended.status
             return replace(ended, status=status, error=ended.error or self.problem)
-        output = "" if self.value is None else as_text(self.value)
+        value = self.value if self.result is None else self.result.best_output
+        output = "" if value is None else as_text(value)
         issues = () if self.verdict is None else issue_lines(self.verdict.for_writer())
         return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools, issues=issues)
 
