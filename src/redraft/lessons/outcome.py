@@ -99,7 +99,9 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
     """Return the outcome of a run; None if it has no task, was cancelled, or nothing is known to be wrong.
 
     What only criteria that the writer is not shown find wrong counts as unknown, since a lesson is told to
-    writers: that such a run failed would disclose the criterion, and its cause would be a guess. A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
+    writers: that such a run failed would disclose the criterion, and its cause would be a guess.
+
+    A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
     version passed the gates and scored at least 0.5, and a failure if not.
     """
     if result.task is None or (status := _status(result)) is None:
