@@ -57,6 +57,15 @@ def test_without_usable_generated_tests_the_given_criteria_decide():
     assert stop.unjudged([unmet]) is None
 
 
+def test_a_generated_criterion_that_is_missed_is_revised_although_another_one_was_not_judged():
+    scores = {"given": 1.0, "tests": None, "examples": 0.0}
+    both = ("tests", "examples")
+    missed = version(1, 1.0, criteria_scores=scores, generated=both, unmet=("examples",))
+    assert stop.unjudged([missed]) is None
+    met = version(1, 1.0, criteria_scores={**scores, "examples": 1.0}, generated=both, unmet=())
+    assert stop.unjudged([met]).numbers["unjudged"] == ["tests"]
+
+
 def test_plateau_does_not_count_repeats():
     versions = [*history(0.5, 0.5), version(3, 0.5, repeats=2)]
     assert stop.plateau(2)(versions) is None

@@ -129,12 +129,13 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when no critique says what to revise: something could not be judged, and all else is met.
 
     If the next revision would start from an earlier version, which is known to fall short, it takes two such
-    versions in a row. Stop as well when all given criteria are met, and generated ones could not be judged.
+    versions in a row. Stop as well when all given criteria are met and generated ones could not be judged,
+    unless another generated one is known to fall short.
     """
     last = versions[-1]
     evaluation = last.evaluation
     lacks_generated = evaluation.generated and evaluation.meets_given and evaluation.generated_score is None
-    if not lacks_generated:
+    if evaluation.unmet or not lacks_generated:
         if not evaluation.leaves_nothing_to_revise:
             return None
         best = highest(versions)
