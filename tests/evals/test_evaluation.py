@@ -175,6 +175,18 @@ def test_parts_of_an_agent_are_compared_with_shared_first_drafts():
     assert [one.calls for one in report.differences] == [None, 2, None]
 
 
+def test_an_evaluation_of_parts_is_resumed_from_a_record_that_has_only_their_names():
+    store, agent = MemoryStore(), revising()
+    compared = {"compare": ["loop", "best-of-3"], "store": store, "run_id": "e"}
+    before = Evaluation(cases(6), agent, **compared).run_sync().differences
+    assert [one.calls for one in before] == [2]
+    (record,) = asyncio.run(store.find("evaluation"))
+    sides = [{"name": name, "arm": name} for name in compared["compare"]]
+    asyncio.run(store.put(replace(record, data={**record.data, "sides": sides})))
+    assert asyncio.run(Evaluations(store).report("e")).differences == before
+    assert Evaluation(cases(6), agent, **compared).run_sync().differences == before
+
+
 @pytest.mark.parametrize(
     ("compare", "message"),
     [

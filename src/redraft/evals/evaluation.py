@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from redraft._validation import check_bound, check_count, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ChangedRunError, ConfigError, ModelError, StoreError
 from redraft.evals.report import (
+    BEST_OF,
     TRY,
     Evaluated,
     EvaluationReport,
@@ -63,7 +63,6 @@ Target = Agent[Any] | Task | Callable[..., Any]
 LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
 PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 """What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
-_BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
 AT_ONCE = 8
 
 
@@ -596,7 +595,7 @@ def _compared(
             sides.append(Side(name, LOOP, first=name == FIRST))
             continue
         arms[name] = _part(name, loop, target, shares=bool({LOOP, FIRST} & set(names)))
-        sides.append(Side(name, name, best_of=arms[name].drafts > 0))
+        sides.append(Side(name, name))
     # The loop comes first: others begin with its first draft.
     order = sorted(arms.values(), key=lambda arm: arm.name != LOOP)
     return tuple(order), tuple(sides)
@@ -604,7 +603,7 @@ def _compared(
 
 def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
     """Return the arm of a part of an agent; raises `ConfigError` for one that it does not have."""
-    found = _BEST_OF.fullmatch(name)
+    found = BEST_OF.fullmatch(name)
     if not (found and int(found[1]) > 1) and name not in (NO_LESSONS, NO_NOTES):
         raise ConfigError(f"Unknown part {name!r} to compare; {nearest(name, PARTS)}")
     if name == NO_NOTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -36,6 +37,8 @@ EVALUATION, TRY = "evaluation", "try"
 """The kinds of the records of an evaluation and of its tries, whose keys begin with the evaluation's id."""
 BASELINE = "baseline"
 LAST = "last"
+BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
+"""The name of a side that is the best of N drafts."""
 SHOWN = 10
 """How many of the cases that flipped are named."""
 
@@ -102,13 +105,17 @@ class Try:
 class Side:
     """What is compared, by a name: what an arm returned, or its first draft.
 
-    A `best_of` side is a best-of-N, which shows what the same calls find without feedback.
+    A side is a best-of-N by its name; it shows what the same calls find without feedback.
     """
 
     name: str
     arm: str
     first: bool = False
-    best_of: bool = False
+
+    @property
+    def is_best_of(self) -> bool:
+        """Whether it is a best-of-N."""
+        return BEST_OF.fullmatch(self.name) is not None
 
     def answer(self, attempt: Try, calls: int | None = None) -> GradedAnswer | None:
         """Return its answer in a try, with at most so many calls; None if the run failed."""
@@ -388,7 +395,7 @@ class EvaluationReport:
         Whichever made more is cut at the calls of the other. Other sides are compared by what they returned,
         whatever it took: nobody uses what an agent would have returned before it ended.
         """
-        if not (ours.best_of or theirs.best_of) or ours.first or theirs.first:
+        if not (ours.is_best_of or theirs.is_best_of) or ours.first or theirs.first:
             return None
         most = [
             max(
