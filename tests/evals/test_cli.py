@@ -121,6 +121,20 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_evaluation(projec
     assert not (project / ".redraft").exists()
 
 
+def test_an_evaluation_that_fails_leaves_no_empty_report(project):
+    result = redraft("eval", "none.yaml", "-a", "an_app:writer", "--junit", "out/j.xml", "--markdown", "s.md")
+    assert result.exit_code == 2
+    assert "none.yaml" in result.stderr
+    assert not (project / "out" / "j.xml").exists()
+    assert not (project / "s.md").exists()
+
+
+def test_junit_needs_a_file(project):
+    result = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--junit", "-")
+    assert result.exit_code == 2
+    assert "--junit needs a file" in result.stderr
+
+
 def test_parts_are_compared(project):
     result = redraft(
         "eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,first,best-of-3", "-n", "2"

@@ -120,6 +120,8 @@ async def run(
         raise ConfigError("Give either --against or --compare, not both.")
     if as_json and markdown == STDOUT:
         raise ConfigError("Give either --json or --markdown -, not both.")
+    if junit == STDOUT:
+        raise ConfigError("--junit needs a file; only --markdown can be printed.")
     for option, path in (("--junit", junit), ("--markdown", markdown)):
         if path is not None and path != STDOUT:
             _prepare(option, path)
@@ -185,9 +187,12 @@ async def run(
 
 def _prepare(option: str, path: Path) -> None:
     """Make sure, before anything is paid for, that a file can be written."""
+    is_new = not (path.exists() or path.is_symlink())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
+        if is_new:  # an evaluation that fails must not leave an empty report
+            path.unlink()
     except OSError as error:
         raise ConfigError(f"{option} {str(path)!r} can't be written: {error.strerror}.") from error
 
@@ -403,8 +408,7 @@ async def optimize(
     if agent is not None and model is not None:
         raise ConfigError(
             "--model answers the cases itself, so it can't be combined with --agent; --judge and --writer "
-            "are "
-            "the models that grade and write."
+            "are the models that grade and write."
         )
     found = _cases_in(cases)
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
