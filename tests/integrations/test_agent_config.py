@@ -65,20 +65,27 @@ COMPACT = """\
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(
     "text",
-    ['{"permissions": {"allow": ["Bash(ls)"]}\n}\n', '{"permissions": {}}', '{ "a": 1 }\n', COMPACT],
+    [
+        '{"permissions": {"allow": ["Bash(ls)"]}\n}\n',
+        '{"permissions": {}}',
+        '{ "a": 1 }\n',
+        '{\r\n  "a": 1\r\n}\r\n',
+        COMPACT,
+    ],
 )
 def test_a_file_of_others_is_the_same_byte_for_byte_after_uninstalling(folder, agent, text):
     if agent == "cursor":
         text = text.replace("{", '{"version": 1, ', 1)
     file = folder / AGENTS[agent].file
     file.parent.mkdir()
-    file.write_text(text, "utf-8")
+    file.write_bytes(text.encode())
     assert redraft("hook", "install", agent, "--program", "uv run redraft").exit_code == 0
     assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0
-    written = json.loads(file.read_text("utf-8"))
-    assert AGENTS[agent].hooks.keys() <= written["hooks"].keys()
+    written = file.read_bytes()
+    assert AGENTS[agent].hooks.keys() <= json.loads(written)["hooks"].keys()
+    assert written.count(b"\r\n") == ("\r\n" in text) * written.count(b"\n")  # all lines end alike
     assert redraft("hook", "uninstall", agent).exit_code == 0
-    assert file.read_text("utf-8") == text
+    assert file.read_bytes() == text.encode()
 
 
 def test_an_empty_object_is_left_empty(folder):

@@ -107,7 +107,8 @@ def _hooks_of(document: Mapping[str, Any], agent: CodingAgent) -> dict[str, Any]
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     """Return the text of a file, None if there is none, and the object in it."""
     try:
-        text = path.read_text("utf-8") if path.exists() else None
+        # Bytes are decoded, since reading text would replace the line ends of Windows.
+        text = path.read_bytes().decode() if path.exists() else None
         document: Any = {} if text is None else json.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
@@ -142,13 +143,15 @@ def with_member(text: str, name: str, value: Any, *, depth: int = 1) -> str:
     members = _members(text)
     indent = next((one.indent for one in members if one.indent), "  " * depth)
     step = indent[: len(indent) // depth]
-    rendered = json.dumps(value, ensure_ascii=False, indent=step).replace("\n", f"\n{indent}")
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    rendered = json.dumps(value, ensure_ascii=False, indent=step).replace("\n", f"{line_end}{indent}")
     at = next((number for number, one in enumerate(members) if one.name == name), None)
     if at is None and value is None:
         return text
     if at is None:
         start = members[-1].end if members else text.index("{") + 1
-        return f"{text[:start]}{',' if members else ''}\n{indent}{json.dumps(name)}: {rendered}{text[start:]}"
+        comma = "," if members else ""
+        return f"{text[:start]}{comma}{line_end}{indent}{json.dumps(name)}: {rendered}{text[start:]}"
     one = members[at]
     if value is not None:
         return text[: one.start] + rendered + text[one.end :]
