@@ -2,8 +2,10 @@
 
 import asyncio
 import io
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,7 +21,7 @@ from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
 from redraft.stores.base import Record
-from redraft.stores.location import project_store
+from redraft.stores.location import project_place, project_store
 from redraft.stores.run_index import RUN
 from redraft.types import PlainTask
 from support.commands import document, redraft
@@ -140,6 +142,16 @@ def test_invalid_arguments_are_explained(seven, words, says):
     result = redraft("lessons", *words)
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+def test_a_lesson_is_shown_although_the_record_of_its_run_is_damaged(seven):
+    asyncio.run(project_store().put(Record(RUN, "20260301-101500-ab12", {})))
+    with closing(sqlite3.connect(project_place().database)) as database:
+        database.execute("UPDATE records SET data = '{' WHERE kind = ?", (RUN,))
+        database.commit()
+    shown = redraft("lessons", "show", FLIGHT)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown.stdout
 
 
 def test_show_prints_the_file_and_the_status(seven):

@@ -33,6 +33,7 @@ from redraft.lessons.vectors import delete_vectors, shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stats import payoff_of
+from redraft.stores.base import listed
 from redraft.stores.location import project_store
 from redraft.stores.run_index import RUN
 from redraft.types import PlainTask
@@ -189,7 +190,9 @@ class LessonLibrary:
         entry = self.resolve(reference)
         lesson = self._folder_of(entry.id).read_entry(entry)
         counters = await self.lessons_of(lesson.id).counters(lesson.id)
-        run = await self._store.get(RUN, lesson.source) if self._store is not None and lesson.source else None
+        run = None
+        if self._store is not None and lesson.source:
+            run = await listed(self._store, RUN, lesson.source)
         return LessonDetails(
             lesson, _relative(entry.path), entry.archived, counters, self.text_of(entry), run is not None
         )
