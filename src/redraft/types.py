@@ -895,6 +895,11 @@ class ConvergenceReason(StrEnum):
     ERROR = "error"
     CANCELLED = "cancelled"
 
+    @property
+    def is_budget(self) -> bool:
+        """Whether a budget stopped the run."""
+        return self in {self.TOKEN_BUDGET, self.COST_BUDGET, self.TIME_BUDGET}
+
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
@@ -984,7 +989,8 @@ class ReflectionResult(Generic[OutputT]):
         lines.append(f"Returned: version {history.best_version.iteration}, {met}.")
         lines.append(f"Used: {render_usage(self.token_usage)}, {self.execution_time:.1f} s.")
         lines += [f"Note ({name}): {text}" for name, text in self.diagnostics.items()]
-        if self.error is not None:
+        # A budget is a stop, which the reason and the note about it explain, also when the run is replayed.
+        if self.error is not None and not self.convergence_reason.is_budget:
             lines.append(f"Error: {type(self.error).__name__}: {self.error}")
         return "\n".join(lines)
 

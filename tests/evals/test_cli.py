@@ -72,6 +72,15 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     assert document(redraft("eval", "list", "--json"))["evaluations"][0]["n"] == 1
 
 
+def test_a_narrow_terminal_names_the_columns_that_it_leaves_out(project, monkeypatch):
+    redraft("eval", "cases.yaml", "--agent", "an_app:writer")
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = " ".join(redraft("eval", "show").stdout.split())
+    assert "Left out in 80 columns: tokens per passed" in narrow
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "Left out" not in redraft("eval", "show").stdout
+
+
 def test_a_regression_has_exit_code_1(project):
     good = redraft("eval", "cases.yaml", "-a", "an_app:right", "--json")
     assert good.exit_code == 0

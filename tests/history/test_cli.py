@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from redraft import (
     SqliteStore,
     Task,
 )
+from redraft.errors import UnfinishedError
 from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables, success_view
 from redraft.loop.record import Origin, Process
 from redraft.loop.success import SuccessCriteria, SuccessFigure
@@ -477,6 +479,32 @@ def test_diff_compares_the_first_version_with_the_best(revised):
     assert "+ aaa" in lines
     points = [line.split("  ", 2)[1] for line in lines if line.startswith("  addressed")]
     assert len(points) == 2
+
+
+def test_diff_names_the_versions_whose_critique_was_answered(revised):
+    revised("aab", "aaa b", "aaa")
+    assert "`redraft diff RUN 3 4` shows the critique that version 4 answers." in one_line("diff", "last")
+    assert "shows the critique" not in one_line("diff", "last", "3", "4")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (100, "whatever the budget. To have more tried, raise the budget and start a run with a new id."),
+        (1, "Raise the budget first: with the same one, the run stops here again. The run mine belongs"),
+    ],
+)
+def test_why_says_how_a_run_that_its_budget_stopped_gets_more(project, tokens, says):
+    tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
+    pattern = ReflectionPattern(quality_criteria=[tea], budget_tokens=tokens)
+    agent = Agent(ScriptedModel(["I like coffee."] * 9), pattern=pattern)
+    with suppress(UnfinishedError):
+        agent.run_sync("Name a drink.", run_id="mine")
+    assert says in one_line("why", "mine")
+
+
+def one_line(*words):
+    return " ".join(redraft(*words).stdout.split())
 
 
 def test_diff_takes_names_of_versions(revised):

@@ -284,6 +284,34 @@ def test_a_run_whose_budget_was_too_small_is_resumed_with_a_larger_one():
     assert asyncio.run(Runs(store).get("r")).reason == "quality_met"
 
 
+def stopped_by_its_budget(store, tokens, **options):
+    """Make the call of a run whose second draft no longer fits into the budget."""
+    pattern = ReflectionPattern(quality_criteria=[LENGTH], budget_tokens=tokens, **options)
+    return Agent(ScriptedModel(["a draft"] * 9), pattern=pattern, keep=store).run_sync("Write.", run_id="r")
+
+
+def test_a_run_that_its_budget_stopped_summarizes_alike_when_it_is_replayed():
+    store = MemoryStore()
+    first = stopped_by_its_budget(store, 100)
+    assert first.convergence_reason == "token_budget"
+    assert first.error is not None
+    again = stopped_by_its_budget(store, 100)
+    assert again.summary() == first.summary()
+    assert again._repr_html_() == first._repr_html_()
+
+
+def test_another_budget_for_a_run_that_is_over_is_not_ignored_silently(caplog):
+    store = MemoryStore()
+    stopped_by_its_budget(store, 100)
+    stopped_by_its_budget(store, 100)
+    assert not caplog.records
+    again = stopped_by_its_budget(store, 5_000)
+    assert again.convergence_reason == "token_budget"
+    [warning] = caplog.messages
+    assert "budget_tokens=5000 has no effect" in warning
+    assert "use a new run_id" in warning
+
+
 def test_a_cancelled_run_is_kept_and_resumes():
     async def main():
         store, calls = MemoryStore(), []

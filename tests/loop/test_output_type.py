@@ -174,8 +174,9 @@ def test_a_model_that_ignores_the_type_loses_nothing():
     assert result.token_usage.requests == 3, "a draft, and a revision that was asked for once more"
     note = result.diagnostics["draft_notes"]
     assert note.startswith(
-        "Version 1: The reply is not a valid Order: The reply holds no JSON: 'I would rather"
+        "Versions 1 and 2: The reply is not a valid Order: The reply holds no JSON: 'I would rather"
     )
+    assert note.count("is not a valid Order") == 1, "the same mistake is named once"
 
 
 def test_a_judge_is_asked_only_about_outputs_of_the_type_and_sees_their_json():

@@ -58,7 +58,7 @@ def test_a_version_has_many_names(name, number):
             "A version must be a number such as 2, v2 or 1.3, 'first', 'best' or 'last'; got 'bset'.",
         ),
         ((0.1,), "²", "got '²'"),
-        ((), "best", "has no version yet: it is running."),
+        ((), "best", "has no version to show (state: running)"),
     ],
 )
 def test_an_unknown_version_is_an_error(scores, name, message):

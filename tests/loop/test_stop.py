@@ -325,10 +325,7 @@ def met(**options):
         (
             stop.repeated_issues,
             gained([version(n, 0.5, issues=(Issue("too long"), Issue("no title"))) for n in (1, 2, 3)]),
-            (
-                "Versions 1, 2 and 3 have the same issues, and the score went from 0.50 to 0.50: too long; "
-                "no title."
-            ),
+            ("Versions 1, 2 and 3 have the same issues, and the score stayed at 0.50: too long; no title."),
         ),
         (
             stop.unjudged,

@@ -547,13 +547,17 @@ def report_view(report: EvaluationReport, width: int) -> RenderableType:
     """Render a report: a table of the arms, with fewer columns where it is narrow, and the differences."""
     shown = withheld([row(one) for one in report.figures])
     columns = {name: [visible(one[name]) for one in shown] for name in shown[0]}
+    left_out: list[str] = []
     for least in LEAST:
         if width_of(columns) > width:
             del columns[least]
+            left_out.append(least)
     table = plain_table(columns, right=list(columns)[1:], wrap=("arm",))
     lines: list[Text] = []
     for one in report.differences:
         lines.append(Text(one.sentence(), {"better": GOOD, "worse": BAD}.get(one.passed.verdict, "")))
         lines += [Text(f"  {flipped}", QUIET) for flipped in one.flips()]
     lines += [Text(remark, QUIET) for remark in report.remarks()]
+    if left_out:
+        lines.append(Text(f"Left out in {width} columns: {', '.join(left_out)}; --json has all.", QUIET))
     return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines))

@@ -55,7 +55,7 @@ from redraft.terminal.console import (
     sparkline,
     withheld,
 )
-from redraft.terminal.exits import ExitCode, code_of, surface
+from redraft.terminal.exits import BUDGETS, ExitCode, code_of, surface
 from redraft.terminal.tables import plain_table, width_of
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
@@ -689,8 +689,25 @@ def _why_view(run: StoredRun) -> RenderableType:
     if record.parent and record.state in ENDED_EARLY:
         parts += ["", Text(f"It ran inside {visible(record.parent)}, and goes on when that one does.", QUIET)]
     else:
-        parts += _continuation("run", record.run_id, record.state, record.resuming_call())
+        if reason.rule in BUDGETS and not record.parent:
+            parts += ["", Text(_with_more(record), QUIET)]
+        if reason.rule not in BUDGETS or record.resuming_call():
+            parts += _continuation("run", record.run_id, record.state, record.resuming_call())
     return Group(*parts)
+
+
+def _with_more(record: RunRecord) -> str:
+    """Say how a run that a budget stopped gets a larger one."""
+    if record.status == "finished":
+        return (
+            f"The run is over: under the id {record.run_id} it returns this result, whatever the budget. "
+            "To have more tried, raise the budget and start a run with a new id."
+        )
+    if not record.resuming_call():
+        return (
+            "Run the command again with a larger budget; `redraft resume` would repeat it with the same one."
+        )
+    return "Raise the budget first: with the same one, the run stops here again."
 
 
 def _workflow_why(history: WorkflowHistory) -> RenderableType:
@@ -781,7 +798,11 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
         parts += [_field(change, coloured=coloured) for change in diff.fields]
     else:
         parts.append(changes(as_text(older.output), as_text(newer.output), coloured=coloured, longest=None))
-    return Group(*parts, *_points(diff))
+    parts += _points(diff)
+    if newer.base is not None and str(newer.base) != older.name:
+        command = f"redraft diff RUN {newer.base} {newer.name}"
+        parts += ["", Text(f"`{command}` shows the critique that version {newer.name} answers.", QUIET)]
+    return Group(*parts)
 
 
 def _field(change: FieldChange, *, coloured: bool) -> Text:

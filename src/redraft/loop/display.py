@@ -98,7 +98,7 @@ def result_html(result: ReflectionResult) -> str:
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note ({name}): {text}" for name, text in result.diagnostics.items()),
     ]
-    if result.error is not None:
+    if result.error is not None and not result.convergence_reason.is_budget:
         lines.append(f"Error: {type(result.error).__name__}: {result.error}")
     first, output = (_shown(one.output) for one in (history.versions[0], best))
     parts = [

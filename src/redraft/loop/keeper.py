@@ -18,6 +18,7 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError, StoreError, UnfinishedError
 from redraft.evaluate.criteria import recorded
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
+from redraft.loop.budget import OPTIONS as BUDGET_OPTIONS
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
 from redraft.loop.record import Origin, Process, RunRecord
@@ -89,6 +90,7 @@ async def run_and_store(
 
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
+        _report_ignored_budget(finished, options)
         return _replay_result(finished, options)
     result = await keeper.follow(work(await with_stored_images(task, journal)))
     if keeper.trouble:
@@ -302,6 +304,26 @@ def check_keep(keep: Any) -> None:
         return
     meant = f" Did you mean SqliteStore({keep!r})?" if isinstance(keep, str | PurePath) else ""
     raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
+
+
+def _report_ignored_budget(record: RunRecord, options: RunOptions) -> None:
+    """Warn if a run that a budget stopped is called with another one: its result stays what it was."""
+    if record.stop is None or not record.stop.reason.is_budget:
+        return
+    asked = {
+        option: options.choices[option]
+        for option in BUDGET_OPTIONS.values()
+        if option in options.choices and options.choices[option] != record.options.get(option)
+    }
+    if not asked:
+        return
+    given = ", ".join(f"{option}={value}" for option, value in asked.items())
+    logger.warning(
+        "The run %s was stopped by its budget and returns its stored result; %s has no effect. To have more "
+        "tried, use a new run_id.",
+        record.run_id,
+        given,
+    )
 
 
 def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:

@@ -15,7 +15,7 @@ from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
 from redraft._telemetry import traced
-from redraft._texts import copy_of, counted, key_of
+from redraft._texts import copy_of, counted, key_of, listed
 from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
@@ -166,6 +166,7 @@ class Run:
         within = options.within
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic, outer=within)
         self.notes = dict(options.diagnostics)
+        self.draft_notes: dict[str, list[str]] = {}
         self.context = RunContext(task, self.run_id, advice=options.advice, rubric=verbs.judges.rubric)
         self.doing = "recall"
         self.pending: Draft | None = None
@@ -354,8 +355,8 @@ class Run:
         self.shown = self.versions if is_all else (*self.shown, shown)
         if is_best := self.best is None or replaces(version, self.best):
             self.best = version
-        for text in draft.notes:
-            self._note("draft_notes", f"Version {version.iteration}: {text}")
+        if draft.notes:
+            self._note_draft(version.iteration, draft.notes)
         self._tell(VersionEvaluated, version, is_best)
         return version
 
@@ -535,6 +536,15 @@ class Run:
     def _ignore(self, kind: str, name: str, why: str) -> None:
         logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
         self._note(f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}.")
+
+    def _note_draft(self, iteration: int, texts: tuple[str, ...]) -> None:
+        """Add what is to be known of a draft to the diagnostics, each sentence once for all its versions."""
+        for text in dict.fromkeys(texts):
+            self.draft_notes.setdefault(text, []).append(str(iteration))
+        self.notes["draft_notes"] = " ".join(
+            f"Version{'s' if len(versions) > 1 else ''} {listed(versions)}: {text}"
+            for text, versions in self.draft_notes.items()
+        )
 
     def _note(self, name: str, text: str) -> None:
         """Add a sentence to the diagnostics."""

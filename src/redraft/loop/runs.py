@@ -426,7 +426,10 @@ class StoredRun:
         """
         record, versions = self.record, self.record.versions
         if not versions:
-            raise ConfigError(f"The run {record.run_id!r} has no version yet: it is {record.state}.")
+            raise ConfigError(
+                f"The run {record.run_id!r} has no version to show (state: {record.state}); "
+                "`redraft why` says why."
+            )
         first, last = versions[0].name, versions[-1].name
         names = {"first": first, "best": str(record.best), "last": last, "final": last}
         wanted = names.get(name, name.removeprefix("v"))

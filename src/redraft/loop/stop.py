@@ -296,9 +296,11 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     messages = [" ".join(issue.message.split()) for issue in latest.issues]
     numbers = [version.iteration for version in last]
     more = [f"and {len(messages) - 3} more"] if len(messages) > 3 else []  # noqa: PLR2004 (enough to recognise them)
+    before, after = scored(last[0]), scored(last[-1])
+    change = f"stayed at {after}" if before == after else f"went from {before} to {after}"
     detail = (
-        f"Versions {listed([str(number) for number in numbers])} have the same issues, and the score went "
-        f"from {scored(last[0])} to {scored(last[-1])}: {joined([*messages[:3], *more]).removesuffix('.')}."
+        f"Versions {listed([str(number) for number in numbers])} have the same issues, and the score "
+        f"{change}: {joined([*messages[:3], *more]).removesuffix('.')}."
     )
     return Stop(ConvergenceReason.REPEATED_ISSUES, detail, {"versions": numbers, "issues": messages})
 

@@ -64,6 +64,14 @@ def command_group(*, help: str, default: str = "", takes_files: bool = False) ->
                 args = [default, *args]
             return super().parse_args(ctx, args)
 
+        def format_epilog(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:
+            path = ctx.command_path
+            self.epilog = (
+                f"`{path} ...` without a command is `{path} {default} ...`; `{path} {default} --help` shows "
+                "its options."
+            )
+            super().format_epilog(ctx, formatter)
+
     return make(cls=Group)
 
 
