@@ -117,6 +117,25 @@ def test_show_limits_the_versions_but_includes_the_one_in_force(noted):
     assert len(document(redraft("notes", "export"))["tasks"][0]["revisions"]) == 30
 
 
+def test_show_marks_a_version_that_says_what_the_one_before_says(noted):
+    assert "=" not in redraft("notes", "show", "report").stdout
+
+    async def again():
+        async with project_notes() as notes:
+            last = await notes.revision(ID, 3)
+            await notes.append(REPORT, last.reflection, run_id="run-again", based_on=3)
+
+    asyncio.run(again())
+    redraft("notes", "rollback", "report", "v2")
+    output = redraft("notes", "show", "report").stdout
+    marked = [line[:8].split() for line in output.splitlines() if line[2:3] == "v"]
+    assert marked == [["v4", "="], ["v3"], ["*", "v2"], ["v1"]]
+    assert "* in force   = as the version before it" in output
+    assert (
+        "2 newer versions are not in force: v2 stays until a run that was given it adds the next." in output
+    )
+
+
 def test_diff_compares_two_versions_word_by_word(noted):
     output = redraft("notes", "diff", "report", "v1", "v2").stdout
     assert output.startswith("version 1 (0.60) > version 2 (0.80)\n")

@@ -4,7 +4,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
-from redraft.notes.notes import TaskNotes, find_revision, find_task, find_version, read_notes
+from redraft.notes.notes import TaskNotes, find_revision, find_task, find_version, payoff_of_notes, read_notes
 from redraft.notes.store import InMemoryReflectionStore
 from redraft.notes.task import TaskIdentity
 from redraft.types import PlainTask
@@ -73,6 +73,35 @@ def test_whether_notes_pay_is_not_known_before_ten_scores_on_each_side():
     assert (few.with_runs, few.without_runs, few.answer) == (9, 2, "Not known")
     enough = notes(used=[(4, "note", 0.75)] * 11 + [(None, "control", 0.5)] * 10).payoff
     assert (enough.known.mean, enough.answer) == (0.25, "Yes")
+
+
+def test_whether_notes_pay_is_the_same_for_one_task_as_for_all_also_after_a_rollback():
+    used = [(4, "note", 0.75)] * 3 + [(None, "control", 0.5)] * 2 + [(2, "control", 0.5)]
+    task = notes(2, used, since=5, why_off="rolled back from version 4")
+    assert (task.payoff.with_runs, task.payoff.without_runs) == (3, 2)
+    assert task.payoff == payoff_of_notes([task])
+
+
+@pytest.mark.parametrize(
+    ("in_force", "fields", "said"),
+    [
+        (4, {}, ""),
+        (None, {"off": True}, ""),
+        (2, {"pinned": True, "since": 5}, ""),
+        (
+            3,
+            {},
+            "1 newer version is not in force: the trial keeps v3 until enough runs with it have a score.",
+        ),
+        (
+            2,
+            {"since": 5},
+            "2 newer versions are not in force: v2 stays until a run that was given it adds the next.",
+        ),
+    ],
+)
+def test_it_is_said_why_newer_versions_wait(in_force, fields, said):
+    assert notes(in_force, **fields).why_newer_wait == said
 
 
 def test_read_notes_limits_runs_and_revisions_but_includes_the_essential_ones():

@@ -107,7 +107,7 @@ def test_the_page_of_a_task_shows_scores_versions_changes_and_runs(store):
     seen = Seen(page.text)
     for text in (
         "Version 3 of 3 is in force",
-        "Do these notes pay off? Not known: 6 scored runs with, 6 without; at least 10 of each are needed.",
+        "Do notes on this task pay off? Not known: 6 scored runs with, 6 without",
         "Changes from version 2 to version 3",
         "Keep rule 3 in mind.",
         " trial)",

@@ -127,23 +127,30 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
         )
         parts.append(Text(f"{scores}   {_curve(task, longest=12)}" if console.is_utf8 else scores))
     if task.payoff.without_runs:
-        parts.append(Text(task.payoff.sentence("these notes")))
+        parts.append(Text(task.payoff.sentence("notes on this task")))
     if task.noted.is_shown:
         parts.append(Text(FEW_CONTROLS))
     parts.append("")
     if (note := task.in_force) is not None:
         parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]
-    parts += [_versions_table(task), Text("* in force", QUIET)]
+    parts.append(_versions_table(task))
+    same = any(map(task.repeats, task.revisions))
+    parts.append(Text("* in force" + ("   = as the version before it" if same else ""), QUIET))
+    if task.why_newer_wait:
+        parts.append(Text(task.why_newer_wait, QUIET))
     if older := noted.run_count - len(task.revisions):
         parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` prints all", QUIET))
     return Group(*parts)
 
 
 def _versions_table(task: TaskNotes) -> Table:
-    """Return a row for each version, the newest first, with a star at the one in force."""
+    """Return a row for each version, the newest first; `*` is in force, `=` says what the one before says."""
     latest, in_force = task.revisions[::-1], task.noted.in_force
     columns = {
-        "version": [f"{'*' if note.version == in_force else ' '} v{note.version}" for note in latest],
+        "version": [
+            f"{'*' if note.version == in_force else ' '} v{note.version}{' =' if task.repeats(note) else ''}"
+            for note in latest
+        ],
         "made": [ago(note.reflection.reflected_at) for note in latest],
         "based on": [_version(note.based_on) for note in latest],
         "tokens": [str(note.tokens) for note in latest],

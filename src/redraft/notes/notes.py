@@ -283,15 +283,29 @@ class TaskNotes:
 
     @cached_property
     def payoff(self) -> Payoff:
-        """How runs with the present notes differ from a trial's control runs."""
-        with_notes = [
-            use.score
-            for use in self.uses
-            if use.arm == "note" and use.version is not None and use.version >= self.noted.since
-            if use.score is not None
-        ]
-        control = [use.score for use in self.uses if use.arm == "control" and use.score is not None]
-        return payoff_of([(with_notes, control)])
+        """How the runs that had a note, whichever it was, differ from those that a trial left without any."""
+        return payoff_of_notes([self])
+
+    @property
+    def why_newer_wait(self) -> str:
+        """Why newer versions than the one in force are not; empty if there are none, or it is pinned.
+
+        A trial keeps a version until it has been scored often enough, and one that was put in force by hand
+        stays until a run that was given it adds to it.
+        """
+        noted = self.noted
+        newer = 0 if noted.in_force is None or noted.pinned else noted.run_count - noted.in_force
+        if not newer:
+            return ""
+        waiting = f"{counted(newer, 'newer version')} {'is' if newer == 1 else 'are'} not in force"
+        if noted.on_trial:
+            return f"{waiting}: the trial keeps v{noted.in_force} until enough runs with it have a score."
+        return f"{waiting}: v{noted.in_force} stays until a run that was given it adds the next."
+
+    def repeats(self, note: Note) -> bool:
+        """Return whether a revision says the same as the one before it, as far as that one was read."""
+        before = next((one for one in self.revisions if one.version == note.version - 1), None)
+        return before is not None and self.block(before) == self.block(note)
 
     def row(self) -> dict[str, Any]:
         """Return the state of the notes as JSON, for a list."""
