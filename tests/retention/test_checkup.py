@@ -100,6 +100,15 @@ def test_lessons_and_rules_that_cannot_be_read_are_named(project):
     assert "clerk/2026-11-20-broken" in problems()["lessons"]
 
 
+def test_a_folder_of_lessons_that_cannot_be_read_is_named(project):
+    asyncio.run(fill(project, PERSON))
+    folder = project / "memory" / "reflections" / "closed"
+    folder.mkdir()
+    (folder / "archive").symlink_to("archive")  # leads to itself
+    assert problems().keys() == {"lessons"}
+    assert f"{folder / 'archive'}: Too many levels of symbolic links." in problems()["lessons"]
+
+
 @SQLITE
 def test_a_large_store_is_read_only_on_request(project, monkeypatch):
     monkeypatch.setattr(checkup, "LARGEST", 10_000)

@@ -318,11 +318,13 @@ def test_files_and_folders_without_permission_are_named(project):
     agent = project / "memory" / "reflections" / "clerk"
     [lesson] = agent.glob("2*.md")
     (project / "private").mkdir(0o000)
+    closed = agent.with_name("closed")
+    closed.mkdir(0o000)
     (project / "events.jsonl").chmod(0o000)
     lesson.chmod(0o000)
     command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "redraft", "forget", "--text", PERSON, "--yes"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    for path in (lesson.relative_to(project), "private", "events.jsonl"):
+    for path in (lesson.relative_to(project), closed.relative_to(project), "private", "events.jsonl"):
         assert f"{path}: Permission denied. " in " ".join(done.stdout.split()), done
     assert "  quokka.txt\n" in done.stdout
     assert done.returncode == 1

@@ -214,12 +214,14 @@ class LessonFolder:
     def _archives(self) -> list[Path]:
         """Return the folders of the years in the archive."""
         archive = self.path / ARCHIVE
-        try:
-            with os.scandir(archive) as years:
-                found = [one.name for one in years if _YEAR.fullmatch(one.name) and _is_folder(one)]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [archive / year for year in sorted(found)]
+        with (
+            reporting(archive),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(archive) as years,
+        ):
+            found = [one.name for one in years if _YEAR.fullmatch(one.name) and _is_folder(one)]
+            return [archive / year for year in sorted(found)]
+        return []
 
     def _places(self, stem: str) -> Sequence[str]:
         """Return the folders where a lesson may be."""

@@ -125,7 +125,12 @@ def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
     count, broken = 0, list[str]()
     for agent in agents_in(memory):
         folder = LessonFolder(memory, agent)
-        for entry in folder.entries():
+        try:
+            entries = list(folder.entries())
+        except StoreError as error:
+            broken.append(str(error))
+            continue
+        for entry in entries:
             count += 1
             try:
                 folder.read_entry(entry)
