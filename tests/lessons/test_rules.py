@@ -151,6 +151,16 @@ Some more words.
 """
 
 
+def test_a_rule_that_comes_back_leaves_the_file_as_it_was(tmp_path):
+    rules, file = Rules(tmp_path, "clerk"), tmp_path / "reflections" / "clerk" / "rules.md"
+    found = set()
+    for _ in range(3):
+        rules.add("Ask for the cursor before the next page.", "clerk/x")
+        found.add(file.read_text("utf-8"))
+        rules.drop("clerk/x")
+    assert len(found) == 1
+
+
 def test_edits_by_hand_are_read_and_preserved(tmp_path):
     path = place(tmp_path)
     path.parent.mkdir(parents=True)

@@ -245,12 +245,14 @@ class RulesFile:
         if at is None:
             self._lines += ["", f"## {wanted}", "", _SAYS[rule.status], "", line]
             return
-        end = next(
+        below = next(
             (n for n in range(at + 1, len(self._lines)) if self._lines[n].startswith("#")), len(self._lines)
         )
+        end = below
         while not self._lines[end - 1].strip():
             end -= 1
-        self._lines[end:end] = ["", line]
+        # Empty lines that removed rules left are used again; one stays before the next heading.
+        self._lines[end : max(end, below - 1)] = ["", line]
 
     def remove(self, rule: Rule) -> None:
         """Remove a rule."""
