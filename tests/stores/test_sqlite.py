@@ -77,6 +77,27 @@ def test_an_unusable_path_is_reported_when_the_size_is_asked_for(path):
         asyncio.run(SqliteStore(path).size())
 
 
+def test_a_damaged_database_stays_where_it_is_if_it_cannot_be_replaced(path, store, monkeypatch):
+    asyncio.run(store.put(note("a")))
+    copy = path.with_name("copy.db")
+    sqlite_file.copy_database(path, copy)
+    asyncio.run(store.aclose())
+    path.write_bytes(b"no database" * 1_000)
+
+    def fail(path):
+        path.write_bytes(b"")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr(sqlite_file, "make_file", fail)
+        with pytest.raises(StoreError, match="No space left on device"):
+            sqlite_file.restore_database(path, copy)
+    assert path.read_bytes() == b"no database" * 1_000
+    assert list(path.parent.glob("*.damaged*")) == []
+    assert sqlite_file.restore_database(path, copy) == path.with_name(f"{path.name}.damaged")
+    assert asyncio.run(store.get("note", "a")) is not None
+
+
 def test_an_existing_folder_is_not_changed(path, store):
     path.parent.mkdir(mode=0o755)
     asyncio.run(store.put(note()))

@@ -767,7 +767,7 @@ def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> Path | No
 
     The database may be damaged, or from a newer Redraft. A file that SQLite can't even overwrite is renamed,
     and its new path returned. Raises `StoreError`, and changes nothing, if `check_database` refuses the copy,
-    or if there is a database of another program.
+    if there is a database of another program, or if there is no room for the copy.
     """
     check_database(copy)
     file = SqliteFile(path, wait)
@@ -780,7 +780,13 @@ def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> Path | No
                     if primary_name(error) not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
                         raise
                     aside = _set_aside(path)
-                    file.overwrite(source)
+                    try:
+                        file.overwrite(source)
+                    except BaseException:  # the disk is full, say
+                        for side in _SIDES:
+                            path.with_name(f"{path.name}{side}").unlink(missing_ok=True)
+                        _rename(aside, path)
+                        raise
                     return aside
         finally:
             file.close()
@@ -805,10 +811,19 @@ def _set_aside(path: Path) -> Path:
             ) from error
     names = (f"{path.name}.damaged{number or ''}" for number in count())
     aside = next(one for one in map(path.with_name, names) if not one.exists())
-    for side in ("-shm", "-wal", ""):
-        with suppress(FileNotFoundError):
-            path.with_name(f"{path.name}{side}").rename(aside.with_name(f"{aside.name}{side}"))
+    _rename(path, aside)
     return aside
+
+
+_SIDES = ("-shm", "-wal", "")
+"""The endings of the files of a database, the database itself last."""
+
+
+def _rename(path: Path, new: Path) -> None:
+    """Rename a database with the files beside it."""
+    for side in _SIDES:
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{side}").rename(new.with_name(f"{new.name}{side}"))
 
 
 def _connection_to(path: Path, wait: float = 0.0) -> Connection:
