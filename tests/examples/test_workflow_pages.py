@@ -57,6 +57,7 @@ def model(tmp_path, monkeypatch):
 
 STATES = {
     "profile.yaml": {"message": "Created the profile of Ada"},
+    "staff.yaml": {"success": True, **GOOD},
     "inbox.yaml": {"reply": TEA},
     "countdown.yaml": {"tell": "[3, 2, 1], and risky failed", "left": 0},
     "templates.yaml": {"answer": TEA},
@@ -93,6 +94,12 @@ def test_the_node_in_a_jailed_process_runs():
     (node,) = (text for text in YAML if text.startswith("- name:"))
     indented = "".join(f"  {line}\n" for line in node.splitlines())
     assert Workflow.from_text(f"nodes:\n{indented}", keep=False).run_sync().state == {"median": 2}
+
+
+def test_the_code_that_judges_profiles_tells_a_bad_reply_from_a_good_one(model, monkeypatch):
+    script_workflows(monkeypatch, BAD, GOOD)
+    state = Workflow.from_file("staff.yaml", keep=False).run_sync({"person": "Ada"}).state
+    assert [attempt["score"] for attempt in state["reflection_history"]] == [0.0, 1.0]
 
 
 def attempts_of(generator, evaluator, corrector=None):

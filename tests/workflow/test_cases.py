@@ -112,6 +112,52 @@ def test_cases_that_fail_say_why(run, case, problem):
     assert problem in " ".join(problems)
 
 
+def test_a_case_that_fails_reports_every_difference(run):
+    expect = "expect: {state: {result: bye}, nodes: [write], schema: {required: [nope]}}"
+    [problems] = run(f"  replies: [hello, {{valid: true}}]\n  {expect}\n")
+    assert [problem.partition(":")[0] for problem in problems] == ["state.result", "nodes", "schema"]
+
+
+JUDGED_BY_CODE = """\
+outputs: {words: {type: integer, value: "{{ 2 + 1 }}"}}
+nodes:
+  - name: write
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: m, prompt: Write a profile.}
+      evaluator: {type: custom, run: 'return bool(output.get("name"))'}
+  - {name: broken, run: 'return state["nope"]', on_error: continue}
+  - {name: look, uses: http.request, with: {url: 'https://shop.test/'}}
+hosts: [shop.test]
+"""
+
+
+def test_a_case_that_fails_says_why_a_loop_ended_early_and_which_node_failed(run):
+    [problems] = run(
+        "  replies: [{name: Ada}]\n  expect: {state: {success: true}}\n", workflow=JUDGED_BY_CODE
+    )
+    assert problems[0] == "state.success: expected True, got False"
+    assert problems[1].startswith("The loop 'write' ended early: ")
+    assert "'str' object has no attribute 'get'" in problems[1]
+    assert "give the generator's 'llm.call' a 'schema', such as {type: object}" in problems[1]
+    assert problems[2].startswith("The node 'broken' failed: ")
+
+
+def test_a_case_expects_outputs(run):
+    script = "  replies: [plain text]\n  expect: {outputs: {%s}}\n"
+    passing, wrong = run(script % "words: 3", script % "words: 4", workflow=JUDGED_BY_CODE)
+    assert passing == []
+    assert wrong[0] == "outputs.words: expected 4, got 3"
+    assert "give the generator's" not in " ".join(wrong)  # the text is no JSON, so a schema would not help
+    [unknown] = run(script % "wrods: 3", workflow=JUDGED_BY_CODE)
+    assert unknown[0].startswith("expect.outputs: the workflow has no 'wrods'; did you mean 'words'?")
+
+
+def test_a_prompt_without_a_reply_does_not_repeat_the_earlier_ones(run):
+    [problems] = run("  replies: []\n  expect: {state: {valid: true}}\n")
+    assert all(problem.count("which asks") == 1 for problem in problems)
+
+
 def test_a_model_without_replies_is_never_asked(run):
     for replies, missing in (("gpt-4: [a, b]", "judge"), ("'openai:other': [a]", "gpt-4")):
         result = run(f"  replies: {{{replies}}}\n  expect: {{state: {{}}}}\n")
@@ -231,6 +277,12 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
         ("cases:\n- name: a\n  expect: {stat: {}}\n", 3, "did you mean 'state'?"),
         ("cases:\n- name: a\n", 2, "'expect' is missing"),
         ("cases:\n- expect: {}\n", 2, "'name' is missing"),
+        (
+            "cases:\n- name: a\n  expect: {error: b,\n    nodes: [n]}\n",
+            4,
+            "'nodes' can't be combined with 'error'",
+        ),
+        ("cases:\n- name: a\n  expect: {error: b,\n    schema: {}}\n", 4, "'schema' can't be combined"),
         ("cases:\n- {name: a, expect: {}}\n- {name: a, expect: {}}\n", 3, "there are two cases named 'a'"),
         (REPLIES % "{$eror: away}", 4, "unknown key '$eror'; did you mean '$error'?"),
         (REPLIES % "{$error: away, more: 1}", 4, "'more' can't be combined with '$error'"),

@@ -641,6 +641,9 @@ PAIRS = {
     "a misspelt key and a node that does nothing": (nodes("- {name: n, outptu: x}"), ["did you mean 'output'?", "either 'uses' (an action) or 'run'"]),
     "a timeout and a node that does nothing": (nodes("- {name: n, timeout: 0, uses: own, run: pass}"), ["greater than 0", "either 'uses' (an action) or 'run'"]),
     "a condition and a cycle": (nodes("- {name: n, run: pass, when: 5, goto: n}"), ["got 5", NO_BOUND]),
+    "a goto of a node with a condition and a cycle": (
+        nodes("- {name: a, run: pass, when: 1 > 2, goto: nowhere}\n- {name: b, run: pass, goto: a}"), ["no node 'nowhere'", "give 'a' a 'max_visits'"],
+    ),
     "on_error and a cycle": (nodes("- {name: n, run: pass, on_error: nowhere, goto: n}"), ["no node 'nowhere'", NO_BOUND]),
     "a bound of another node and a cycle": (
         nodes("- {name: a, run: pass}\n- {name: b, run: pass, max_visits: 0, goto: a}"), ["at least 1, got 0", "give 'a' a 'max_visits'"],

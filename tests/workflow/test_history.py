@@ -228,6 +228,7 @@ def test_the_items_that_ended_are_in_the_history_of_a_workflow_that_was_killed()
 
     history = history_of_items(killed_at_four)
     assert [(node.node, node.seconds is None) for node in history.nodes] == [("first", False), ("each", True)]
+    assert (history.row.nodes, history.why.numbers["nodes"]) == (1, 1)
     drawing = graph_drawing(history.kept.record.graph, history.nodes)
     assert [box.outcome for box in drawing.boxes] == ["done", "", ""]
     assert history.nodes[1].items == (

@@ -24,6 +24,7 @@ from redraft.models.testing import ScriptedModel
 from redraft.text.schema import Schema
 from redraft.text.spec_file import Strict
 from redraft.workflow.approval import Approval, HumanAnswer
+from redraft.workflow.run import NodeFinished
 from redraft.workflow.spec import APPROVE, HTTP, WorkflowFile, plain_name
 from redraft.workflow.workflow import Workflow, read_file
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel, ChatRequest
     from redraft.text.yaml import KeyPath
+    from redraft.workflow.run import WorkflowEvent, WorkflowResult
 
 TOOL, ERROR = "$tool", "$error"
 """The keys of a reply that calls a tool, and of one that fails."""
@@ -43,6 +45,7 @@ class Expected(Strict):
     """What a case expects of a run."""
 
     state: dict[str, Any] = Field(default_factory=dict[str, Any])
+    outputs: dict[str, Any] = Field(default_factory=dict[str, Any])
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     nodes: list[str] | None = None
     prompts: list[str] | None = None
@@ -115,7 +118,7 @@ def _repeated_names(cases: Sequence[WorkflowCase]) -> Iterator[tuple[KeyPath, st
 
 
 def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what is wrong with the replies of models, and with the answer of a person."""
+    """Yield what is wrong with the replies of models, the answer of a person, and what is expected."""
     place: KeyPath = ("cases", at, "replies")
     lists = [(place, case.replies)] if isinstance(case.replies, list) else []
     if isinstance(case.replies, dict):
@@ -125,6 +128,13 @@ def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tu
             if isinstance(reply, dict):
                 what = _wrong_reply(cast("dict[str, Any]", reply))
                 yield from [((*path, number), what)] if what else []
+    if case.expect.error is not None:
+        for key in sorted(case.expect.model_fields_set & {"state", "outputs", "schema_", "nodes"}):
+            name = key.rstrip("_")
+            yield (
+                ("cases", at, "expect", name),
+                f"{name!r} can't be combined with 'error': a run that ends with an error has no final state",
+            )
     for name, answer in case.actions.items():
         if plain_name(name) == APPROVE and not isinstance(answer, bool):
             yield from source.mistakes_in(ScriptedAnswer, answer, ("cases", at, "actions", name))
@@ -186,33 +196,50 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     )
     if unknown := list(_unknown_names(case, workflow)):
         return WorkflowCaseResult(case.name, unknown)
-    expect, state, nodes = case.expect, dict[str, Any](), tuple[str, ...]()
-    problems: list[str] = []
+    expect, problems, failures = case.expect, list[str](), list[str]()
     with patch.dict(os.environ, case.env):
         try:
-            result = await workflow.run(case.inputs)
+            result = await workflow.run(case.inputs, on_event=lambda event: failures.extend(_failures(event)))
         except Exception as error:  # noqa: BLE001 (whatever it raises is what came of the case)
             if expect.error is None:
                 problems.append(describe_error(error))
             elif expect.error not in str(error):
                 problems.append(f"error: expected {expect.error!r} in {str(error)!r}")
         else:
-            state, nodes = result.state, result.nodes
             if expect.error is not None:
                 problems.append(f"error: expected {expect.error!r}, but the workflow finished")
+            problems += _unexpected_result(expect, result)
     # A workflow may end well without a reply or an answer, and the case would not say why.
     unscripted = [*missing, *(one for script in models.values() for one in script.unanswered)]
-    problems = list(dict.fromkeys(unscripted)) or problems
-    if not problems and expect.error is None:
-        problems += differences(expect.state, state)
-        if expect.nodes is not None and list(nodes) != expect.nodes:
-            problems.append(f"nodes: expected {expect.nodes}, got {list(nodes)}")
-        if expect.schema_ is not None:
-            found = Schema(expect.schema_).check(state, coerce=False)
-            problems += [f"schema: {one.message}" for one in found.errors]
+    if unscripted:
+        return WorkflowCaseResult(case.name, list(dict.fromkeys(unscripted)))
     if not problems:
         problems += _unexpected_calls(expect.prompts, asked, models)
-    return WorkflowCaseResult(case.name, problems)
+    return WorkflowCaseResult(case.name, [*problems, *failures] if problems else [])
+
+
+def _unexpected_result(expect: Expected, result: WorkflowResult) -> Iterator[str]:
+    """Yield where a result is not as expected."""
+    yield from differences(expect.state, result.state)
+    yield from differences(expect.outputs, result.outputs, "outputs")
+    if expect.nodes is not None and list(result.nodes) != expect.nodes:
+        yield f"nodes: expected {expect.nodes}, got {list(result.nodes)}"
+    if expect.schema_ is not None:
+        found = Schema(expect.schema_).check(result.state, coerce=False)
+        yield from (f"schema: {one.message}" for one in found.errors)
+
+
+def _failures(event: WorkflowEvent) -> Iterator[str]:
+    """Yield what went wrong in a node after which the workflow went on."""
+    if not isinstance(event, NodeFinished):
+        return
+    if event.error:
+        yield f"The node {event.node!r} failed: {event.error}"
+    value: Any = event.result
+    if isinstance(value, Mapping):
+        reason = cast("Mapping[str, Any]", value).get("reflection_reason")
+        if reason:
+            yield f"The loop {event.node!r} ended early: {reason}"
 
 
 def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
@@ -225,6 +252,7 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
     servers = {name for file in files for name in file.spec.mcp}
     names: dict[str, tuple[Iterable[str], Iterable[str]]] = {
         "expect.nodes": (case.expect.nodes or (), nodes),
+        "expect.outputs": (case.expect.outputs, workflow.spec.outputs),
         "env": (case.env, variables),
         "actions": (map(plain_name, case.actions), used),
     }
@@ -343,7 +371,8 @@ class Replies:
             call = len(self.asked)
             what = f"replies: none is left for call {call}, which asks {short_repr(asked, 300)}"
             self.unanswered.append(what)
-            raise ModelError(what)
+            # Without the prompt: a loop shows the error to the model, and the next prompt would repeat it.
+            raise ModelError(f"replies: none is left for call {call}")
         reply = self.left.pop(0)
         if isinstance(reply, dict) and ERROR in reply:
             raise ModelError(str(cast("dict[str, Any]", reply)[ERROR]))

@@ -636,9 +636,9 @@ class _FileCheck:
 
     def follows(self, at: int) -> list[int]:
         """Return the nodes that may follow a node any number of times: gotos to a bounded one end."""
-        if at in self.unclear:
-            return []
         node = self.spec.nodes[at]
+        if at in self.unclear:
+            return [at + 1] if node.when is not None and at + 1 < len(self.names) else []
         jumps = node.jumps
         named = (*(jump.to for jump in jumps), node.on_error)
         targets = [self.unbounded[name] for name in named if name in self.unbounded]

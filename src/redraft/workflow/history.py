@@ -410,7 +410,7 @@ class NodeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRow:
-    """A workflow in a few fields, for lists; `nodes` counts those that ran."""
+    """A workflow in a few fields, for lists; `nodes` counts those that have ended."""
 
     run_id: str
     name: str
@@ -518,7 +518,8 @@ class WorkflowHistory:
         record = self.kept.record
         nodes, usage, seconds = len(record.nodes), record.usage, record.execution_time
         if record.status not in ("finished", "damaged"):
-            nodes, usage = len(self.nodes), sum((node.usage for node in self.nodes), NOTHING_USED)
+            nodes = sum(node.seconds is not None for node in self.nodes)
+            usage = sum((node.usage for node in self.nodes), NOTHING_USED)
             seconds = seconds or sum(node.seconds or 0.0 for node in self.nodes)
         return WorkflowRow(
             record.run_id,

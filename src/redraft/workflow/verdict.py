@@ -16,7 +16,7 @@ from redraft.evaluate.ask import Answer, ask, samples, total_usage
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
 from redraft.protocols import ChatReply, Message
 from redraft.stats import standard_error
-from redraft.text.replies import fenced, verdict_json_of
+from redraft.text.replies import fenced, json_of, verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
 from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
@@ -180,7 +180,7 @@ class Judge:
             result = await run_code(self.evaluator, inside, self.resources)
             return self._read(result.value)
         except (SandboxError, OutputError) as error:
-            return _not_judged(f"the evaluator failed: {error}")
+            return _not_judged(f"the evaluator failed: {error}{_hint_for(output)}")
 
     def _read(self, value: Any) -> ReflectionEvaluation:
         """Read the verdict of code or a model: a bool, a number, or an object with `valid` or `score`.
@@ -200,6 +200,20 @@ class Judge:
         return _verdict(
             read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
         )
+
+
+def _hint_for(output: Any) -> str:
+    """Say how code gets data from a model, if it failed on JSON that is still text."""
+    if not isinstance(output, str):
+        return ""
+    try:
+        json_of(output)
+    except OutputError:
+        return ""
+    return (
+        " The output is JSON, but as text; to judge it as data, give the generator's 'llm.call' a 'schema', "
+        "such as {type: object}."
+    )
 
 
 def _mean(verdicts: Sequence[ReflectionEvaluation], evaluator: EvaluatorSpec) -> ReflectionEvaluation:
