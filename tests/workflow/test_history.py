@@ -238,6 +238,33 @@ def test_the_items_that_ended_are_in_the_history_of_a_workflow_that_was_killed()
     )
 
 
+PAYMENTS = """
+name: payments
+nodes:
+  - {name: once, uses: pay, with: {what: once}}
+  - {name: each, map: [1, 1], uses: pay, with: {what: each}, at_once: 1}
+  - {name: again, uses: pay, retries: {times: 1, wait: 0.001}, with: {what: again}}
+  - {name: last, uses: pay, with: {what: last}}
+"""
+
+
+def test_a_repeated_call_of_an_action_has_the_same_idempotency_key():
+    store, keys, broken = MemoryStore(), [], {"again": ValueError, "last": Gone}
+
+    def pay(state, what, idempotency_key):
+        keys.append((what, idempotency_key))
+        if what in broken:
+            raise broken.pop(what)
+
+    workflow = Workflow.from_text(PAYMENTS, actions={"pay": pay}, keep=store)
+    with suppress(Gone):
+        workflow.run_sync(run_id="w")
+    assert workflow.run_sync(run_id="w").nodes == ("once", "each", "again", "last")
+    assert [what for what, _ in keys] == ["once", "each", "each", "again", "again", "last", "last"]
+    assert len(set(keys)) == 5  # one for each call that was to be made
+    assert len({key for _, key in keys}) == 5
+
+
 def test_the_call_that_resumes_a_workflow_names_the_options_it_was_made_with():
     store = MemoryStore()
     options = {"actions": {"work": work_on_items}, "models": {}, "model": ScriptedModel([]), "strict": True}

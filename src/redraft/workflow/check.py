@@ -24,7 +24,7 @@ from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN, check_host
 from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
-from redraft.workflow.runtime import INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
+from redraft.workflow.runtime import IDEMPOTENCY_KEY, INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
     APPROVE,
@@ -733,7 +733,8 @@ def _wrong_arguments(
     takes_any = any(one.kind is kinds.VAR_KEYWORD for one in signature.values())
     if "state" not in named and not takes_any:
         yield (), f"the action {name!r} must have a parameter 'state', for the workflow's state"
-    required = {one for one, is_required in named.items() if is_required} - {"state", *params}
+    required = {one for one, is_required in named.items() if is_required}
+    required -= {"state", IDEMPOTENCY_KEY, *params}
     for one in params:
         if one == "state":
             yield (

@@ -28,7 +28,7 @@ from redraft.redact.log import logger
 from redraft.text.templates import braced
 from redraft.types import NOTHING_USED, TokenUsage
 from redraft.workflow.approval import WaitingForAnswer
-from redraft.workflow.runtime import ActionResult, Resources, run_code
+from redraft.workflow.runtime import TRY, ActionResult, Resources, run_code
 from redraft.workflow.spec import APPROVE, CONTINUE, LOOP, PARAMS, Node
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class NodeRunner:
             return wait
 
         tried = retried(inner_step.get(), retry, next_wait)
-        result = await tried("try", ActionResult, partial(self._in_time, scope))
+        result = await tried(TRY, ActionResult, partial(self._in_time, scope))
         return ActionResult(result.value, used + result.usage)
 
     async def _in_time(self, scope: Scope) -> ActionResult:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
@@ -18,6 +21,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
 from redraft.execution import Script, ScriptRunner
+from redraft.loop.journal import enclosing_step
 from redraft.models.names import label_of_model, model_of, resolve_model
 from redraft.protocols import ChatModel, ModelChoice
 from redraft.sandbox.scripts import script_runner
@@ -36,6 +40,10 @@ if TYPE_CHECKING:
     from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Call
 
+IDEMPOTENCY_KEY = "idempotency_key"
+"""The parameter of an action that gets a key for its call."""
+TRY = "try"
+"""The name of the step of a try, within that of a node or an item."""
 SCOPES = ("state", "variables", "env")
 """What templates read from."""
 ITEM, INDEX = "item", "index"
@@ -239,13 +247,34 @@ class Resources:
                 raise inner
             return await inner.run_inside(scope.render(params), scope, self)
         if (own := self.own_action(action)) is not None:
+            given = scope.render(params)
+            if IDEMPOTENCY_KEY not in given and _takes(own, IDEMPOTENCY_KEY):
+                given[IDEMPOTENCY_KEY] = _idempotency_key(action)
             # It gets a copy: only what it returns changes the state.
-            value = await awaited(own)(state=copy_of(scope.state), **scope.render(params))
+            value = await awaited(own)(state=copy_of(scope.state), **given)
             return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (built_in := self.built_in.get(plain_name(action))) is not None:
             return await built_in(params, scope, self)
         known = [*self.built_in, *self.actions]
         raise WorkflowError(f"Unknown action {action!r}; {nearest(action, known)}")
+
+
+def _takes(fn: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a parameter of this name."""
+    try:
+        return name in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+
+
+def _idempotency_key(action: str) -> str:
+    """Return a key for a call of an action, the same one if a resumed run or another try repeats the call."""
+    inside = enclosing_step()
+    if inside is None:  # the run is not stored, so it can't be resumed
+        return uuid4().hex
+    around = inside.place.partition(f"/{TRY}#")[0]
+    place = f"{around}/{inside.number(f'action {action}')}"
+    return f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:16]}"
 
 
 def _load(point: EntryPoint) -> Callable[..., Any]:
