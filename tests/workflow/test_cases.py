@@ -149,6 +149,8 @@ def test_a_case_expects_outputs(run):
     assert passing == []
     assert wrong[0] == "outputs.words: expected 4, got 3"
     assert "give the generator's" not in " ".join(wrong)  # the text is no JSON, so a schema would not help
+    [misplaced] = run(script.replace("outputs", "state") % "words: 3", workflow=JUDGED_BY_CODE)
+    assert misplaced[1] == "state.words: this is an output and not in the state; expect it under 'outputs'"
     [unknown] = run(script % "wrods: 3", workflow=JUDGED_BY_CODE)
     assert unknown[0].startswith("expect.outputs: the workflow has no 'wrods'; did you mean 'words'?")
 

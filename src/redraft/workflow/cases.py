@@ -221,6 +221,9 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
 def _unexpected_result(expect: Expected, result: WorkflowResult) -> Iterator[str]:
     """Yield where a result is not as expected."""
     yield from differences(expect.state, result.state)
+    for name in expect.state:
+        if name in result.outputs and name not in result.state:
+            yield f"state.{name}: this is an output and not in the state; expect it under 'outputs'"
     yield from differences(expect.outputs, result.outputs, "outputs")
     if expect.nodes is not None and list(result.nodes) != expect.nodes:
         yield f"nodes: expected {expect.nodes}, got {list(result.nodes)}"
