@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OBSERVE = "observe"
+"""The name of the steps in which advisors observe a run that has ended."""
+
 
 async def direct(
     _name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs

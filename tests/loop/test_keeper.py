@@ -456,3 +456,38 @@ def test_a_record_of_a_newer_version_is_rejected():
         assert await store.find(STEP) == []
 
     asyncio.run(main())
+
+
+def test_a_run_that_ended_in_an_error_goes_on_although_advisors_observed_it():
+    class Observer:
+        def __init__(self):
+            self.observed = []
+
+        async def recall(self, _task):
+            return []
+
+        async def observe(self, result):
+            self.observed.append(result.convergence_reason.value)
+
+    store, observer, provider = MemoryStore(), Observer(), {"is_down": True}
+
+    def answer(request):
+        if request.role == "generation":
+            return "short"
+        if provider["is_down"]:
+            raise ModelError("The provider is down.")
+        return "ten digits"
+
+    pattern = ReflectionPattern(2, [LENGTH], advisors=[observer])
+    model = ScriptedModel(answer)
+    agent = Agent(model, pattern=pattern, keep=store)
+    assert agent.run_sync("Write.", run_id="again").convergence_reason == "error"
+    provider["is_down"] = False
+    resumed = agent.run_sync("Write.", run_id="again")
+    assert (resumed.convergence_reason, resumed.best_output) == ("quality_met", "ten digits")
+    assert [request.role for request in model.requests] == ["generation", "revision", "revision"]
+    assert observer.observed == ["error", "quality_met"]
+    again = agent.run_sync("Write.", run_id="again")
+    assert again.history == resumed.history
+    assert len(model.requests) == 3
+    assert len(observer.observed) == 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._hints import keyword_hints
-from redraft._steps import find_in_step, inner_step
+from redraft._steps import OBSERVE, find_in_step, inner_step
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
 from redraft.loop.claim import claim_under_way
 from redraft.redact.log import logger
@@ -173,10 +173,15 @@ class Journalled:
         """Allow another attempt after a run that ended in an error: its last, failed step is not replayed.
 
         What had finished inside a failed step stays, if the failure came from a step within it or from a
-        budget; otherwise the same replies would lead to the same failure again.
+        budget; otherwise the same replies would lead to the same failure again. What advisors observed after
+        it is not replayed either: they observe the run again when it ends otherwise.
         """
         recorded = await self._load()
-        last = max((place for place in recorded if "/" not in place), default="")
+        steps = sorted(place for place in recorded if "/" not in place)
+        observed: list[str] = []
+        while steps and recorded[steps[-1]]["name"] == OBSERVE:
+            observed.append(steps.pop())
+        last = steps[-1] if steps else ""
         if not last or "error" not in recorded[last]:
             return
         reason = recorded[last]["error"].get("reason")
@@ -188,7 +193,8 @@ class Journalled:
             for place in inside
             if place in failed or not explained.issuperset(failed & {*_around(place)})
         ]
-        for place in (last, *again):
+        after = [place for place in recorded if place.split("/")[0] in observed]
+        for place in (last, *again, *after):
             del recorded[place]
             key = f"{self.run_id}/{place}"
             if (record := await self.store.get(STEP, key)) is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft import _telemetry
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
-from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
+from redraft._steps import OBSERVE, Retry, allowance, direct, find_in_step, observed, retried
 from redraft._telemetry import traced
 from redraft._texts import copy_of, counted, key_of, listed
 from redraft._tokens import streamed, version_text
@@ -429,7 +429,7 @@ class Run:
         result = self._make_result(stop, error)
         for advisor in self.options.advisors:
             try:
-                await self.step_once("observe", type(None), advisor.observe, result)
+                await self.step_once(OBSERVE, type(None), advisor.observe, result)
             except Exception:
                 logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
         self._tell(RunFinished, result)
