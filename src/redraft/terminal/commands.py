@@ -67,8 +67,8 @@ def command_group(*, help: str, default: str = "", takes_files: bool = False) ->
         def format_epilog(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:
             path = ctx.command_path
             self.epilog = (
-                f"`{path} ...` without a command is `{path} {default} ...`; `{path} {default} --help` shows "
-                "its options."
+                f"Without a command, `{path}` runs `{path} {default}` and takes its options: "
+                f"`{path} {default} --help` lists them."
             )
             super().format_epilog(ctx, formatter)
 
