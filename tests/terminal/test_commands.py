@@ -60,7 +60,7 @@ def test_help_of_the_default_command_is_that_of_the_group(asked):
     assert "fail" in told
     assert "--install-completion" not in told
     assert "--debug" in called("fail", asked).output
-    assert "` shows its options." in " ".join(told.split()), "the group says where its default's options are"
+    assert "`root list --help` lists them." in " ".join(told.split()), "the group says where they are"
 
 
 class Terminal(io.StringIO):

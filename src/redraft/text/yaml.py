@@ -110,6 +110,8 @@ def _explain_marked(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     character = line[mark.column : mark.column + 1]
     if character == "\t" and "cannot start any token" in message:
         message = "found a tab character where none can be"
+    if "exceeded maximum nesting depth" in message:  # the parser looks ahead, and its own limit is higher
+        message = f"more than {MAX_DEPTH} levels of nesting"
     advice = next((advice for part, advice in ADVICE.items() if part in message), None)
     if advice is not None:
         message = f"{message}; {advice.format(start=start.line + 1, character=character)}"
