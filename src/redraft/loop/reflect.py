@@ -61,7 +61,11 @@ def reflect_sync(
     until: Stopper | None = None,
     step: Step | None = None,
 ) -> ReflectionResult:
-    """Like `reflect`, for code that is not async; works inside a running event loop, too."""
+    """Draft, judge and revise with any functions, in code that is not async; return the best version and why.
+
+    Arguments, result and errors are those of `reflect`, whose help describes them. It works inside a running
+    event loop, too.
+    """
     from redraft._sync import run_sync  # noqa: PLC0415 (likewise)
 
     return run_sync(
