@@ -774,6 +774,17 @@ def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
     assert result.history.best_version.iteration == 2
 
 
+def test_the_same_output_is_not_judged_again_if_something_is_known_to_be_wrong_with_it():
+    judge = ScriptedModel(lambda request: "no scores at all")
+    number = QualityCriterion("number", evaluator="regex", evaluator_config={"pattern": r"\d"})
+    pattern = ReflectionPattern(
+        quality_criteria=["It is clear.", number], max_iterations=2, reflection_model=judge
+    )
+    result = reflect_sync("W.", generate=lambda p: "same", pattern=pattern)
+    assert [version.repeats for version in result.history.versions] == [None, 1, 1]
+    assert len(judge.requests) == 2, "asked, and once more since the reply could not be read"
+
+
 def test_the_judge_does_not_see_a_partial_mean():
     judge = judging(None, 0.4)
     options = {"reflection_model": judge, "include_prior_scores": True, "until": quality_met}

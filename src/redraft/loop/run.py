@@ -312,7 +312,8 @@ class Run:
         evaluate = self.evaluate if draft.evaluation is None else _known(draft.evaluation)
         evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
-        if evaluation.is_conclusive:
+        # What was known to be wrong stays wrong, whatever the judge might say of the rest.
+        if evaluation.is_conclusive or evaluation.unmet:
             self.judged[key] = version
         judges = self.verbs.judges
         if evaluation.opinions and judges.signals.judge_id is not None and not self.knows_judge:
