@@ -458,12 +458,12 @@ def test_the_writer_is_not_told_what_could_not_be_judged():
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_no_writer_is_told_what_could_not_be_judged(write):
-    unknown = criterion("right", "function", function=lambda _text: "nowhere")  # no verdict
+    unknown = criterion("right", "function", function=lambda _text: "no verdict")
     prompts, result = write([MARKS, unknown])
     assert len(result.history.versions) == 5
     for version in result.history.versions:
         assert any(issue.startswith(NOT_JUDGED) for issue in version.evaluation.issues)
-    assert [prompt for prompt in prompts if NOT_JUDGED in prompt or "nowhere" in prompt] == []
+    assert [prompt for prompt in prompts if NOT_JUDGED in prompt or "no verdict" in prompt] == []
 
 
 def adds_one(f):
