@@ -312,6 +312,33 @@ def test_another_budget_for_a_run_that_is_over_is_not_ignored_silently(caplog):
     assert "use a new run_id" in warning
 
 
+def words(number):
+    return QualityCriterion("length", evaluator="words", evaluator_config={"at_most": number})
+
+
+def local_function():
+    return QualityCriterion("own", evaluator="function", evaluator_config={"function": lambda output: True})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "warns"),
+    [
+        ([words(5)], [words(5)], False),
+        ([words(5)], [words(2)], True),
+        ([words(5)], [words(5), LENGTH], True),
+        ([local_function()], [local_function()], False),
+    ],
+)
+def test_other_criteria_for_a_stored_run_are_not_ignored_silently(before, now, warns, caplog):
+    store = MemoryStore()
+    for criteria in (before, now):
+        pattern = ReflectionPattern(quality_criteria=criteria, max_iterations=0)
+        agent = Agent(ScriptedModel(["one two three"]), pattern=pattern, keep=store)
+        result = agent.run_sync("T", run_id="r")
+    assert result.success, "the stored result is returned"
+    assert ["judged by other criteria" in message for message in caplog.messages] == [True] * warns
+
+
 def test_a_cancelled_run_is_kept_and_resumes():
     async def main():
         store, calls = MemoryStore(), []

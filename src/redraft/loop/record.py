@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from redraft._codec import to_record
 from redraft._texts import short_repr
 from redraft.errors import ChangedRunError, ConfigError
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.run_index import RUN, RunEntry, RunRow, Share, spent
 from redraft.types import (
@@ -327,7 +329,10 @@ class RunRecord:
         return Record(RUN, self.run_id, to_record(self) | {"index": entry_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
-        """Raise `ChangedRunError` if the run in the store is of another task, or began from another draft."""
+        """Raise `ChangedRunError` if the run in the store is of another task, or began from another draft.
+
+        Other criteria cost a warning, since finished steps keep the scores that they have.
+        """
         if before.task != self.task:
             raise ChangedRunError(
                 f"The run {self.run_id!r} was for another task: {before.task.description!r}. "
@@ -342,6 +347,12 @@ class RunRecord:
             raise ChangedRunError(
                 f"The run {self.run_id!r} began from {_draft_text(before.draft)}, but is now given "
                 f"{_draft_text(self.draft)}. Give a new draft a new run_id."
+            )
+        if _have_changed(before.options.get("criteria", []), self.options.get("criteria", [])):
+            logger.warning(
+                "The run %s has been judged by other criteria than those given now: what is finished keeps "
+                "its scores. To have all of it judged by these, use a new run_id.",
+                self.run_id,
             )
 
     def end(self, result: ReflectionResult, output_type: OutputType[Any] | None = None) -> None:
@@ -448,6 +459,26 @@ def _type_name(output_type: Mapping[str, Any] | None) -> str:
 
 def _draft_text(draft: Output | None) -> str:
     return "no draft" if draft is None else f"the draft {short_repr(draft)}"
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
+
+
+def _have_changed(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether recorded criteria differ in what both of them say.
+
+    A newer version may record more about each. A function that can't be imported has an address in its name,
+    which differs from process to process.
+    """
+
+    def text(value: Any) -> str:
+        return _ADDRESS.sub(">", json.dumps(value, sort_keys=True))
+
+    return len(before) != len(now) or any(
+        text(then[key]) != text(this[key])
+        for then, this in zip(before, now, strict=True)
+        for key in then.keys() & this.keys()
+    )
 
 
 def damaged_run(record: Record, damage: str) -> RunRecord:
