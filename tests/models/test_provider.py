@@ -147,6 +147,13 @@ def test_invalid_name(name, error, message, monkeypatch):
     [
         ("pydantic_ai.providers", "anthropic:x", MissingExtraError, r"pip install 'redraft\[anthropic\]'"),
         ("pydantic_ai.providers", "groq:x", MissingExtraError, r"pip install 'redraft\[providers\]'"),
+        ("pydantic_ai.providers", "openai-chat:x", MissingExtraError, r"pip install 'redraft\[providers\]'"),
+        (
+            "pydantic_ai.providers",
+            "opnai:x",
+            ConfigError,
+            "Unknown provider 'opnai'.* Did you mean 'openai:x'",
+        ),
         ("openai", "openai:x", MissingExtraError, r"pip install 'redraft\[openai\]'"),
         ("groq", "groq:x", ConfigError, r"pip install 'pydantic-ai-slim\[groq\]'"),
     ],

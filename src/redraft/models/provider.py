@@ -389,6 +389,8 @@ def named(name: str, infer: Callable[[], T]) -> T:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 (0.3 s, on first use)
         from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415 (likewise)
     except ImportError as error:
+        if _is_misspelt(provider):
+            raise _unknown_provider(name) from None
         raise MissingExtraError(
             f"The model {name!r}", provider if provider in EXTRAS else "providers"
         ) from error
@@ -405,9 +407,20 @@ def named(name: str, infer: Callable[[], T]) -> T:
             f"The model {name!r} needs the environment variable {' or '.join(variables)} to be set."
         ) from error
     except ValueError as error:
-        raise ConfigError(
-            f"Unknown provider {provider!r} in the model name {name!r}.{similar_names(name)}"
-        ) from error
+        raise _unknown_provider(name) from error
+
+
+def _is_misspelt(provider: str) -> bool:
+    """Whether a name is like that of a provider with an extra; a part of it, as in `openai-chat`, is fine."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    is_compound = "-" in provider or "/" in provider
+    return not is_compound and provider not in EXTRAS and bool(get_close_matches(provider, EXTRAS, 1))
+
+
+def _unknown_provider(name: str) -> ConfigError:
+    provider = name.partition(":")[0]
+    return ConfigError(f"Unknown provider {provider!r} in the model name {name!r}.{similar_names(name)}")
 
 
 def _missing_part(name: str, message: str) -> ConfigError:
