@@ -297,6 +297,9 @@ FILES = {
     "a name that nothing defines": (
         nodes("- name: n\n  run: |\n    total = 0\n    return totl"), 6, "n", "run", "'totl' is not defined; did you mean 'total'?",
     ),
+    "a name that is only added to": (
+        nodes("- name: n\n  run: |\n    total = 0\n    totl += 1\n    return total"), 6, "n", "run", "'totl' is not defined; did you mean 'total'?",
+    ),
     "a scope that is misspelt in code": (nodes("- {name: n, run: 'return stat'}"), 3, "n", "run", "did you mean 'state'?"),
     "a variable of loops in a node": (nodes("- {name: n, run: return output}"), 3, "n", "run", "'output' is not defined"),
     "a name of another node's code": (nodes("- {name: m, run: x = 1}\n- {name: n, run: return x}"), 4, "n", "run", "'x' is not defined"),

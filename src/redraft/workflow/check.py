@@ -678,9 +678,10 @@ def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
     An import of all names of a module defines `*`.
     """
     defined, used = set[str](), dict[str, int]()
+    changed = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}  # as in n += 1
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Load()):
+            case ast.Name(id=name, ctx=context) if isinstance(context, ast.Load) or node in changed:
                 used[name] = min(node.lineno, used.get(name, node.lineno))
             case ast.Name(id=name) | ast.arg(arg=name):
                 defined.add(name)
