@@ -95,6 +95,11 @@ def test_invalid_verdicts_are_refused(verdict):
         evaluation_of(verdict)
 
 
+def test_the_message_about_a_score_out_of_range_shows_how_to_declare_its_scale():
+    with pytest.raises(OutputError, match=r"as in \{'score': 85, 'score_max': 100\}"):
+        evaluation_of(85)
+
+
 def test_the_threshold_decides_about_plain_numbers():
     assert evaluation_of(0.6, 0.6).satisfactory
     assert not evaluation_of(0.6, 0.61).satisfactory

@@ -157,7 +157,10 @@ def _within(number: Any, scale: float) -> float | None:
 
 
 def _out_of_range(score: Any, score_max: float | None) -> OutputError:
-    hint = "; declare its scale with score_max" if score_max is None and score > 1 else ""
+    scaled = f"{{'score': {short_repr(score)}, 'score_max': 100}}"
+    hint = (
+        f"; declare another scale with score_max, as in {scaled}" if score_max is None and score > 1 else ""
+    )
     return OutputError(f"the score is {short_repr(score)}; expected a number in 0..{score_max or 1:g}{hint}")
 
 

@@ -338,7 +338,7 @@ def test_an_earlier_report_is_a_baseline():
     report = Evaluation(cases(20), bad, store=MemoryStore()).run_sync().against(document)
     assert report.has_regressed
     assert report.differences[-1].theirs == "baseline"
-    with pytest.raises(ConfigError, match="not what redraft eval --json printed"):
+    with pytest.raises(ConfigError, match="json printed: the key 'sides' is missing"):
         report.against({"a": 1})
     with pytest.raises(ConfigError, match="none of these cases"):
         report.against({**document, "tries": []})

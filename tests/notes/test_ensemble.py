@@ -109,14 +109,15 @@ def test_a_handler_needs_no_model():
     ("inputs", "message"),
     [
         (["topic"], "inputs must be a dict"),
-        ({}, "'Write about {topic}' has the placeholder {topic}"),
-        ({"topik": "AI", "topic": "x"}, "input 'topik'; did you mean 'topic'"),
+        ({}, "'Write about {topic}' has the placeholder {topic}, but there are no inputs"),
+        ({"topic": "tea"}, "{words}, but the inputs are 'topic'. Give it"),
+        ({"topik": "AI", "topic": "x", "words": 9}, "input 'topik'; did you mean 'topic'"),
     ],
 )
 def test_wrong_inputs_are_rejected_before_any_call(inputs, message):
     model = thinking()
     with pytest.raises(ConfigError, match=message):
-        Ensemble(model, [A, Task("Write about {topic}")]).run_sync(inputs)
+        Ensemble(model, [A, Task("Write about {topic}", "{words} words")]).run_sync(inputs)
     assert model.requests == []
 
 

@@ -325,7 +325,11 @@ class EvaluationReport:
         try:
             sides = [from_json(Side, one) for one in document["sides"]]
             before = [from_json(Try, one) for one in document["tries"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise ConfigError(
+                f"The {name} is not what redraft eval --json printed: the key {error} is missing."
+            ) from error
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"The {name} is not what redraft eval --json printed: {error}") from error
         main = sides[0]
         tries = tuple(replace(one, arm=name) for one in before if one.arm == main.arm)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
-from redraft._validation import check_count, nearest
+from redraft._validation import check_count
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -378,11 +378,11 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
 
     def value_of(name: str) -> str:
         if name not in inputs:
+            given = f"the inputs are {', '.join(map(repr, inputs))}" if inputs else "there are no inputs"
             raise ConfigError(
-                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, but no input has this "
-                "name: "
-                f'{nearest(name, inputs)} Give it as run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} '
-                f"in the task if you mean the braces literally."
+                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, but {given}. Give it as "
+                f'run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} in the task if you mean the braces '
+                "literally."
             )
         return as_text(inputs[name])
 
