@@ -251,7 +251,8 @@ def test_values_are_inserted_as_text_or_json(value, text):
 def test_fill_names_a_missing_input_and_says_what_to_write():
     with pytest.raises(ConfigError) as caught:
         fill("Research {topic}", {"topics": 1}, "the research")
-    for part in ("'the research'", "{topic}", "the inputs are 'topics'", 'inputs={"topic": ...}', "{{topic}}"):
+    parts = ("'the research'", "{topic}", "inputs are 'topics'", 'inputs={"topic": ...}', "{{topic}}")
+    for part in parts:
         assert part in str(caught.value)
     assert fill_known("Research {topic} {topics}", {"topics": 1}) == "Research {topic} 1"
 
