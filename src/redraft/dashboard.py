@@ -131,7 +131,8 @@ def ui(
             envvar="REDRAFT_UI_TOKEN",
             show_envvar=True,
             metavar="TOKEN",
-            help="A reusable access token. Without it, the printed address works only once.",
+            help="A reusable access token of at least 16 characters, for ?token=... or the header "
+            "Authorization: Bearer. The printed address works only once.",
         ),
     ] = None,
     database: options.Database = None,
@@ -158,7 +159,8 @@ def ui(
             console.say(f"  {url}")
             if address.public:
                 console.say(f"  or {login_url(keys, address.public)}")
-            console.say("  (works for one browser, once). Ctrl-C stops it.")
+            reusable = "; with your token in place of this one, always" if token else ""
+            console.say(f"  (works for one browser, once{reusable}). Ctrl-C stops it.")
             if not address.is_local:
                 console.say(
                     "WARNING: other machines can reach it, and the traffic is not encrypted. Anybody with an "
