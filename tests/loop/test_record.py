@@ -111,7 +111,7 @@ def test_the_origin_names_what_began_a_run():
         (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
         (Origin("agent"), Task("x" * 300),
          "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
-        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)  # 'x'"),
+        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)  # the arguments of 'x'"),
         (Origin("command"), Task("x"), ""),
         (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
     ],

@@ -295,7 +295,7 @@ class RunRecord:
         elif surface == "reflected":
             name = self.origin.name.rpartition(".")[2] or "function"
             told = short_repr(self.task.description, LONGEST_QUOTED)  # with the arguments, which it quotes
-            call = f"await {name}.run_as({run_id!r}, ...)  # {told}"
+            call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {told}"
         else:
             call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
         return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
