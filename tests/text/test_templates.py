@@ -227,6 +227,27 @@ def test_paths_and_required(source, paths, optional):
 
 
 @pytest.mark.parametrize(
+    ("source", "certain"),
+    [
+        ("{{ state.a.b }} {{ state.c.upper() }} {{ state.d | upper }}", ["state.a.b", "state.c", "state.d"]),
+        ("{{ state.a | default(state.b) }}", []),
+        ("{% if state.a %}{{ state.b }}{% elif state.c %}{% else %}{{ state.d }}{% endif %}", ["state.a"]),
+        ("{{ state.a if state.b else state.c }}", ["state.b"]),
+        ("{{ state.a or state.b }} {{ state.c and state.d }}", ["state.a", "state.c"]),
+        ("{% for x in state.a %}{{ state.b }}{% else %}{{ state.c }}{% endfor %}", ["state.a"]),
+        ("{% macro m() %}{{ state.a }}{% endmacro %}{{ state.b }}", ["state.b"]),
+        ("{{ state.a is none }} {% set x = state.b %} {% with y = state.c %}{% endwith %}", []),
+        ("{{ state.get('a', state.b) }}", []),
+        ("{% if 'a' in state %}{{ state.a }}{% endif %}", ["state"]),
+    ],
+)
+def test_certain_paths_are_read_whatever_the_values_are(source, certain):
+    assert {".".join(map(str, path)) for path in Template(source).certain} == set(certain)
+    if not certain:
+        Template(source).render({"state": {"a": 1}})
+
+
+@pytest.mark.parametrize(
     ("source", "mentions"),
     [
         ("{{ state.reflection_output | tojson }}", True),

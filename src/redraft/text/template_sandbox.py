@@ -184,10 +184,10 @@ def _check_all(node: nodes.Node, level: int, loops: int, room: Iterator[int]) ->
         _check_all(child, level + 1, loops, room)
 
 
-def _children(node: nodes.Node) -> list[nodes.Node]:
+def _children(node: nodes.Node, fields: Iterable[str] | None = None) -> list[nodes.Node]:
     """Return the child nodes of a node, faster than Jinja2: its own way was a third of loading a file."""
     found: list[nodes.Node] = []
-    for field in node.fields:
+    for field in node.fields if fields is None else fields:
         value: Any = getattr(node, field)
         if isinstance(value, nodes.Node):
             found.append(value)
@@ -254,8 +254,8 @@ def lone_expression(tree: nodes.Template) -> nodes.Expr | None:
     return written[0] if is_lone else None
 
 
-def reads(tree: nodes.Template) -> tuple[frozenset[Path], frozenset[Path]]:
-    """Return the paths that a tree reads, and those of them that may be missing.
+def reads(tree: nodes.Template) -> tuple[frozenset[Path], frozenset[Path], frozenset[Path]]:
+    """Return the paths that a tree reads, those that may be missing, and those that it reads in any case.
 
     Names that the template sets itself, such as loop variables, are left out.
     """
@@ -265,42 +265,67 @@ def reads(tree: nodes.Template) -> tuple[frozenset[Path], frozenset[Path]]:
     return (
         frozenset(path for path in found.paths if path[0] not in own),
         frozenset(path for path in found.optional if path[0] not in own),
+        frozenset(path for path in found.certain if path[0] not in own),
     )
 
 
+_BRANCHES: dict[type[nodes.Node], tuple[str, ...]] = {
+    nodes.If: ("body", "elif_", "else_"),
+    nodes.CondExpr: ("expr1", "expr2"),
+    nodes.And: ("right",),
+    nodes.Or: ("right",),
+    nodes.For: ("test", "body", "else_"),
+    nodes.Macro: ("body", "defaults"),
+    nodes.CallBlock: ("body", "defaults"),
+    nodes.Call: ("args", "kwargs"),
+    nodes.Filter: ("args", "kwargs"),
+    nodes.Test: ("node",),
+    nodes.Assign: ("node",),
+    nodes.With: ("values",),
+}
+"""The fields of nodes whose values are not always read, or may be missing as long as nothing is done with
+them: `x is none`, `y | default(x)` and `{% set y = x %}` don't fail."""
+
+
 class _Reads:
-    """Collects the paths that a tree reads, those of them that may be missing, and its own names."""
+    """Collects the paths that a tree reads (see `reads`), and its own names."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
         self.optional: set[Path] = set()
+        self.certain: set[Path] = set()
         self.own: set[str] = set()
 
-    def collect(self, node: nodes.Node) -> None:
+    def collect(self, node: nodes.Node, *, certain: bool = True) -> None:
         path = _dotted(node)
         if path is not None:
             self.paths.add(path)
+            if certain:
+                self.certain.add(path)
         elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
-            self._collect_call(node, node.node)
+            self._collect_call(node, node.node, certain=certain)
         else:
             if isinstance(node, nodes.Name | nodes.Macro):
                 self.own.add(node.name)
             elif isinstance(node, nodes.Filter | nodes.Test) and str(cast("Any", node).name) in _GUARDS:
                 guarded = _dotted(node.node) if node.node is not None else None
                 self.optional |= {guarded} if guarded is not None else set()
-            for child in _children(node):
-                self.collect(child)
+            branches = _BRANCHES.get(type(node), ())
+            for child in _children(node, [field for field in node.fields if field not in branches]):
+                self.collect(child, certain=certain)
+            for child in _children(node, branches):
+                self.collect(child, certain=False)
 
-    def _collect_call(self, call: nodes.Call, method: nodes.Getattr) -> None:
+    def _collect_call(self, call: nodes.Call, method: nodes.Getattr, *, certain: bool) -> None:
         holder, key = _dotted(method.node), call.args[0] if call.args else None
         if holder is not None and method.attr == "get" and isinstance(key, nodes.Const):
             self.paths.add((*holder, key.value))
             self.optional.add((*holder, key.value))
         else:
-            self.collect(method.node)
+            self.collect(method.node, certain=certain)
         for argument in _children(call):
             if argument is not method:
-                self.collect(argument)
+                self.collect(argument, certain=False)
 
 
 def _dotted(node: nodes.Node) -> Path | None:

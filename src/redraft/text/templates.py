@@ -34,7 +34,7 @@ class Template:
     def __init__(self, source: str) -> None:
         self.source = source
         self._tree: Any = None
-        self._reads: tuple[frozenset[Path], frozenset[Path]] = (frozenset(), frozenset())
+        self._reads: tuple[frozenset[Path], ...] = (frozenset(), frozenset(), frozenset())
         if any(mark in source for mark in _MARKS):
             from redraft.text.template_sandbox import parse, reads  # noqa: PLC0415 (loads Jinja2)
 
@@ -53,6 +53,11 @@ class Template:
     def required(self) -> frozenset[Path]:
         """The paths it needs: those read without `default`, `is defined` or `.get()`."""
         return self._reads[0] - self._reads[1]
+
+    @property
+    def certain(self) -> frozenset[Path]:
+        """The required paths that it reads whatever the values are: not only in an `if` or a loop."""
+        return self._reads[2] - self._reads[1]
 
     @property
     def scopes(self) -> frozenset[str]:

@@ -785,7 +785,7 @@ def missing_values(
         if FLOW & wrong or wrong - NODE_KEYS or not does_one_thing:
             return
         for text, path in _read_first(node, ("nodes", at)):
-            for scope, *rest in sorted(_required_by(text), key=str):
+            for scope, *rest in sorted(_surely_read_by(text), key=str):
                 name = (scope, *rest[:1])
                 if scope in known and rest and rest[0] not in known[str(scope)] and name not in missing:
                     missing.add(name)
@@ -816,7 +816,7 @@ def missing_outputs(
         reads: list[tuple[tuple[str | int, ...], KeyPath]] = []
         if not isinstance(declared, str) and VALUE in declared:
             templates = templates_in(declared[VALUE], (*path, VALUE))
-            reads = [(read, place) for text, place in templates for read in _required_by(text)]
+            reads = [(read, place) for text, place in templates for read in _surely_read_by(text)]
         elif not (isinstance(declared, str) and declared.endswith("?")):
             reads = [(("state", output), path)]
         for (scope, *rest), place in sorted(reads, key=str):
@@ -849,10 +849,10 @@ def _may_set(key: str, node: Node, names: Collection[str]) -> bool:
     return True
 
 
-def _required_by(text: str) -> Iterable[tuple[str | int, ...]]:
+def _surely_read_by(text: str) -> Iterable[tuple[str | int, ...]]:
     """Return what a template reads in any case; nothing if it is wrong, which is reported elsewhere."""
     try:
-        return template(text).required
+        return template(text).certain
     except TemplateError:
         return ()
 
