@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 import redraft
-from redraft import Agent, Issue, TokenUsage, reflect, reflect_sync, reflected
+from redraft import Agent, Issue, QualityCriterion, TokenUsage, reflect, reflect_sync, reflected
 from redraft._hints import keyword_hints
 
 NOT_TO_HINT_AT = {
@@ -97,6 +97,11 @@ def test_an_option_of_the_pattern_is_named_as_such(call, name):
         f"{name}() got an unexpected keyword argument 'max_iterations'. "
         "Pass it as pattern=ReflectionPattern(max_iterations=...)."
     )
+
+
+def test_a_part_of_a_keyword_is_taken_for_it():
+    with pytest.raises(TypeError, match=r"'config'\. Did you mean 'evaluator_config'\?$"):
+        QualityCriterion("marks", evaluator="regex", config={"pattern": "!"})
 
 
 def test_a_keyword_that_is_like_no_other_lists_them():

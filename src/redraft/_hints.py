@@ -71,7 +71,7 @@ def _hint(
         taker = resolve_name(kind)
         if unknown in _parameters(taker.__init__.__wrapped__):
             return f"{unknown!r}. Pass it as {parameter}={taker.__name__}({unknown}=...)."
-    close = get_close_matches(unknown, known, 1)
+    close = get_close_matches(unknown, known, 1) or [name for name in known if unknown in name.split("_")]
     return f"{unknown!r}. " + (
         f"Did you mean {close[0]!r}?" if close else f"Expected one of {', '.join(map(repr, known))}."
     )

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from redraft.types import in_prose
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import tzinfo
 
     from redraft.types import Output, ReflectionEvaluation, ReflectionVersion
@@ -136,7 +138,7 @@ def scored(version: ReflectionVersion) -> str:
     score, missing = version.evaluation.overall_score, version.evaluation.unjudged
     if score is None:
         return "not judged"
-    return f"{score:.2f} without {listed(missing)}" if missing else f"{score:.2f}"
+    return f"{score:.2f} without {listed_names(missing)}" if missing else f"{score:.2f}"
 
 
 def has_no_criteria(version: ReflectionVersion) -> bool:
@@ -156,6 +158,11 @@ def listed(things: Sequence[str]) -> str:
     """Join words as in a sentence: `a`, `a and b`, `a, b and c`."""
     *most, last = things or ("none",)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def listed_names(names: Iterable[str]) -> str:
+    """Join the names of criteria as in a sentence; one that is a sentence itself is quoted."""
+    return listed([in_prose(name) for name in names])
 
 
 def sized(size: int) -> str:

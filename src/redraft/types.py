@@ -1018,7 +1018,7 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     mark = "*" if is_best else " "
     same = f", same as version {version.repeats}" if version.repeats else ""
     missing = version.evaluation.unjudged
-    blind = f", not judged: {', '.join(missing)}" if missing else ""
+    blind = f", not judged: {', '.join(map(in_prose, missing))}" if missing else ""
     reasons = _first(version.evaluation.reasons_unjudged)
     if reasons:
         blind += f" ({reasons.removesuffix('.')})" if missing else f", not judged: {reasons}"
@@ -1027,6 +1027,11 @@ def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     how = "not chosen" if version.candidate else version.strategy
     preferred = f", {words}" if (words := preference(version)) else ""
     return f"{mark} version {version.name}  {score}  {how}{same}{preferred}{blind}{failed}"
+
+
+def in_prose(name: str) -> str:
+    """Return the name of a criterion for use within a sentence: quoted if it is a sentence itself."""
+    return repr(name) if " " in name else name
 
 
 def preference(version: ReflectionVersion) -> str:
@@ -1052,9 +1057,13 @@ def failures(evaluation: ReflectionEvaluation, *, with_unjudged: bool = True) ->
     """Render the first issues to follow a version's score; empty if it is satisfactory."""
     if evaluation.satisfactory:
         return ""
-    failed = _first([issue for issue in evaluation.issues if not issue.startswith(NOT_JUDGED)])
+    failed = _first([_at_its_path(issue) for issue in evaluation.issues if not issue.startswith(NOT_JUDGED)])
     unjudged = _first(evaluation.reasons_unjudged) if with_unjudged else ""
     return (f"  failed: {failed}" if failed else "") + (f"  not judged: {unjudged}" if unjudged else "")
+
+
+def _at_its_path(issue: Issue) -> str:
+    return f"{issue} (at {issue.path})" if issue.path and issue.path not in issue else issue
 
 
 def _first(messages: Sequence[str], most: int = 3, length: int = 100) -> str:

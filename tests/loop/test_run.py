@@ -723,6 +723,20 @@ def test_a_long_reason_is_cut_with_an_ellipsis():
     assert f"failed: {('long ' * 20)[:97]}...\n" in result.summary()
 
 
+def test_a_summary_says_where_in_a_structured_output_an_issue_is():
+    issue = Issue("Field required", path="/lines/1/sku")
+    judged = ReflectionEvaluation(0.1, issues=(issue,))
+    result = reflect_sync("W.", generate=lambda p: {"lines": []}, evaluate=lambda output: judged)
+    assert "failed: Field required (at /lines/1/sku)\n" in result.summary()
+
+
+def test_a_criterion_that_is_a_sentence_is_quoted_within_one():
+    result, _ = redrafted(["Says how.", LETTERS], reflection_model=judging(None))
+    assert "could not be judged by 'Says how.' (" in result.stop.detail
+    assert "not judged: 'Says how.' (" in result.summary()
+    assert result.diagnostics["unjudged"] == "Not fully judged: version 1 ('Says how.')."
+
+
 def test_a_version_known_to_be_worse_is_in_the_prompt():
     _, attempts = redrafted([clarity_of(0.4, 0.2, 0.5), LETTERS], max_iterations=2)
     assert [attempt.failed and attempt.failed.iteration for attempt in attempts] == [None, 2]

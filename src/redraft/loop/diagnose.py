@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from redraft._texts import listed
+from redraft._texts import listed, listed_names
 from redraft.evaluate.judge import JudgeId
 from redraft.loop.select import UNDECIDED
 from redraft.types import ConvergenceReason, highest
@@ -126,7 +126,7 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
         return ""
     return ", ".join(
         f"{'version' if len(numbers) == 1 else 'versions'} {listed(numbers)}"
-        + (f" ({listed(names)})" if names else "")
+        + (f" ({listed_names(names)})" if names else "")
         for names, numbers in missing.items()
     )
 

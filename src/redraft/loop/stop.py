@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
+from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better, is_setback
-from redraft.types import ConvergenceReason, Stop, highest, joined, same_issue
+from redraft.types import ConvergenceReason, Stop, highest, in_prose, joined, same_issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ def quality_met(
         if score < threshold:  # a custom evaluator may decide by more than the score
             detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
     met = [
-        f"{name} {compared(known, '>=', least)}"
+        f"{in_prose(name)} {compared(known, '>=', least)}"
         for name, least in (criteria or {}).items()
         if (known := scores.get(name)) is not None and known >= least
     ]
@@ -143,6 +143,7 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         if others and not any(version.evaluation.leaves_nothing_to_revise for version in others):
             return None
     missing = list(evaluation.unjudged)
+    names = listed_names(missing)
     reasons = joined((evaluation.reasons_unjudged or evaluation.issues)[:2]).removesuffix(".")
     why = f" ({reasons})" if reasons else ""
     numbers = {
@@ -152,12 +153,12 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         "why": reasons,
     }
     if evaluation.overall_score is None:
-        what = f": {listed(missing)}" if missing else ""
+        what = f": {names}" if missing else ""
         detail = f"Version {last.iteration} could not be judged{what}{why}."
     else:
-        met = listed(sorted(evaluation.judged))
+        met = listed_names(sorted(evaluation.judged))
         detail = (
-            f"Version {last.iteration} could not be judged by {listed(missing)}{why}; what could be judged "
+            f"Version {last.iteration} could not be judged by {names}{why}; what could be judged "
             f"leaves nothing to revise: {met} ({evaluation.overall_score:.2f})."
         )
     return Stop(ConvergenceReason.UNJUDGED, detail, numbers)
