@@ -666,6 +666,16 @@ PAIRS = {
         params(GENERATOR + "evaluator: {threshold: 5, schema: {type: strng}}"), ["'type' is missing", "got 5", "did you mean 'string'?"],
     ),
     "no type of an evaluator and its code": (params(GENERATOR + "evaluator: {run: return x}"), ["'type' is missing", "'x' is not defined"]),
+    "a type where there is none and code": (
+        params("data: 1\ntype: custom\nrun: return x", "reflection.evaluate"), ["unknown key 'type'", "'x' is not defined"],
+    ),
+    "an evaluator where there is none and a number": (
+        params("data: 1\nprompt: 5\nmodel: gpt-4\nevaluator: {type: llm}", "reflection.correct"), ["unknown key 'evaluator'", "got 5"],
+    ),
+    "a header with the name of a parameter and a method": (
+        "hosts: [a.test]\n" + params("url: 'https://a.test'\nmethod: GOT\nheaders: {generator: 5}", "http.request"),
+        ["headers.generator: expected a string, got 5", "got 'GOT'"],
+    ),
     "a type in a schema and a reference": (
         params("prompt: x\nmodel: gpt-4\nschema: {properties: {a: {type: strng}, b: {$ref: '#/$defs/b'}, c: {$ref: ./c.json}}}", "llm.call"),
         ["did you mean 'string'?", "'/$defs/b' does not exist", "not beside the workflow"],

@@ -558,8 +558,9 @@ def _replace(
         not_texts: list[Any] = [] if is_there else [one for one in holder if not isinstance(one, str)]
         for one in not_texts:
             del holder[one]
+        is_first = path not in left_out  # else the stand-in was a mistake itself
         left_out.append(path)
-        if (other := stand_in(path, value, holder)) is not None:
+        if is_first and (other := stand_in(path, value, holder)) is not None:
             holder.insert(key, other) if isinstance(key, int) else holder.update({key: other})
             return True
         if is_there or not_texts:
