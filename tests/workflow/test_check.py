@@ -576,6 +576,10 @@ DRAFTED = "- name: card\n  uses: reflection.loop\n  output: made\n  with:\n" + u
 )
 
 
+def coded(code):
+    return f"{ASKED}\n- name: b\n  run: |\n{under(code, 4)}"
+
+
 def with_outputs(outputs, text):
     return f"name: t\noutputs: {outputs}\nnodes:\n{text}\n"
 
@@ -612,6 +616,9 @@ def test_an_output_that_no_node_sets_is_reported_before_anything_is_spent(text, 
         with_outputs("{card: string}", ASKED + "\n- {name: b, run: 'return {\"card\": 1}'}"),
         with_outputs("{card: string}", ASKED + "\n- {name: b, run: 'return dict(card=1)'}"),
         with_outputs("{card: string}", ASKED + "\n- {name: b, run: '{\"card\": 1}'}"),
+        with_outputs("{card: string}", coded("def f():\n    return [1]\n{'card': f()}")),
+        with_outputs("{card: string}", coded("if not state:\n    return\n{'card': 1}")),
+        with_outputs("{card: string}", coded("match {'card': 1}:\n    case dict() as result: pass")),
         with_outputs("{card: string}", ASKED + "\n- {name: b, uses: own, with: {prompt: x}}"),
         with_outputs("{b: array}", ASKED + "\n- {name: b, map: [1], run: 'return {\"x\": 1}'}"),
     ],

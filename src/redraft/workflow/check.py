@@ -947,14 +947,16 @@ def _may_return(key: str, code: str) -> bool:
             returned.append(one.value)
             mentions -= len(one.targets)
         mentions += _is_result(one)
-    if not returned and tree.body and isinstance(last := tree.body[-1], ast.Expr):
+    # Its value counts even beside a return, which may be that of a function, or of nothing.
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
         returned.append(last.value)
     # If `result` is mentioned anywhere else, it may have been changed there.
     return mentions > 0 or not all(_is_literal_without(key, one) for one in returned)
 
 
 def _is_result(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "result"
+    """Return whether a node reads, assigns or captures `result`."""
+    return "result" in (getattr(node, "id", None), getattr(node, "name", None), getattr(node, "rest", None))
 
 
 def _is_literal_without(key: str, value: ast.expr | None) -> bool:
