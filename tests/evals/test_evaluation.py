@@ -63,7 +63,9 @@ def test_what_is_returned_is_compared_with_the_first_draft():
     assert (returned.side, first.side) == ("writer", "writer (first draft)")
     assert (returned.mean_passed, first.mean_passed) == (1.0, 0.5)
     assert (first.calls, returned.calls, returned.tokens, returned.cost_usd) == (1, 1.5, 165, 0.015)
+    assert (returned.seconds is None, first.seconds) == (False, None), "half of the drafts were not timed alone"
     (difference,) = report.differences
+    assert difference.seconds.effect is None
     assert difference.passed.verdict == "better"
     assert difference.gained == tuple(f"case-{n}" for n in range(1, 20, 2))
     assert difference.lost == ()

@@ -347,8 +347,8 @@ class EvaluationReport:
 
         def mean(name: str) -> float | None:
             known = of_cases[name]
-            # A sum of which a part is unknown is unknown.
-            whole = name != "cost_usd" or all(
+            # A sum with an unknown part is unknown.
+            whole = name not in ("cost_usd", "seconds") or all(
                 METRICS[name](*one) is not None for one in answers if one[1] is not None
             )
             return fmean(known) if known and whole else None
@@ -376,6 +376,10 @@ class EvaluationReport:
 
         def pairs(name: str) -> dict[str, tuple[float, float]]:
             mine, others = (self._of_cases(one, name, calls) for one in (ours, theirs))
+            if (
+                name == "seconds" and mine.keys() != others.keys()
+            ):  # known of first drafts that were not revised
+                return {}
             return {case: (mine[case], others[case]) for case in mine if case in others}
 
         passed = pairs("passed")
