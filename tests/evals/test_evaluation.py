@@ -63,7 +63,7 @@ def test_what_is_returned_is_compared_with_the_first_draft():
     assert (returned.side, first.side) == ("writer", "writer (first draft)")
     assert (returned.mean_passed, first.mean_passed) == (1.0, 0.5)
     assert (first.calls, returned.calls, returned.tokens, returned.cost_usd) == (1, 1.5, 165, 0.015)
-    assert (returned.seconds is None, first.seconds) == (False, None), "half of the drafts were not timed alone"
+    assert (returned.seconds is None, first.seconds) == (False, None), "half of them were revised"
     (difference,) = report.differences
     assert difference.seconds.effect is None
     assert difference.passed.verdict == "better"

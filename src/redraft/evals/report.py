@@ -376,9 +376,8 @@ class EvaluationReport:
 
         def pairs(name: str) -> dict[str, tuple[float, float]]:
             mine, others = (self._of_cases(one, name, calls) for one in (ours, theirs))
-            if (
-                name == "seconds" and mine.keys() != others.keys()
-            ):  # known of first drafts that were not revised
+            # The time of a first draft is known only if it was not revised.
+            if name == "seconds" and mine.keys() != others.keys():
                 return {}
             return {case: (mine[case], others[case]) for case in mine if case in others}
 
