@@ -55,7 +55,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
@@ -768,11 +768,12 @@ def missing_values(
     source: WorkflowFile,
     inputs: Iterable[str],
     lost: Collection[KeyPath] = (),
+    own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each value that is certain to be read and that nothing provides.
 
     Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
-    `lost` are the places of what can't be read in the file.
+    `lost` are the places of what can't be read in the file, and `own` the user's own actions.
     """
     if not is_known(INPUT_KEYS, lost):
         return
@@ -795,17 +796,21 @@ def missing_values(
                         f"command line use -v {rest[0]}=TEXT",
                     )
         may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
-        if may_go_elsewhere or "output" in wrong or _has_unknown_keys(node):
+        if may_go_elsewhere or "output" in wrong or _has_unknown_keys(node, own):
             return
         state.add(node.output or node.name)
 
 
 def missing_outputs(
-    spec: WorkflowSpec, source: WorkflowFile, inputs: Iterable[str], lost: Collection[KeyPath] = ()
+    spec: WorkflowSpec,
+    source: WorkflowFile,
+    inputs: Iterable[str],
+    lost: Collection[KeyPath] = (),
+    own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each output that reads a key of the state which nothing can set.
 
-    `lost` are the places of what can't be read in the file.
+    `lost` and `own` are as for `missing_values`.
     """
     if not is_known(INPUT_KEYS, lost) or any(path[:1] == ("nodes",) for path in lost):
         return
@@ -825,7 +830,7 @@ def missing_outputs(
                 scope != "state"
                 or not key
                 or key in known
-                or any(_may_set(key, one, names) for one in spec.nodes)
+                or any(_may_set(key, one, names, own) for one in spec.nodes)
             ):
                 continue
             known.add(key)
@@ -833,20 +838,40 @@ def missing_outputs(
             yield source.error(place, f"state.{key} is read here, but no node sets it{where}")
 
 
-def _may_set(key: str, node: Node, names: Collection[str]) -> bool:
-    """Return whether a node may set a key of the state; `names` are those of all nodes.
-
-    What a model returns has a key with the name of a node only if the parameters mention it.
-    """
+def _may_set(key: str, node: Node, names: Container[str], own: Container[str | None]) -> bool:
+    """Return whether a node may set a key of the state; `names` are those of all nodes."""
     if node.output == key or (node.output is None and node.name == key):
         return True
-    if node.map is not None or (node.output is not None and node.action != LOOP) or _returns_text(node):
+    if node.map is not None or (node.output is not None and node.action != LOOP):
         return False
     if node.run is not None:
         return node.language != "python" or _may_return(key, node.run)
-    if node.action in (LOOP, LLM_CALL):
-        return key not in names or re.search(rf"\b{re.escape(key)}\b", str(node.with_)) is not None
-    return True
+    if node.action in own or node.action not in (LOOP, LLM_CALL):
+        return True
+    return not _returns_text(node) and (key not in names or _may_reply(key, node))
+
+
+def _may_reply(key: str, node: Node) -> bool:
+    """Return whether a model may answer a node with an object that has a key, the name of another node.
+
+    Not if the parameters don't mention it, unless the request for it may come from elsewhere: another action
+    or code, a file, or a template in a prompt, if no schema here names the keys.
+    """
+    params, text = node.with_, str(node.with_)
+    calls = [params.get("generator"), params.get("corrector") or {}] if node.action == LOOP else [params]
+    return (
+        repr(key)[1:-1] in text
+        or "$ref" in text
+        or not all(map(_only_asks, calls))
+        or ("{{" in text and "'properties'" not in text and "'required'" not in text)
+    )
+
+
+def _only_asks(call: Any) -> bool:
+    """Return whether the parameters of a call are those of `llm.call`."""
+    if not isinstance(call, dict) or "run" in call:
+        return False
+    return plain_name(str(cast("dict[str, Any]", call).get("action", LLM_CALL))) == LLM_CALL
 
 
 def _surely_read_by(text: str) -> Iterable[tuple[str | int, ...]]:
@@ -873,10 +898,11 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     yield from templates_in(params, inside)
 
 
-def _has_unknown_keys(node: Node) -> bool:
+def _has_unknown_keys(node: Node, own: Container[str | None]) -> bool:
     if node.map is not None:
         return False
-    return node.action == LOOP or (node.output is None and not _returns_text(node))
+    returns_text = node.action not in own and _returns_text(node)
+    return node.action == LOOP or (node.output is None and not returns_text)
 
 
 def check_models(

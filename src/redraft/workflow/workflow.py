@@ -183,9 +183,10 @@ class Workflow:
         inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
         # The parameters of a node were checked with its file; what templates render to is known later.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
-        reported = () if inside else [str(path[1]) for path, _ in wrong if path[1:]]
-        problems += missing_values(self.spec, self.source, {*inputs, *reported}, self._lost)
-        problems += missing_outputs(self.spec, self.source, {*inputs, *reported}, self._lost)
+        given = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
+        own = self._resources.actions
+        problems += missing_values(self.spec, self.source, given, self._lost, own)
+        problems += missing_outputs(self.spec, self.source, given, self._lost, own)
         resources = replace(self._resources, model=self.spec.model or default_model)
         uses = self._uses
         if is_known(MODEL_KEYS, self._lost):
