@@ -619,7 +619,9 @@ def test_an_output_that_no_node_sets_is_reported_before_anything_is_spent(text, 
         ),
         with_outputs(
             "{card: string}",
-            DRAFTED.replace("PROMPT", "'{{ state.ask | default(1) }}'").replace("{required: [title]}", "{type: object}"),
+            DRAFTED.replace("PROMPT", "'{{ state.ask | default(1) }}'").replace(
+                "{required: [title]}", "{type: object}"
+            ),
         ),
         with_outputs("{card: string?}", ASKED),
         with_outputs("{a: {value: '{{ state.card | default(1) }}'}}", ASKED),
@@ -644,7 +646,9 @@ def test_an_output_that_a_node_may_set_is_no_mistake(text):
 def test_what_an_own_action_in_place_of_llm_call_returns_is_not_known():
     text = with_outputs("{title: string}", ASKED.replace("output: made, ", "") + "\n- " + READS)
     actions = {"own": own, "llm.call": lambda state, **params: {"title": "x", "x": "y"}}
-    assert Workflow.from_text(text, actions=actions, keep=False).run_sync().outputs == {"title": "x"}
+    made = Workflow.from_text(text, actions=actions, keep=False)
+    assert made.check().actions == ["llm.call", "own"]
+    assert made.run_sync().outputs == {"title": "x"}
 
 
 def test_keys_that_a_schema_in_a_file_names_are_not_known(tmp_path):
@@ -653,6 +657,7 @@ def test_keys_that_a_schema_in_a_file_names_are_not_known(tmp_path):
     (tmp_path / "t.yaml").write_text(text)
     models = {"gpt-4": ScriptedModel(['{"card": "x"}'])}
     made = Workflow.from_file(tmp_path / "t.yaml", models=models, keep=False)
+    assert made.check().actions
     assert made.run_sync().outputs == {"card": "x"}
 
 

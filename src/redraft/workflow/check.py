@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -858,7 +858,9 @@ def _may_reply(key: str, node: Node) -> bool:
     or code, a file, or a template in a prompt, if no schema here names the keys.
     """
     params, text = node.with_, str(node.with_)
-    calls = [params.get("generator"), params.get("corrector") or {}] if node.action == LOOP else [params]
+    calls: list[Any] = [params]
+    if node.action == LOOP:
+        calls = [params.get("generator"), params.get("corrector", {})]
     return (
         repr(key)[1:-1] in text
         or "$ref" in text
