@@ -88,6 +88,11 @@ NAMES = {
     "with Philippa Sawyer, at home": "with [withheld: name], at home",
     "bed three: Hortensia Galvan": "bed three: [withheld: name]",
     "and then Xiomara Morales, who": "and then [withheld: name], who",
+    # Given names that look like an inflected word: of France, Monte Carlo, fare, car.
+    "by Frances Smith": "by [withheld: name]",
+    "Greet Carlos Perez": "Greet [withheld: name]",
+    "sent by Fareed Qua": "sent by [withheld: name]",
+    "the song of Carly Simon, again": "the song of [withheld: name], again",
 }
 
 

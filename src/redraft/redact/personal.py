@@ -203,6 +203,8 @@ def is_thing(word: str) -> bool:
     """Return whether a word in lower case is in `THINGS`, or an inflected form of one that is."""
     if word in THINGS:
         return True
+    if word in GIVEN_NAMES:  # `Frances` is not a plural of `France`
+        return False
     for ending, stems in _INFLECTIONS:
         stem = word.removesuffix(ending)
         if stem != word and len(stem) >= _SHORTEST_STEM and any(stem + last in THINGS for last in stems):
