@@ -97,7 +97,15 @@ def test_lessons_and_rules_that_cannot_be_read_are_named(project):
     asyncio.run(fill(project, PERSON))
     folder = project / "memory" / "reflections" / "clerk"
     (folder / "2026-11-20-broken.md").write_text("no lesson")
-    assert "clerk/2026-11-20-broken" in problems()["lessons"]
+    (folder / "rules.md").unlink()
+    (folder / "rules.md").mkdir()
+    assert problems().keys() == {"lessons"}
+    assert "2 problems: clerk/2026-11-20-broken" in problems()["lessons"]
+    assert "clerk/rules.md: This is not a file." in problems()["lessons"]
+    (project / "memory" / "reflections").rename(project / "memory" / "moved")
+    (project / "memory" / "reflections").write_text("no folder")
+    assert problems().keys() == {"lessons"}
+    assert "memory/reflections: Not a directory." in problems()["lessons"]
 
 
 def test_a_folder_of_lessons_that_cannot_be_read_is_named(project):

@@ -122,8 +122,12 @@ def _check_permissions(place: Place, found: list[DataFinding]) -> None:
 
 def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
     """Find lessons, rules and playbooks that can't be parsed."""
-    count, broken = 0, list[str]()
-    for agent in agents_in(memory):
+    count, broken, agents = 0, list[str](), list[str]()
+    try:
+        agents = agents_in(memory)
+    except StoreError as error:
+        broken.append(str(error))
+    for agent in agents:
         folder = LessonFolder(memory, agent)
         try:
             entries = list(folder.entries())
@@ -136,8 +140,11 @@ def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
                 folder.read_entry(entry)
             except (LessonFileError, StoreError) as error:
                 broken.append(f"{entry.id}: {error}")
-        for errors in (Rules(memory, agent).broken(), Playbooks(memory, agent).broken()):
-            broken += [str(error) for error in errors]
+        for part in (Rules(memory, agent), Playbooks(memory, agent)):
+            try:
+                broken += map(str, part.broken())
+            except StoreError as error:
+                broken.append(str(error))
     if broken:
         says = f"{counted(len(broken), 'problem')}: {_some(broken)} What can't be read is not used."
         found.append(DataFinding("lessons", is_fine=False, says=says))
