@@ -293,6 +293,16 @@ def test_what_could_not_be_searched_is_named_and_all_else_is_erased(project):
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+def test_all_else_is_erased_if_no_lesson_can_be_searched(project):
+    asyncio.run(fill(project, PERSON))
+    (project / "memory" / "reflections").rename(project.with_name("moved"))
+    (project / "memory" / "reflections").write_text("no folder")
+    erased = forget(text=PERSON)
+    assert (erased.unreadable, erased.lessons) == (("memory/reflections: Not a directory.",), ())
+    assert erased.runs
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 def test_damaged_records_that_stay_are_named_those_of_agents_too(project):
     asyncio.run(fill(project, PERSON, OTHER))
     with closing(sqlite3.connect(project / ".redraft" / "redraft.db")) as database, database:
@@ -320,12 +330,14 @@ def test_files_and_folders_without_permission_are_named(project):
     (project / "private").mkdir(0o000)
     closed = agent.with_name("closed")
     closed.mkdir(0o000)
+    playbooks = agent / "playbooks"
+    playbooks.mkdir(0o000)
     (project / "events.jsonl").chmod(0o000)
     lesson.chmod(0o000)
     command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "redraft", "forget", "--text", PERSON, "--yes"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    for path in (lesson.relative_to(project), closed.relative_to(project), "private", "events.jsonl"):
-        assert f"{path}: Permission denied. " in " ".join(done.stdout.split()), done
+    for path in (lesson, closed, playbooks, project / "private", project / "events.jsonl"):
+        assert f"{path.relative_to(project)}: Permission denied. " in " ".join(done.stdout.split()), done
     assert "  quokka.txt\n" in done.stdout
     assert done.returncode == 1
     assert asyncio.run(Runs().find(inner=True)) == []

@@ -361,7 +361,12 @@ class LessonLibrary:
         Raises `StoreError` where a file can't be deleted or changed.
         """
         erased, rules, digests = ErasedLessons(), 0, set[str]()
-        for folder in self.folders():
+        try:
+            folders = self.folders()
+        except StoreError as error:
+            on_unreadable(self.path / REFLECTIONS, error)
+            return erased
+        for folder in folders:
             gone: dict[str, Entry] = {}
             try:
                 entries = list(folder.entries())

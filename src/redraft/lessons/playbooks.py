@@ -154,12 +154,19 @@ class Playbooks:
     ) -> list[str]:
         """Delete each file for which `is_wanted(text, run, lesson)`, archived or broken ones included.
 
-        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each file that is left out.
+        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each file that is left out, or
+        the folder.
         """
         if problem := self._problem():
             on_unreadable(self._folder, LessonFileError(problem, file=f"{self.name}/{PLAYBOOKS}"))
             return []
         if not self._folder.exists():
+            return []
+        try:
+            with reporting(self._folder):
+                self._entries()
+        except StoreError as error:
+            on_unreadable(self._folder, error)
             return []
         found: list[str] = []
         with locked(self._folder):
