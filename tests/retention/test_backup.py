@@ -24,6 +24,7 @@ from redraft.stores.location import project_store
 from redraft.stores.sqlite import SqliteStore
 from support.commands import document, redraft
 from support.filled_project import PERSON, fill
+from support.processes import WITHOUT_PRIVILEGES
 
 pytestmark = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 
@@ -119,6 +120,16 @@ def test_a_backup_among_the_lessons_holds_neither_itself_nor_the_one_it_replaces
     first = back_up(project / "memory" / "all.tar.gz")
     assert set(first.files) == {"redraft.toml", "memory/reflections/writer/rules.md"}
     assert back_up(project / "memory" / "all.tar.gz", force=True).files == first.files
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out_of_a_backup(project):
+    for name in ("open", "closed"):
+        (project / "memory" / "reflections" / name).mkdir(parents=True)
+    (project / "memory" / "reflections" / "closed").chmod(0o000)
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "redraft", "backup", "shop.backup"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.stderr == f"Error: {project}/memory/reflections/closed: Permission denied.\n"
+    assert (done.returncode, left_in(project)) == (2, ["memory", "redraft.toml"])
 
 
 def test_nothing_is_replaced_without_force(project):

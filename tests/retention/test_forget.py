@@ -30,6 +30,7 @@ from redraft.types import Image, PlainTask
 from support.commands import document, redraft
 from support.filled_project import OTHER, PERSON, fill, stored_with
 from support.monitor import World, monitor
+from support.processes import WITHOUT_PRIVILEGES
 
 
 def forget(**what):
@@ -316,10 +317,6 @@ def test_damaged_records_that_stay_are_named_those_of_agents_too(project):
     ]
     left = redraft("forget", "--text", PERSON, "--yes", "--json")
     assert (left.exit_code, document(left)["forgotten"]["unreadable"]) == (1, list(named))
-
-
-WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
-"""What lets permissions count for root, too."""
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)

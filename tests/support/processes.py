@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all"] if os.name == "posix" and os.geteuid() == 0 else []
+"""The beginning of a command for which permissions count, for root, too."""
 
 
 class Processes:

@@ -204,7 +204,7 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
         copy_database(place.database, stage / STORE / DATABASE)
     sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
-        for at, folders, names in os.walk(source):
+        for at, folders, names in os.walk(source, onerror=_unless_missing):
             folders[:] = [one for one in folders if one not in LEFT_OUT and not one.startswith(STAGING)]
             for one in names:
                 path = Path(at, one)
@@ -215,6 +215,12 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # archived or replaced just now
                     copyfile(path, target)
+
+
+def _unless_missing(error: OSError) -> None:
+    """Raise an error about a folder, unless there is no such folder."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _missing(*, files_only: bool) -> tuple[str, ...]:
