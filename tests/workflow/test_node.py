@@ -411,6 +411,31 @@ def test_a_resumed_map_repeats_only_the_items_that_failed():
     assert sorted(work.seen) == list("abcd")
 
 
+def test_a_run_interrupted_after_a_handled_failure_resumes_where_it_was():
+    text = """
+- {name: first, uses: fail_once, on_error: other}
+- {name: good, map: [1, 2], at_once: 1, uses: name_of, with: {name: good, item: "{{ item }}"}, goto: end}
+- {name: other, map: [1, 2], at_once: 1, uses: name_of, with: {name: other, item: "{{ item }}"}}
+"""
+    failures = [RuntimeError("down")]
+    interruptions = [asyncio.CancelledError()]
+
+    def fail_once(state):
+        if failures:
+            raise failures.pop()
+
+    async def name_of(state, name, item):
+        if item == 2 and interruptions:
+            raise interruptions.pop()
+        return name
+
+    workflow = made(text, actions={"fail_once": fail_once, "name_of": name_of}, keep=MemoryStore())
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(workflow.run(run_id="r"))
+    result = workflow.run_sync(run_id="r")
+    assert (result.nodes, result.state["other"]) == (("first", "other"), ["other", "other"])
+
+
 def test_a_resumed_item_asks_again_after_a_reply_that_could_not_be_used():
     store = MemoryStore()
     replies = iter(["no JSON", '{"a": 1}'])

@@ -184,6 +184,8 @@ class Journalled:
         last = steps[-1] if steps else ""
         if not last or "error" not in recorded[last]:
             return
+        if any(place.partition("/")[0] not in recorded for place in recorded):
+            return  # the run survived it, and was interrupted in a later step: that one is resumed
         reason = recorded[last]["error"].get("reason")
         inside = [] if reason else [place for place in recorded if place.startswith(f"{last}/")]
         failed = {last, *(place for place in inside if "error" in recorded[place])}
