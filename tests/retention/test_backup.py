@@ -364,11 +364,27 @@ def test_a_database_of_a_newer_redraft_or_a_broken_one_is_refused(project):
     with closing(sqlite3.connect(newer)) as database:
         database.execute("PRAGMA user_version = 99")
     before = contents(project)
-    for file, says in ((newer, "upgrade redraft"), (broken, "damaged")):
+    for file, says in ((newer, "has version 99 .* upgrade redraft"), (broken, "is damaged: ")):
         packed(project / "evil", {"store/redraft.db": file.read_bytes()})
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=f"^The database in 'evil' {says}"):
             restore(Path("evil"), force=True)
     assert contents(project)["records"] == before["records"]
+
+
+def test_a_damaged_database_is_not_backed_up_over_a_backup_that_can_be_restored(project):
+    asyncio.run(fill(project, PERSON))
+    asyncio.run(project_store().aclose())
+    back_up(Path("shop.backup"))
+    before = Path("shop.backup").read_bytes()
+    data = bytearray((project / ".redraft" / "redraft.db").read_bytes())
+    data[8192:12_288] = b"\xff" * 4096
+    (project / ".redraft" / "redraft.db").write_bytes(data)
+    refused = redraft("backup", "shop.backup", "--force")
+    assert refused.exit_code == 2
+    assert f"Error: {project}/.redraft/redraft.db is damaged: " in refused.stderr
+    assert "back up everything else with --files-only" in refused.stderr
+    assert Path("shop.backup").read_bytes() == before
+    assert redraft("backup", "shop.backup", "--force", "--files-only").exit_code == 0
 
 
 def cut_off(path):

@@ -107,7 +107,8 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
 
     Runs may go on meanwhile: the database is copied as it is at one moment. `files_only` leaves it out.
     Raises `ConfigError` if there is such a file already, unless `force`, if there is nothing to back up, and
-    for a project whose runs are in PostgreSQL; raises `StoreError` where something can't be read or written.
+    for a project whose runs are in PostgreSQL; raises `StoreError` where something can't be read or written,
+    and for a damaged database.
     """
     target = Path(target)
     if target.exists() and not force:
@@ -148,7 +149,7 @@ def restore(
 
     Raises `ConfigError` for a file that is not a backup, is damaged, is too large, or comes from a newer
     Redraft, and if it would replace something, unless `force`; raises `StoreError` where something can't be
-    read or written, or has no room on the disk.
+    read or written, or has no room on the disk, and if the database in it is damaged or newer.
     """
     if max_bytes is not None:
         check_count("max_bytes", max_bytes, 0)
@@ -158,7 +159,7 @@ def restore(
         settings, place = _settings_after(stage, folder), project_place()
         database = stage / STORE / DATABASE
         if database.exists():
-            check_database(database)
+            _check_copy(database, f"The database in {str(source)!r}")
             if place is None:
                 raise ConfigError(
                     "The backup has a database, but the settings here store no runs: set `home` "
@@ -202,6 +203,13 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
     if place is not None and isinstance(place.database, Path) and place.database.exists():
         (stage / STORE).mkdir()
         copy_database(place.database, stage / STORE / DATABASE)
+        try:
+            _check_copy(stage / STORE / DATABASE, str(place.database))
+        except StoreError as error:
+            raise StoreError(
+                f"{error} No backup of it could be restored: restore an earlier one, or back up everything "
+                "else with --files-only."
+            ) from error
     sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
         for at, folders, names in os.walk(source, onerror=_unless_missing):
@@ -215,6 +223,14 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # archived or replaced just now
                     copyfile(path, target)
+
+
+def _check_copy(database: Path, called: str) -> None:
+    """Check a database as `check_database` does; errors name what it is a copy of, or comes from."""
+    try:
+        check_database(database)
+    except StoreError as error:
+        raise StoreError(str(error).replace(str(database), called)) from error
 
 
 def _unless_missing(error: OSError) -> None:
