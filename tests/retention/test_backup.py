@@ -132,6 +132,18 @@ def test_a_folder_that_cannot_be_read_is_not_left_out_of_a_backup(project):
     assert (done.returncode, left_in(project)) == (2, ["memory", "redraft.toml"])
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("memory", "'memory' is a folder: name a file in it."), ("a" * 300, "File name too long")],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_name_that_no_backup_can_have_is_refused(project, name, says, force):
+    (project / "memory").mkdir()
+    refused = redraft("backup", name, *(["--force"] if force else []))
+    assert (refused.exit_code, says in refused.stderr) == (2, True)
+    assert left_in(project) == ["memory", "redraft.toml"]
+
+
 def test_nothing_is_replaced_without_force(project):
     asyncio.run(fill(project, PERSON))
     before = contents(project)

@@ -111,7 +111,11 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     and for a damaged database.
     """
     target = Path(target)
-    if target.exists() and not force:
+    with _reporting(target):
+        if target.is_dir():
+            raise ConfigError(f"{str(target)!r} is a folder: name a file in it.")
+        is_taken = target.exists()
+    if is_taken and not force:
         raise ConfigError(f"{str(target)!r} already exists: choose another name, or replace it with --force.")
     place = project_place()
     if place is not None and isinstance(place.database, str) and not files_only:
