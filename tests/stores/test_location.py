@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from redraft import ConfigError
-from redraft.stores.location import Place, project_place, project_store
+from redraft.stores.location import Place, project_place, project_store, store_at
 
 URL = "postgresql://me:hush@host:5432/db"
 
@@ -66,3 +66,9 @@ def test_an_unsupported_url_is_refused_without_repeating_it(url, got):
         Place(url, "mine").open()
     assert got in str(found.value)
     assert "hush" not in "".join(traceback.format_exception(found.value))
+
+
+def test_a_path_that_no_file_can_have_is_refused():
+    expected = r"^--database 'a{300}' can't be used: File name too long\.$"
+    with pytest.raises(ConfigError, match=expected), store_at("a" * 300):
+        pass

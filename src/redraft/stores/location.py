@@ -77,10 +77,13 @@ def store_at(given: str | None) -> Generator[None]:
 
 def _existing_file(given: str) -> Path:
     path = Path(given).absolute()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise ConfigError(f"--database {given!r} is a folder; name the file in it, such as {DATABASE}.")
+    try:
+        if path.is_file():
+            return path
+        if path.is_dir():
+            raise ConfigError(f"--database {given!r} is a folder; name the file in it, such as {DATABASE}.")
+    except OSError as error:  # no permission for its folder, say
+        raise ConfigError(f"--database {given!r} can't be used: {error.strerror}.") from error
     raise ConfigError(
         f"There is no database {given!r}; give a file, or a URL that begins with postgresql://."
     )
