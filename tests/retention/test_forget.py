@@ -243,6 +243,16 @@ def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
     assert forget(text=PERSON, check=True).other_files == ("large.bin",)
 
 
+def test_what_is_left_to_its_owner_is_listed_before_too(project):
+    asyncio.run(fill(project, PERSON))
+    copies = (".redraft/redraft.db.damaged", "memory/README.md", "quokka.txt")
+    for name in copies:
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(PERSON)
+    assert sorted(forget(text=PERSON, check=True).other_files) == sorted(copies)
+    assert sorted(forget(text=PERSON).other_files) == sorted(copies)
+
+
 def test_a_file_that_is_deleted_meanwhile_is_passed_over(project, monkeypatch):
     monkeypatch.setattr(project_data, "_files_in", lambda folder, unread: [folder / "gone", folder / "copy"])
     (project / "copy").write_text(PERSON)

@@ -19,12 +19,14 @@ from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
 from redraft.lessons.files import reporting
+from redraft.lessons.folder import REFLECTIONS
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.shared_log import is_shared
 from redraft.lessons.sharing import LessonSharing
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore
+from redraft.retention.backup import HOOKS, INDEX
 from redraft.retention.survey import LABELLED, NAMES, StoredGroup, Survey, survey_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import FencedStore, ManagedStore
@@ -48,6 +50,8 @@ MOST_OVERHEAD = 2.0
 MOST_JOBS = 1_000_000
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox"})
 """Folders in which no event logs and no copies of a text are looked for."""
+DATABASES = frozenset({".db", ".db-wal", ".db-shm"})
+"""Endings of the files of a database, but not of a damaged one that a restore has renamed."""
 CHUNK = 50_000_000
 """Bytes of a file that are searched at once; in larger ones, only usual spellings of a text are found."""
 
@@ -400,13 +404,17 @@ class ProjectData:
 
     def _copies(self, pattern: TextPattern, unread: _Unread, *, check: bool) -> tuple[str, ...]:
         """Return the files of the project with a text; with `check`, leave out those to be erased from."""
-        own = {self._folder / load_settings().home, self._memory} if check else set[Path]()
-        found: list[str] = []
-        for path in _files_in(self._folder, unread):
-            is_erased_from = not own.isdisjoint(path.parents) or (check and unread.tried(path, is_event_log))
-            if not is_erased_from and unread.tried(path, lambda one: _contains(one, pattern)):
-                found.append(str(path.relative_to(self._folder)))
-        return tuple(found)
+        home = self._folder / load_settings().home
+        own = {home / HOOKS, self._memory / REFLECTIONS, self._memory / INDEX}
+
+        def is_erased_from(path: Path) -> bool:
+            is_database = path.parent == home and path.suffix in DATABASES
+            return is_database or not own.isdisjoint(path.parents) or unread.tried(path, is_event_log)
+
+        files = _files_in(self._folder, unread)
+        left = [path for path in files if not check or not is_erased_from(path)]
+        found = [path for path in left if unread.tried(path, lambda one: _contains(one, pattern))]
+        return tuple(str(path.relative_to(self._folder)) for path in found)
 
 
 def _ago(age: timedelta) -> datetime:
