@@ -466,7 +466,13 @@ def test_references_to_files_need_a_folder(schema, folder):
             Schema(schema, folder)
 
 
-@pytest.mark.parametrize("given", ["{}", 7, None, {"type": "nope"}, {"minLength": -1}, {"const": object()}])
+WITH_ID = {"not": {"$id": "http://example.com/a", "items": {"pattern": "("}, "anyOf": [{"$ref": "#"}]}}
+"""A schema of which the compiler says where its mistake is in the part with the `$id`."""
+
+
+@pytest.mark.parametrize(
+    "given", ["{}", 7, None, {"type": "nope"}, {"minLength": -1}, {"const": object()}, WITH_ID]
+)
 def test_invalid_schema(given):
     with pytest.raises(ConfigError, match="schema"):
         Schema(given)

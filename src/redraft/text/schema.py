@@ -220,8 +220,11 @@ def _further_problems(
     while all(place for place, _ in problems) and (new := {place for place, _ in problems} - known):
         known |= new
         rest = deepcopy(schema) if rest is None else rest
-        for place in sorted(new, key=len, reverse=True):
-            _leave_out(rest, place)
+        try:
+            for place in sorted(new, key=len, reverse=True):
+                _leave_out(rest, place)
+        except (IndexError, KeyError, TypeError):  # the compiler counts some places from a part's own `$id`
+            return
         try:
             _compiled(rest, folder)
         except InvalidSchemaError as error:
