@@ -84,6 +84,15 @@ def test_an_older_schema_is_not_migrated_before_it_can_be_backed_up(project, mon
 
 
 @SQLITE
+def test_a_database_that_cannot_be_looked_for_is_named(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "a" * 300)
+    done = redraft("doctor", "--json")
+    assert done.exit_code == 1
+    [finding] = document(done)["data"]
+    assert (finding["name"], finding["says"][-20:]) == ("database", " File name too long.")
+
+
+@SQLITE
 def test_files_that_others_can_read_are_named(project):
     asyncio.run(fill(project, PERSON))
     (project / ".redraft").chmod(0o750)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redraft._texts import counted
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.files import TEMPORARY
+from redraft.lessons.files import TEMPORARY, reporting
 from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules
@@ -65,8 +65,12 @@ async def check_data(*, whole: bool = False) -> list[DataFinding]:
 
 def _schema(place: Place, found: list[DataFinding]) -> bool:
     """Check the version of a database file; return whether its records can be read without migrating it."""
-    if not isinstance(place.database, Path) or not place.database.exists():
-        return not isinstance(place.database, Path)
+    if not isinstance(place.database, Path):
+        return True
+    with reporting(place.database):
+        is_there = place.database.exists()
+    if not is_there:
+        return False
     version, newest = schema_version(place.database)
     says = f"version {version}, the newest: an upgrade of redraft left nothing to do"
     if version < newest:
