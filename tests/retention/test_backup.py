@@ -495,6 +495,9 @@ def test_a_backup_of_another_kind_of_store_and_a_missing_folder_are_refused_with
     monkeypatch.setenv("REDRAFT_HOME", "")
     with pytest.raises(ConfigError, match="store no runs: set `home`"):
         restore("shop.backup")
+    packed(project / "sessions", {"hooks/claude.json": b"{}"})
+    with pytest.raises(ConfigError, match="sessions of coding agents, but the settings here store none"):
+        restore("sessions")
 
 
 def test_a_command_that_takes_long_says_what_it_does(project, monkeypatch):

@@ -164,7 +164,7 @@ def restore(
         database = stage / STORE / DATABASE
         if database.exists():
             _check_copy(database, f"The database in {str(source)!r}")
-            if place is None:
+            if place is None or not settings.home:
                 raise ConfigError(
                     "The backup has a database, but the settings here store no runs: set `home` "
                     "(REDRAFT_HOME)."
@@ -174,6 +174,11 @@ def restore(
                     f"The backup has a database file, but the settings here store runs in {place}: unset "
                     "`database_url` (REDRAFT_DATABASE_URL) to restore it."
                 )
+        if (stage / HOOKS).exists() and not settings.home:
+            raise ConfigError(
+                "The backup has sessions of coding agents, but the settings here store none: set `home` "
+                "(REDRAFT_HOME)."
+            )
         targets = _targets(stage, folder, settings)
         replaced = [name for name, path in targets.items() if _is_other(path, stage / name)]
         if check or (replaced and not force):
