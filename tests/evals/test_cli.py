@@ -182,6 +182,7 @@ def test_an_interrupted_evaluation_goes_on(project):
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "cases.json", "--compare", "x"),
             "not both",
         ),
+        (("eval", "cases.yaml", "-a", "an_app:writer", "--against", "old.json"), "it has no sides"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "eval-1"), "There is no evaluation"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "-m", "openai:x"), "--judge"),
         (("eval", "add"), "Say which runs"),
@@ -189,11 +190,13 @@ def test_an_interrupted_evaluation_goes_on(project):
         (("eval", "hf:a/b"), "pip install datasets"),
     ],
 )
-def test_mistakes_have_exit_code_2(words, message, monkeypatch):
+def test_mistakes_cost_nothing_and_have_exit_code_2(project, words, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
+    (project / "old.json").write_text('{"sides": [], "tries": []}', "utf-8")
     result = redraft(*words)
     assert result.exit_code == 2, result.stdout
     assert message in result.stderr
+    assert not sys.modules["an_app"].writer.model.requests
 
 
 def test_runs_become_cases(project):

@@ -16,7 +16,7 @@ from redraft._texts import counted
 from redraft.errors import ConfigError, StoreError
 from redraft.evals.case_file import add_cases, read_cases
 from redraft.evals.cases import case_of, has_failed, has_regressed, was_right_at_first
-from redraft.evals.report import LAST, Evaluations, row
+from redraft.evals.report import LAST, Evaluations, read_baseline, row
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.stores.location import project_place, required_project_store
@@ -137,6 +137,7 @@ async def run(
         targets: dict[str, Target] = {_name(agent or found[0].agent or "agent"): main}
         if against is not None and against.endswith(".json"):
             baseline = _document(Path(against))
+            read_baseline(baseline, [case.id for case in found])  # before anything is paid for
         elif against is not None:
             other = _name(against)
             targets[other if other not in targets else against] = _imported(against)

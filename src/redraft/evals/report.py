@@ -320,23 +320,10 @@ class EvaluationReport:
     def against(self, document: Mapping[str, Any], name: str = BASELINE) -> EvaluationReport:
         """Return the report compared with the first side of an earlier one, given as its `document`.
 
-        Raises `ConfigError` if it is not the document of an evaluation, or has none of these cases.
+        Raises `ConfigError` as `read_baseline` does.
         """
-        try:
-            sides = [from_json(Side, one) for one in document["sides"]]
-            before = [from_json(Try, one) for one in document["tries"]]
-        except KeyError as error:
-            raise ConfigError(
-                f"The {name} is not what redraft eval --json printed: the key {error} is missing."
-            ) from error
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"The {name} is not what redraft eval --json printed: {error}") from error
-        main = sides[0]
-        tries = tuple(replace(one, arm=name) for one in before if one.arm == main.arm)
-        if not {one.case for one in tries} & set(self.evaluated.cases):
-            raise ConfigError(f"The {name} has none of these cases.")
-        evaluated = replace(self.evaluated, sides=(*self.sides, Side(name, name, main.first)))
-        return EvaluationReport(evaluated, (*self.tries, *tries))
+        side, tries = read_baseline(document, self.evaluated.cases, name)
+        return EvaluationReport(replace(self.evaluated, sides=(*self.sides, side)), (*self.tries, *tries))
 
     def _figures(self, side: Side) -> Figures:
         tries = self._tries_of(side)
@@ -535,6 +522,31 @@ class EvaluationReport:
         for key, count in counts.items():
             suite.set(key, str(count))
         return ET.tostring(suite, "unicode", xml_declaration=True) + "\n"
+
+
+def read_baseline(
+    document: Mapping[str, Any], cases: Iterable[str], name: str = BASELINE
+) -> tuple[Side, tuple[Try, ...]]:
+    """Read the first side of an earlier report from its `document`, and its tries, under another name.
+
+    Raises `ConfigError` if it is not the document of an evaluation, or has none of these cases.
+    """
+    try:
+        sides = [from_json(Side, one) for one in document["sides"]]
+        before = [from_json(Try, one) for one in document["tries"]]
+    except KeyError as error:
+        raise ConfigError(
+            f"The {name} is not what redraft eval --json printed: the key {error} is missing."
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"The {name} is not what redraft eval --json printed: {error}") from error
+    if not sides:
+        raise ConfigError(f"The {name} is not what redraft eval --json printed: it has no sides.")
+    main = sides[0]
+    tries = tuple(replace(one, arm=name) for one in before if one.arm == main.arm)
+    if not {one.case for one in tries} & set(cases):
+        raise ConfigError(f"The {name} has none of these cases.")
+    return Side(name, name, main.first), tries
 
 
 def _why_not_judged(answer: GradedAnswer | None) -> str:
