@@ -138,6 +138,17 @@ def test_an_evaluation_that_fails_leaves_no_empty_report(project):
     assert not (project / "s.md").exists()
 
 
+def test_half_a_character_in_an_answer_does_not_keep_a_report_from_being_written(project, monkeypatch):
+    app = SimpleNamespace(half=agent(first="bad \ud800", revised="bad \ud800"))
+    monkeypatch.setitem(sys.modules, "half_app", app)
+    criterion = "criteria:\n  - {name: odd, evaluator: function, config: {function: 'half_app:says'}}\n"
+    app.says = lambda text: (False, f"It says {text}")
+    (project / "odd.yaml").write_text(f"{criterion}cases:\n  - task: Task 1.\n", "utf-8")
+    result = redraft("eval", "odd.yaml", "-a", "half_app:half", "--junit", "j.xml")
+    assert result.exit_code == 0, result.stderr
+    assert "It says bad ?" in (project / "j.xml").read_text("utf-8")
+
+
 def test_junit_needs_a_file(project):
     result = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--junit", "-")
     assert result.exit_code == 2
@@ -186,12 +197,15 @@ def test_an_interrupted_evaluation_goes_on(project):
         (("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "eval-1"), "There is no evaluation"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "-m", "openai:x"), "--judge"),
         (("eval", "add"), "Say which runs"),
+        (("eval", "export", "--pairs", "-o", "taken"), "--output 'taken' can't be written: Is a directory."),
+        (("optimize", "cases.yaml", "-a", "an_app:writer", "-o", "taken"), "--output 'taken' can't be"),
         (("eval", "add", "last"), "No runs are stored here yet"),
         (("eval", "hf:a/b"), "pip install datasets"),
     ],
 )
 def test_mistakes_cost_nothing_and_have_exit_code_2(project, words, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
+    (project / "taken").mkdir()
     (project / "old.json").write_text('{"sides": [], "tries": []}', "utf-8")
     result = redraft(*words)
     assert result.exit_code == 2, result.stdout

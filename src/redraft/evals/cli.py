@@ -17,6 +17,7 @@ from redraft.errors import ConfigError, StoreError
 from redraft.evals.case_file import add_cases, read_cases
 from redraft.evals.cases import case_of, has_failed, has_regressed, was_right_at_first
 from redraft.evals.report import LAST, Evaluations, read_baseline, row
+from redraft.loop.cli import write_output
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.stores.location import project_place, required_project_store
@@ -173,7 +174,7 @@ async def run(
         report = report.against(baseline)
     for path, text in ((junit, report.junit), (markdown, report.markdown)):
         if path is not None and path != STDOUT:
-            path.write_text(withheld(text()), "utf-8")
+            write_output(path, withheld(text()), force=True)
     if as_json:
         emit_json(withheld(report.document()))
     elif markdown == STDOUT:
@@ -192,7 +193,7 @@ def _prepare(option: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
-        if is_new:  # an evaluation that fails must not leave an empty report
+        if is_new:  # a command that fails must not leave an empty file
             path.unlink()
     except OSError as error:
         raise ConfigError(f"{option} {str(path)!r} can't be written: {error.strerror}.") from error
@@ -339,6 +340,8 @@ async def export(
 
     if pairs == corrections:
         raise ConfigError("Say what to export: --pairs or --corrections.")
+    if output is not None:
+        _prepare("--output", output)
     evaluated = _evaluated(cases)
     stored = Runs()
     records = await stored.read_rows(await stored.rows(name=name, limit=limit))
@@ -349,8 +352,7 @@ async def export(
         if rows:
             emit(lines)
     else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(lines, "utf-8")
+        write_output(output, lines, force=True)
     what = counted(len(rows), "pair" if pairs else "correction")
     CalmConsole(stderr=True).say(f"{what} from {counted(len(records), 'run')}.")
 
@@ -411,6 +413,8 @@ async def optimize(
             "--model answers the cases itself, so it can't be combined with --agent; --judge and --writer "
             "are the models that grade and write."
         )
+    if output is not None:
+        _prepare("--output", output)
     found = _cases_in(cases)
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
         target = _target(agent, found, model)
@@ -439,8 +443,7 @@ async def optimize(
     console.say(visible(withheld(report.sentence())))
     diff = withheld(report.diff()) if report.accepted else ""
     if output is not None and diff:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(diff, "utf-8")
+        write_output(output, diff, force=True)
     if as_json:
         emit_json(withheld(report.document()))
     elif diff and output is None:
