@@ -210,11 +210,14 @@ def test_a_new_prompt_is_checked_anew(project):
             assert ("decision" in json.loads(done.stdout)) is (number < 3)
 
 
-def test_no_block_is_allowed(project):
-    set_up(project, settings="[hook]\nblocks = 0\n")
-    edit(project, "print(1)\n")()
-    answer, _ = stop()
-    assert list(answer) == ["systemMessage"]
+@pytest.mark.parametrize(("blocks", "said"), [(0, "not met: "), (1, "not met after 1 round: ")])
+def test_so_many_blocks_are_allowed(project, blocks, said):
+    set_up(project, settings=f"[hook]\nblocks = {blocks}\n")
+    for number in range(blocks + 1):
+        edit(project, f"print({number})\n")()
+        answer, _ = stop()
+        assert list(answer) == (["systemMessage"] if number == blocks else ["decision", "reason"])
+    assert said in answer["systemMessage"]
 
 
 # --- what is judged ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
 from redraft._locks import make_folder
+from redraft._texts import counted
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
@@ -331,7 +332,8 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
     digest = sha256(critique.encode()).hexdigest()
     repeats, session.critique = digest == session.critique, digest
     if repeats or session.blocks >= options.blocks:
-        why = ", and the critique is the same as before" if repeats else f" after {session.blocks} rounds"
+        rounds = f" after {counted(session.blocks, 'round')}" if session.blocks else ""
+        why = ", and the critique is the same as before" if repeats else rounds
         return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(told)}")
     session.blocks += 1
     return Verdict(
