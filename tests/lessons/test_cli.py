@@ -178,6 +178,7 @@ def test_show_prints_the_file_and_the_status(seven):
     assert "11 archived" in redraft("lessons").stderr
     assert FLIGHT[8:] not in redraft("lessons").stdout
     assert f"{FLIGHT[8:]} active (archived)" in " ".join(redraft("lessons", "--archived").stdout.split())
+    assert "11 of them archived" in redraft("lessons", "--archived").stderr
     found = document(redraft("lessons", "--archived", "--agent", "booking", "--json"))
     assert (len(found["lessons"]), found["archived"]) == (42, 11)
     assert {one["id"]: one["archived"] for one in found["lessons"]}[FLIGHT]

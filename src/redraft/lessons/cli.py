@@ -712,7 +712,10 @@ def _used(counters: Counters) -> str:
 def _summary(found: Listing) -> str:
     counts = Counter(one.lesson.status for one in found.lessons)
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
-    parts += [f"{found.archived} archived"] if found.archived else []
+    if listed := sum(one.archived for one in found.lessons):
+        parts.append(f"{listed} of them archived")
+    elif found.archived:
+        parts.append(f"{found.archived} archived")
     line = f"{counted(len(found.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
     broken = f"{counted(found.broken, 'file')} can't be read: `redraft lessons doctor` says why."
     line = f"{line} {broken if found.broken else ''}".strip()
