@@ -510,4 +510,6 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     assert read["forgotten"]["runs"] == ["done"]
     (project / "export.html").write_text(PERSON)
     left = redraft("forget", "--text", PERSON, "--yes")
+    again = redraft("forget", "--text", PERSON, "--yes")
+    assert again.stdout.startswith("There is nothing to erase.\nThese other files contain it")
     assert (left.exit_code, "  export.html\n" in left.stdout) == (1, True)

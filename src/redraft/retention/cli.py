@@ -116,7 +116,9 @@ def _deliver(found: Forgotten, *, as_json: bool) -> None:
 def _forgotten_text(found: Forgotten) -> RenderableType:
     verb = "Would erase" if found.checked else "Erased"
     things = ", ".join(counted(number, name) for name, number in found.counts.items())
-    lines = [Text(f"{verb}: {things}." if things else "Nothing is stored about it.")]
+    is_left = found.other_files or found.unreadable
+    nothing = "There is nothing to erase." if is_left else "Nothing is stored about it."
+    lines = [Text(f"{verb}: {things}." if things else nothing)]
     for name, ids in (("run", found.runs), ("lesson", found.lessons), ("playbook", found.playbooks)):
         lines += [Text(visible(f"  {name}  {one}"), QUIET) for one in ids[:MOST_SHOWN]]
         if len(ids) > MOST_SHOWN:
@@ -125,7 +127,7 @@ def _forgotten_text(found: Forgotten) -> RenderableType:
         lines.append(Text("These could not be searched, and were left as they are:"))
         lines += [Text(visible(f"  {one}")) for one in found.unreadable]
     if found.other_files:
-        lines.append(Text("These files also contain it; change them yourself:"))
+        lines.append(Text("These other files contain it; change them yourself:"))
         lines += [Text(visible(f"  {one}")) for one in found.other_files]
     lines += [Text(visible(remark)) for remark in found.remarks]
     if not found.checked:

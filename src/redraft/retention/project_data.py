@@ -306,9 +306,8 @@ class ProjectData:
             pruned = await self._prune_once(None, max_bytes, labelled=labelled, check=False)
             runs, freed = (*runs, *pruned.runs), freed + pruned.bytes
         if max_bytes is not None and (pruned.size or 0) > max_bytes:
-            remarks.append(
-                "The store is still larger: the rest is never pruned, or belongs to other projects."
-            )
+            is_larger = "would still be larger" if check else "is still larger"
+            remarks.append(f"The store {is_larger}: the rest is never pruned, or belongs to other projects.")
         return replace(pruned, runs=runs, bytes=freed, size_before=before, remarks=tuple(remarks))
 
     async def _prune_once(
