@@ -106,7 +106,7 @@ def test_the_oldest_runs_go_until_the_file_is_small_enough(tmp_path):
         assert pruned.size > 800_000
         assert await left(store) == [f"run-{number:02}" for number in range(len(pruned.runs), 40)]
         await store.put(run_record("live", "running"))
-        for check, is_larger in ((True, "would still be larger"), (False, "is still larger")):
+        for check, is_larger in ((False, "is still larger"), (True, "would still be larger")):
             nothing = await data_of(store).prune(max_bytes=1_000, check=check)
             assert nothing.remarks == (
                 f"The store {is_larger}: the rest is never pruned, or belongs to other projects.",
