@@ -370,7 +370,6 @@ class ProjectTools:
         self, wanted: CriteriaFile | None, on_event: Callable[[Event], None] | None, advisors: Sequence[Any]
     ) -> ReflectionPattern:
         bounds: dict[str, Any] = {
-            "max_iterations": 0,
             "budget_tokens": self.budget_tokens,
             "budget_usd": self.budget_usd,
             "budget_seconds": self.budget_seconds,
@@ -378,7 +377,7 @@ class ProjectTools:
             "advisors": advisors,
         }
         if wanted is None:
-            return ReflectionPattern(**bounds)
+            return ReflectionPattern(max_iterations=0, **bounds)
         settings = load_settings()
         judge = self.model or settings.reflection_model or settings.model
         judged = next((one.name for one in wanted.criteria if needs_model(one)), None)
@@ -387,14 +386,7 @@ class ProjectTools:
                 f"The criterion {judged!r} needs a model to judge it, and none is configured: set "
                 "REDRAFT_MODEL, or `model` in redraft.toml, or start `redraft mcp --model NAME`."
             )
-        return ReflectionPattern(
-            quality_criteria=wanted.criteria,
-            quality_threshold=wanted.threshold,
-            task_type=wanted.task_type,
-            reflection_model=judge if judged is not None else None,
-            **{name: value for name, value in wanted.judging.items() if name != "accept"},
-            **bounds,
-        )
+        return wanted.pattern(0, reflection_model=judge if judged is not None else None, **bounds)
 
     def _wanted(self, sent: Criteria | None, file: str) -> CriteriaFile | None:
         """Return the criteria that a client sent or named, else those of the project, if it has any."""
