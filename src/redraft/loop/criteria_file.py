@@ -40,7 +40,7 @@ CRITERION_KEYS = {
     "shown": object,
 }
 WORDS = {
-    str: "a text",
+    str: "a string",
     int: "a whole number",
     float: "a number",
     list: "a list",
