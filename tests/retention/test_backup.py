@@ -117,6 +117,7 @@ def test_a_backup_among_the_lessons_holds_neither_itself_nor_the_one_it_replaces
     lessons = project / "memory" / "reflections" / "writer"
     lessons.mkdir(parents=True)
     (lessons / "rules.md").write_text("- Be brief.\n")
+    (lessons / "loop.md").symlink_to("loop.md")
     first = back_up(project / "memory" / "all.tar.gz")
     assert set(first.files) == {"redraft.toml", "memory/reflections/writer/rules.md"}
     assert back_up(project / "memory" / "all.tar.gz", force=True).files == first.files

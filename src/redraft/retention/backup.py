@@ -225,8 +225,9 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
             folders[:] = [one for one in folders if one not in LEFT_OUT and not one.startswith(STAGING)]
             for one in names:
                 path = Path(at, one)
-                is_passing = one.endswith(".tmp") or path.resolve() == backup
-                if is_passing or path.is_symlink() or not path.is_file():
+                if path.is_symlink() or not path.is_file():  # first: a link to itself can't be resolved
+                    continue
+                if one.endswith(".tmp") or path.resolve() == backup:
                     continue
                 target = stage / name / path.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
