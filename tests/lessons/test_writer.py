@@ -444,6 +444,7 @@ FACTS = {
     ),
     "several": (["Dates are ISO 8601.", "It is short."], "", "Dates are ISO 8601"),
     "only an issue": ([], "tone: too loud.", "tone: too loud"),
+    "a cut sentence": (["It names the day and ..."], "", "It names the day and"),
     "withheld": (["[withheld]", "It is short."], "", "It is short"),
     "a clause too many": (
         ["Each order names its customer, the day and the place, and whoever will fetch it from there."],

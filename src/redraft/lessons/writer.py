@@ -490,7 +490,7 @@ def _heading(text: str) -> str:
     """Return a sentence as a heading: without its full stop, and if it is too long, up to a clause."""
     line = one_line(text)
     if len(line) <= MOST_TITLE:
-        return line.rstrip(".")
+        return line.rstrip(". ")
     clauses = [line[: end.start()] for end in _CLAUSE_END.finditer(line[:MOST_TITLE])]
     whole = [one for one in clauses if len(one.split()) >= _FEWEST_WORDS]
     if whole:
