@@ -257,6 +257,8 @@ class Journalled:
         finally:
             self._under_way -= 1
             inner_step.reset(outside)
+            if "/" not in place:  # a step that is cancelled is not recorded, but its time has passed
+                self._last = {**self._last, "elapsed": self._working_time()}
         data["elapsed"] = self._working_time()
         data["at"] = datetime.now(UTC).isoformat()
         if failure is None:
