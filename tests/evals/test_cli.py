@@ -242,3 +242,16 @@ def test_the_cases_name_their_agent(project):
     several = redraft("eval", "two.yaml")
     assert several.exit_code == 2
     assert "from several agents" in several.stderr
+
+
+@pytest.mark.parametrize("model", [[], ["--model", "an:answerer"]])
+def test_a_recorded_system_prompt_makes_no_second_agent(model, project, monkeypatch):
+    """A case that `eval add` appends has the prompt of its run; those written by hand only name the agent."""
+    answerer = ScriptedModel(lambda request: "good")
+    monkeypatch.setattr("redraft.models.names.model_named", lambda *_: answerer)
+    added = "  - {task: Other., agent: an_app:writer, system_prompt: You write., run: run-1}\n"
+    (project / "own.yaml").write_text(f"agent: an_app:writer\n{CASES}{added}", "utf-8")
+    evaluated = redraft("eval", "own.yaml", *model)
+    assert evaluated.exit_code == 0, evaluated.stderr
+    assert "writer (first draft)" in evaluated.stdout
+    assert bool(answerer.requests) == bool(model)

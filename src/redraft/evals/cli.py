@@ -479,12 +479,15 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
     if agent is not None:
         return _imported(agent)
     named, prompts = {case.agent for case in cases}, {case.system_prompt for case in cases}
+    own = next(iter(named)) if len(named) == 1 else ""
+    if own and model is None:
+        return _imported(own)  # which has a prompt of its own, whatever prompts the cases recorded
+    if own and len(prompts) > 1:
+        prompts.discard("")  # a case written by hand leaves out the prompt of its agent
     if len(named) > 1 or len(prompts) > 1:
         raise ConfigError(
             "The cases come from several agents; name the one to evaluate with --agent MODULE:NAME."
         )
-    if (own := named.pop()) and model is None:
-        return _imported(own)
     return Agent(model, system_prompt=prompts.pop())
 
 
