@@ -218,7 +218,7 @@ def test_runs_become_cases(project):
     put(record(history(0.2, 0.4), "max_iterations", run_id="run-failed"))
     put(record(history(0.9, 0.3), "max_iterations", run_id="run-worse"))
     put(record([version(1, 1.0, satisfactory=True)], "quality_met", run_id="run-right"))
-    added = redraft("eval", "add", "--failed", "--regressed", "-o", "mine.yaml")
+    added = redraft("eval", "add", "--failed", "--regressed", "--cases", "mine.yaml")
     assert added.exit_code == 0, added.stderr
     assert "mine.yaml: 2 cases added" in added.stdout
     controls = redraft("eval", "add", "--control", "-o", "mine.yaml", "--json")

@@ -265,9 +265,10 @@ async def add(
     ] = False,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most N runs of each kind.")] = 20,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file of cases.")] = Path(
-        "cases.yaml"
-    ),
+    file: Annotated[
+        Path,
+        typer.Option("--cases", "-o", "--output", metavar="FILE", help="The file of cases to append to."),
+    ] = CASES,
     as_json: options.Json = False,
 ) -> None:
     """Make cases from stored runs, and append them to a file. Secrets and personal data are withheld."""
@@ -290,16 +291,16 @@ async def add(
             cases.append(case_of(record, control=is_control))
         except (ConfigError, StoreError) as error:
             problems.append(str(error))
-    added = add_cases(output, cases)
+    added = add_cases(file, cases)
     if as_json:
-        emit_json({"file": str(output), "added": [one.id for one in added], "left_out": withheld(problems)})
+        emit_json({"file": str(file), "added": [one.id for one in added], "left_out": withheld(problems)})
     else:
         stderr = CalmConsole(stderr=True)
         for problem in problems:
             stderr.say(f"Left out: {visible(withheld(problem))}")
         known = len(cases) - len(added)
         more = f"; {counted(known, 'run')} already there" if known else ""
-        CalmConsole().say(f"{output}: {counted(len(added), 'case')} added{more}.")
+        CalmConsole().say(f"{file}: {counted(len(added), 'case')} added{more}.")
         if any(not one.grading for one in added):
             stderr.say("Some cases have no criteria: add `criteria` to the file or to the agent.")
     if problems and not added:
