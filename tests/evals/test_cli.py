@@ -196,6 +196,7 @@ def test_an_interrupted_evaluation_goes_on(project):
         (("eval", "cases.yaml", "-a", "an_app:writer", "--against", "old.json"), "it has no sides"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "eval-1"), "There is no evaluation"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "-m", "openai:x"), "--judge"),
+        (("eval", "cases.yaml"), "The cases name no agent: name one with --agent MODULE:NAME, or a model"),
         (("eval", "add"), "Say which runs"),
         (("eval", "export", "--pairs", "-o", "taken"), "--output 'taken' can't be written: Is a directory."),
         (("optimize", "cases.yaml", "-a", "an_app:writer", "-o", "taken"), "--output 'taken' can't be"),

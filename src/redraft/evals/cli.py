@@ -20,6 +20,7 @@ from redraft.evals.report import LAST, Evaluations, read_baseline, row
 from redraft.loop.cli import write_output
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.runs import ENDED_RUNS, Runs
+from redraft.settings import load_settings
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, own_command
@@ -488,6 +489,11 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
     if len(named) > 1 or len(prompts) > 1:
         raise ConfigError(
             "The cases come from several agents; name the one to evaluate with --agent MODULE:NAME."
+        )
+    if model is None and not load_settings().model:
+        raise ConfigError(
+            "The cases name no agent: name one with --agent MODULE:NAME, or a model that answers in its "
+            "place with --model NAME, REDRAFT_MODEL, or `model` in redraft.toml."
         )
     return Agent(model, system_prompt=prompts.pop())
 
