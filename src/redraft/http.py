@@ -8,6 +8,7 @@ from asyncio import timeout, to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -47,6 +48,12 @@ class HttpRequest:
     is_read: bool = True
 
 
+def require_http(what: str) -> None:
+    """Raise `MissingExtraError` unless requests can be sent; `what` is what needs that."""
+    if find_spec("httpx2") is None:
+        raise MissingExtraError(what, "http")
+
+
 async def fetch(request: HttpRequest) -> Any:
     """Send a request; return the JSON data of the reply if it is JSON, else its text, None if it is empty.
 
@@ -55,10 +62,8 @@ async def fetch(request: HttpRequest) -> Any:
     arrived within `seconds`, `ConnectionError` when there was no connection, and `ConfigError` for a URL or
     header that can't be sent.
     """
-    try:
-        import httpx2  # noqa: PLC0415 (0.2 s, on first use)
-    except ImportError as error:
-        raise MissingExtraError("An HTTP request", "http") from error
+    require_http("An HTTP request")
+    import httpx2  # noqa: PLC0415 (0.2 s, on first use)
 
     content = request.body
     if content is not None and not isinstance(content, bytes):
@@ -183,6 +188,7 @@ def is_web_address(text: str) -> bool:
 
 def host_of(url: str) -> tuple[str, int | None]:
     """Return the host of a URL in lower case, and its port; raises `ConfigError` for an invalid URL."""
+    require_http("An HTTP request")
     parsed = _parsed_url(url)
     return parsed.host.lower(), parsed.port or {"http": 80, "https": 443}[parsed.scheme]
 

@@ -2,6 +2,8 @@
 
 """Errors in agent files have file, line, stage, substage and key, and are raised before anything is spent."""
 
+import sys
+
 import pytest
 
 from redraft.cycles.check import check
@@ -311,3 +313,20 @@ def test_requests_and_calls_read_the_environment(file):
 def test_rejects_invalid_variable_names():
     with pytest.raises(AgentFileError, match=r"line 1.*env\.0"):
         checked("env: ['MY KEY']\n" + stage("sense", "type: csv\nname: s\nconfig: {path: x}"))
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "extra"),
+    [
+        ("httpx2", stage("sense", "type: api\nname: s\nconfig: {url: 'https://a.test/'}"), "http"),
+        ("httpx2", stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'https://a.test/'}"), "http"),
+        ("httpx2", "notify: [{type: webhook, url: 'https://a.test/'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "http"),
+        ("sqlalchemy", stage("sense", "type: sql\nname: s\nconfig: {url: 'sqlite:///a', query: select 1}"), "sql"),
+        ("aiomqtt", stage("sense", "type: mqtt\nname: s\nconfig: {url: 'mqtt://a.test', topic: a}"), "mqtt"),
+        ("cronsim", "triggers: [{type: cron, expression: '* * * * *'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "cycles"),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_not_installed_is_named_before_the_agent_runs(monkeypatch, module, text, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises((AgentFileError, ConfigError), match=rf"pip install 'redraft\[{extra}\]'"):
+        checked(text)

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (files on a line)
 
 import asyncio
+import sys
 
 import pytest
 
@@ -49,6 +50,15 @@ def test_what_goes_wrong_names_the_request():
         pytest.raises(OutputError, match="status 503, sorry"),
     ):
         run(request(server))
+
+
+@pytest.mark.parametrize("url", ["https://a.test/", "{{ state.url }}"])
+def test_a_build_without_the_extra_is_an_error_at_the_node(monkeypatch, url):
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    text = f"hosts: [a.test]\nnodes:\n- name: ask\n  uses: http.request\n  with: {{url: '{url}'}}\n"
+    with pytest.raises(WorkflowError, match=r"pip install 'redraft\[http\]'") as caught:
+        Workflow.from_text(text)
+    assert (caught.value.line, caught.value.node) == (5, "ask")
 
 
 def test_a_redirect_does_not_leave_the_hosts():

@@ -46,7 +46,7 @@ from redraft.cycles.spec import (
 from redraft.cycles.sql import parameters, parsed_url
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
-from redraft.http import is_web_address
+from redraft.http import is_web_address, require_http
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
 from redraft.text.templates import TemplateError, template
@@ -333,6 +333,8 @@ class _Checker:
                 self.check_statement(part, place)
             if isinstance(part, MqttBroker):
                 require_mqtt()
+            if isinstance(part, Request):
+                require_http("HTTP in an agent file")
             if isinstance(part, Request) and not template(part.url).scopes and not is_web_address(part.url):
                 self.fail(
                     (*place, "url"),

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
+from redraft.http import require_http
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, ProcessPython, run_script
 from redraft.settings import joined_names, names_in
@@ -385,8 +386,11 @@ class _FileCheck:
         call = self.parsed(HttpParams, {k: v for k, v in params.items() if k not in rendered}, path)
         if call is not None:
             self.headers(call.headers, (*path, "headers"))
-        if find_spec("httpx2") is None:
-            self.fail(path, str(MissingExtraError(HTTP, "http")))
+        try:
+            require_http(HTTP)
+        except MissingExtraError as error:
+            self.fail(path, str(error))
+            return  # without it, no host can be compared
         if call is None or not self.is_read("hosts"):
             return
         beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
