@@ -95,6 +95,12 @@ def test_a_regression_has_exit_code_1(project):
     assert same.exit_code == 0
 
 
+def test_answers_that_do_not_pass_are_failures_in_junit_but_no_regression(project):
+    result = redraft("eval", "cases.yaml", "-a", "an_app:wrong", "--junit", "j.xml")
+    assert result.exit_code == 0
+    assert 'failures="12"' in (project / "j.xml").read_text("utf-8")
+
+
 def test_an_answer_that_took_more_calls_is_no_regression(project, monkeypatch):
     def patient(passes_at):
         drafts = {}
