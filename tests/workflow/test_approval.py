@@ -300,6 +300,18 @@ def test_the_command_ends_waiting_and_approve_goes_on(file):
     assert "has already been answered: approved by " in again.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("--reject",), ("--json",)])
+def test_the_answer_to_a_program_is_stored_and_its_call_printed(file, words):
+    asked = Workflow.from_file(file).run_sync(run_id="r")
+    assert asked.waiting
+    result = redraft("approve", "last", *words)
+    assert (result.exit_code, "run_id='r')" in result.stdout) == (0, True), result.stderr
+    assert "belongs to a program of yours" in result.stderr or words == ("--json",)
+    sent = "not sent" if "--reject" in words else "a letter"
+    assert Workflow.from_file(file).run_sync(run_id="r").state["tell"] == sent
+    assert redraft("resume", "r").exit_code == 0
+
+
 def test_the_list_says_until_when_an_answer_counts_and_what_comes_then(file, tmp_path):
     (tmp_path / file).write_text(FILE.replace('"Send it?",', '"Send it?", deadline: 86400, default: reject,'))
     redraft("run", file)

@@ -205,7 +205,10 @@ def approve(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow."""
+    """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow.
+
+    If a program started the workflow, the Python call that continues it is printed.
+    """
     with surface(debug=debug), store_at(database):
         if question is None:
             if reject or value is not None or comment or no_resume:
@@ -223,7 +226,10 @@ def approve(
             return
         words = ["resume", run_id, *(["--json"] if as_json else [])]
         command = context.find_root().command
-        raise typer.Exit(ExitCode(command.main(words, standalone_mode=False) or 0))
+        code = ExitCode(command.main(words, standalone_mode=False) or 0)
+        # A program's workflow: `resume` can only print the call, but what was asked of this command is done.
+        is_printed = kept is not None and kept.launch is None and kept.record.status != "running"
+        raise typer.Exit(ExitCode.MET if is_printed and code == ExitCode.USAGE else code)
 
 
 def _json_value(text: str) -> Any:
