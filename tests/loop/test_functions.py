@@ -75,16 +75,26 @@ def test_the_judge_sees_the_docstring_and_the_arguments():
 
 
 def test_options_replace_those_of_the_pattern():
-    pattern = ReflectionPattern(max_iterations=9, quality_threshold=0.5)
-    decorate = reflected(
-        evaluate=bool, pattern=pattern, max_iterations=1, quality_threshold=0.9, budget_usd=0.1
+    pattern = ReflectionPattern(
+        max_iterations=9, quality_threshold=0.5, budget_tokens=9, budget_usd=9, budget_seconds=9, candidates=9
     )
+    options = {
+        "max_iterations": 1,
+        "quality_threshold": 0.9,
+        "budget_tokens": 500,
+        "budget_usd": 0.1,
+        "budget_seconds": 2.5,
+        "candidates": 2,
+    }
 
     async def answer(feedback=""):
         return "x"
 
-    chosen = decorate(answer).pattern
-    assert (chosen.max_iterations, chosen.quality_threshold, chosen.budget_usd) == (1, 0.9, 0.1)
+    kept = reflected(evaluate=bool, pattern=pattern)(answer).pattern
+    changed = reflected(evaluate=bool, pattern=pattern, **options)(answer).pattern
+    for name, value in options.items():
+        assert getattr(kept, name) == getattr(pattern, name)
+        assert getattr(changed, name) == value
 
 
 def test_a_function_without_a_feedback_parameter_is_rejected():

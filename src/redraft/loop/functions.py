@@ -43,7 +43,9 @@ def reflected(
     model: ModelChoice | None = None,
     max_iterations: int | None = None,
     quality_threshold: float | None = None,
+    budget_tokens: int | None = None,
     budget_usd: float | None = None,
+    budget_seconds: float | None = None,
     candidates: int | None = None,
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
@@ -66,7 +68,9 @@ def reflected(
         reflection_model=base.reflection_model if model is None else model,
         max_iterations=base.max_iterations if max_iterations is None else max_iterations,
         quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
+        budget_tokens=base.budget_tokens if budget_tokens is None else budget_tokens,
         budget_usd=base.budget_usd if budget_usd is None else budget_usd,
+        budget_seconds=base.budget_seconds if budget_seconds is None else budget_seconds,
         candidates=base.candidates if candidates is None else candidates,
     )
 
