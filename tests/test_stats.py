@@ -275,18 +275,30 @@ def test_false_alarms_of_repeated_tries(rate, kind):
     assert alarms / 2 / (3 * DRAWS) <= 0.03
 
 
-def test_what_is_detectable_is_found_four_times_in_five():
-    chance = np.random.default_rng(23)
-    least = compared_rates([(0.0, 1.0), (1.0, 0.0)] * 6 + [(1.0, 1.0)] * 28).detectable
-    assert 0.2 < least < 0.35
-    found = 0
-    for _ in range(400):
-        # A share of .3 of the cases differs, as above, and those by which `least` is reached favour ours.
-        draws = chance.random(40)
-        better = (0.3 + least) / 2
-        pairs = [(1.0, 0.0) if one < better else (0.0, 1.0) if one < 0.3 else (1.0, 1.0) for one in draws]
-        found += compared_rates(pairs).verdict == "better"
-    assert 0.7 <= found / 400 <= 0.95
+@pytest.mark.parametrize(
+    ("cases", "differing"),
+    [(8, 0), (12, 0), (12, 3), (20, 0), (20, 6), (40, 12), (50, 0), (50, 5), (100, 0), (100, 50)],
+)
+def test_what_is_detectable_is_found_four_times_in_five(cases, differing):
+    differ = [(0.0, 1.0)] * (differing // 2) + [(1.0, 0.0)] * (differing - differing // 2)
+    least = compared_rates(differ + [(1.0, 1.0)] * (cases - differing)).detectable
+    share = max(least, differing / cases)
+    better, worse = (share + least) / 2, (share - least) / 2
+    draws = np.random.default_rng(23).multinomial(cases, [better, worse, 1 - better - worse], size=1_000)
+    verdicts = {
+        (up, down): compared_rates(
+            [(1.0, 0.0)] * up + [(0.0, 1.0)] * down + [(1.0, 1.0)] * (cases - up - down)
+        ).verdict
+        for up, down in {(up, down) for up, down, _ in draws.tolist()}
+    }
+    found = sum(verdicts[up, down] == "better" for up, down, _ in draws.tolist())
+    assert 0.75 <= found / 1_000 <= 0.97
+
+
+def test_five_cases_are_too_few_to_find_any_difference_of_rates():
+    assert compared_rates([(1.0, 0.0)] * 5).verdict == "not distinguishable"
+    assert compared_rates([(1.0, 1.0)] * 5).detectable is None
+    assert compared_rates([(1.0, 1.0)] * 6).detectable is not None
 
 
 def test_how_many_cases_it_takes():

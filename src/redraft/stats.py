@@ -198,8 +198,8 @@ class PairedComparison:
 
     `effect` is the mean over the cases of the difference, with its 95 % interval; None for fewer than
     `FEWEST_CASES`. `needed` is about how many cases it would take to find such a difference four times in
-    five, None if that is not known or not to be had. `detectable` is the difference that these cases would
-    find four times in five.
+    five, None if that is not known or not to be had. `detectable` is the difference that as many cases find
+    four times in five, None if they are too few for any.
     """
 
     cases: int
@@ -251,7 +251,27 @@ def compared_rates(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
     centre, error = _with_added_cases(differences, passed=ADDED, lost=ADDED, of=4 * ADDED)
     half = _student(len(pairs) - 1) * error
     effect = Effect(fmean(differences), max(-1.0, centre - half), min(1.0, centre + half))
-    return _comparison(len(pairs), effect, error)
+    detectable = _detectable_rate(len(pairs), fmean([one * one for one in differences]))
+    return replace(_comparison(len(pairs), effect, error), detectable=detectable)
+
+
+def _detectable_rate(cases: int, differing: float) -> float | None:
+    """Return the least difference that `compared_rates` finds four times in five, in hundredths.
+
+    None if there is none. `differing` is the share of cases in which the sides differ. A difference of d
+    takes a share of at least d: if the sides hardly differ, that doesn't mean that a small one was found.
+    """
+    count, quantile = cases + 4 * ADDED, _student(cases - 1)
+
+    def is_found(difference: float) -> bool:
+        squares = max(differing, difference)
+        centre = cases * difference / count
+        error = (((cases * squares + 2 * ADDED) / count - centre * centre) / count) ** 0.5
+        varies = (cases * max(0.0, squares - difference * difference)) ** 0.5 / count
+        return centre - quantile * error >= NormalDist().inv_cdf(POWER) * varies
+
+    steps = range(1, 101)
+    return next((step / 100 for step in steps if is_found(step / 100)), None)
 
 
 def _with_added_cases(

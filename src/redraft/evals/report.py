@@ -232,11 +232,14 @@ class Difference:
         ]
 
     def power(self) -> str:
-        """Return how large a difference these cases would have shown; empty if it is not known."""
-        if self.passed.detectable is None:
+        """Return how large a difference as many cases show; empty if it is not known."""
+        passed = self.passed
+        if passed.effect is None:
             return ""
-        least = min(1.0, self.passed.detectable)
-        return f"{self.passed.cases} cases show a difference of {100 * least:.0f} points four times in five."
+        if passed.detectable is None:
+            return f"{passed.cases} cases are too few to show any difference."
+        least = f"{100 * passed.detectable:.0f} points"
+        return f"{passed.cases} cases show a difference of {least} four times in five."
 
 
 def points(effect: Effect) -> str:
