@@ -484,23 +484,26 @@ def test_several_sessions_work_at_once(criteria):
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    ("headers", "status", "told"),
     [
-        ({}, 401),
-        ({"Authorization": "Bearer wrong"}, 401),
-        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
-        ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://evil.example"}, 403),
-        ({"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"}, 415),
+        ({}, 401, "REDRAFT_MCP_TOKEN or --token says, or else what `redraft mcp --http` printed"),
+        ({"Authorization": "Bearer wrong"}, 401, "The bearer token is wrong."),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421, "Unknown host"),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://evil.example"}, 403, "another site"),
+        ({"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"}, 415, "application/json"),
     ],
 )
-def test_the_guard_stands_before_http(criteria, headers, status):
+def test_the_guard_stands_before_http(criteria, headers, status, told):
     async def main():
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         async with http_server() as address, httpx2.AsyncClient() as http:
             known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
             content = json.dumps(call).encode()
             answer = await http.post(f"{address.url}mcp", content=content, headers=known | headers)
-            assert answer.status_code == status
+            assert (answer.status_code, told in answer.text) == (status, True), answer.text
+            # No address lets a browser in, as that of the dashboard does.
+            visit = await http.get(f"{address.url}mcp?token={TOKEN}")
+            assert (visit.status_code, "set-cookie" in visit.headers) == (401, False)
 
     asyncio.run(main())
 
@@ -509,7 +512,7 @@ def test_the_guard_stands_before_http(criteria, headers, status):
     ("words", "told"),
     [
         (("--folder", "no-such-folder"), "The folder 'no-such-folder' can't be used"),
-        (("--http", "--port", "0", "--token", "short"), "must have at least 16"),
+        (("--http", "--port", "0", "--token", "short"), "(--token, REDRAFT_MCP_TOKEN) must have at least 16"),
         (("--budget-usd", "-1"), "budget_usd"),
     ],
 )

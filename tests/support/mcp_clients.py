@@ -80,7 +80,7 @@ async def http_server(port=0, **options):
     """Serve over HTTP in this process; yield the address."""
     with listening_socket(Address("127.0.0.1", port)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
-        async with http_app(ProjectTools(**options), Keys(TOKEN), address) as app:
+        async with http_app(ProjectTools(**options), Keys(TOKEN, browsers=False), address) as app:
             server = uvicorn.Server(server_config(app))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:

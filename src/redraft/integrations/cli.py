@@ -270,7 +270,7 @@ def mcp(
             console.say("Ctrl-C stops it.")
 
         try:
-            run_async(serve_http(tools, Keys(chosen), port, announce))
+            run_async(serve_http(tools, Keys(chosen, browsers=False), port, announce))
         except KeyboardInterrupt:  # the normal end: uvicorn raises it again once all is closed
             return
 

@@ -28,6 +28,14 @@ CHANGING = frozenset({"POST"})
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (given by somebody who wants that)
+_FOR_BROWSERS = (
+    "There is no token: open the address that the command printed, which lets one browser in, once, or send "
+    "the header Authorization: Bearer TOKEN."
+)
+_FOR_PROGRAMS = (
+    "There is no token: send the header Authorization: Bearer TOKEN with each request. The token is what "
+    "REDRAFT_MCP_TOKEN or --token says, or else what `redraft mcp --http` printed when it started."
+)
 _PUBLIC = re.compile(r"(?i)(?P<scheme>https?)://(?P<host>[^/?#@\s]+)(?=[/?#]|$)")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+):(?P<port>\d{1,5})")
 
@@ -48,21 +56,25 @@ POLICY = (
 
 
 class Keys:
-    """The credentials of one running dashboard: tickets, a cookie, and perhaps a token.
+    """The credentials of one running server: tickets, a cookie, and perhaps a token.
 
     A ticket is part of a printed address, so it works once: it is exchanged for the cookie. The token was
-    chosen by whoever started the dashboard, and works as long as that runs. Raises `ConfigError` for a token
-    that is too short.
+    chosen by whoever started the dashboard, and works as long as that runs. With `browsers=False`, as for
+    MCP, there are neither tickets nor a cookie: each request sends the token. Raises `ConfigError` for a
+    token that is too short.
     """
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None, *, browsers: bool = True) -> None:
         if token is not None and (
             len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()
         ):
+            variable = "REDRAFT_UI_TOKEN" if browsers else "REDRAFT_MCP_TOKEN"
+            without = "the printed address lets a browser in" if browsers else "one is made and printed"
             raise ConfigError(
-                f"The token (--token, REDRAFT_UI_TOKEN) must have at least {MIN_TOKEN_LENGTH} printable "
-                "ASCII characters. Or leave it out: the printed address lets a browser in."
+                f"The token (--token, {variable}) must have at least {MIN_TOKEN_LENGTH} printable ASCII "
+                f"characters. Or leave it out: {without}."
             )
+        self.browsers = browsers
         self.cookie = secrets.token_urlsafe(32)
         self._token = token
         self._tickets: set[str] = set()
@@ -87,7 +99,7 @@ class Keys:
 
     def opens(self, cookie: str | None) -> bool:
         """Return whether a browser's cookie is the dashboard's."""
-        return cookie is not None and _same(cookie, self.cookie)
+        return self.browsers and cookie is not None and _same(cookie, self.cookie)
 
 
 def _same(value: str, known: str) -> bool:
@@ -181,10 +193,10 @@ class Guard:
     """Reject requests without a token, and cross-site requests, before they reach an app.
 
     A request must name a host that the address admits. `?token=` is exchanged for a cookie that scripts can't
-    read and other sites can't send; programs send `Authorization: Bearer`. A change must be JSON and come
-    from a page of this origin, or with a bearer token. No body may be larger than 1 MiB, however it is sent.
-    Headers on every answer keep the browser from running or loading anything but the app's own; the nonce
-    for its script and style is in `scope["state"]["nonce"]`.
+    read and other sites can't send, if the keys are for browsers; programs send `Authorization: Bearer`. A
+    change must be JSON and come from a page of this origin, or with a bearer token. No body may be larger
+    than 1 MiB, however it is sent. Headers on every answer keep the browser from running or loading anything
+    but the app's own; the nonce for its script and style is in `scope["state"]["nonce"]`.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, address: Address) -> None:
@@ -220,18 +232,14 @@ class Guard:
         if method not in READING | CHANGING:
             raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)
-        if method == "GET" and (token := _token_in(scope)) is not None:
+        if self._keys.browsers and method == "GET" and (token := _token_in(scope)) is not None:
             await self._exchange(token, scope, receive, send)
             return False
         bearer = _bearer(headers)
         if bearer is None and not self._keys.opens(
             cookie_parser(headers.get("cookie", "")).get(self._cookie)
         ):
-            raise RefusedError(
-                401,
-                "There is no token: open the address that the command printed, which lets one browser in, "
-                "once, or send the header Authorization: Bearer TOKEN.",
-            )
+            raise RefusedError(401, _FOR_BROWSERS if self._keys.browsers else _FOR_PROGRAMS)
         if bearer is not None and not self._keys.is_token(bearer):
             raise RefusedError(401, "The bearer token is wrong.")
         if method in CHANGING:
