@@ -514,6 +514,8 @@ def test_the_guard_stands_before_http(criteria, headers, status, told):
         (("--folder", "no-such-folder"), "The folder 'no-such-folder' can't be used"),
         (("--http", "--port", "0", "--token", "short"), "(--token, REDRAFT_MCP_TOKEN) must have at least 16"),
         (("--budget-usd", "-1"), "budget_usd"),
+        (("--criteria", "nope.yaml"), "'nope.yaml' is not a criteria file"),
+        (("--criteria", "../c.yaml"), "'../c.yaml' is not a criteria file"),
     ],
 )
 def test_bad_options_are_refused(project, words, told):

@@ -204,11 +204,14 @@ def mcp(
         ),
     ] = None,
     criteria: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--criteria", "-c", metavar="YAML", help="The criteria file to use if a client names none."
+            "--criteria",
+            "-c",
+            metavar="YAML",
+            help="The criteria file to use if a client names none. Default: criteria.yaml, if there is one.",
         ),
-    ] = "criteria.yaml",
+    ] = None,
     agent: Annotated[
         str,
         typer.Option(
@@ -245,12 +248,14 @@ def mcp(
         if folder is not None:
             _work_in(folder)
         from redraft.integrations.hook import HookOptions
-        from redraft.integrations.mcp import ProjectTools, serve_http, serve_stdio
+        from redraft.integrations.mcp import CRITERIA, ProjectTools, path_in_project, serve_http, serve_stdio
 
+        if criteria is not None:
+            path_in_project(criteria)
         tools = ProjectTools(
             agent or HookOptions.load().lessons,
             model,
-            criteria,
+            CRITERIA if criteria is None else criteria,
             wait,
             budget_tokens,
             budget_usd,

@@ -397,7 +397,7 @@ class ProjectTools:
             check_comparable(chosen)
             return CriteriaFile(chosen)
         if file or (project_folder() / self.criteria).is_file():
-            return read_criteria(_path_in_project(file or self.criteria))
+            return read_criteria(path_in_project(file or self.criteria))
         return None
 
     async def _recall(self, task: PlainTask, k: int, wanted: CriteriaFile | None = None) -> list[Advice]:
@@ -553,7 +553,7 @@ def _own_word(*, succeeded: bool, error: str) -> Callable[[Any], ReflectionEvalu
     return evaluate
 
 
-def _path_in_project(name: str) -> Path:
+def path_in_project(name: str) -> Path:
     """Return the path of a criteria file; raises `ConfigError` for one outside of the project."""
     folder = project_folder()
     try:
