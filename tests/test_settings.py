@@ -27,7 +27,10 @@ def test_environment_overrides_the_file(tmp_path, monkeypatch):
     ("text", "message"),
     [
         ("model = ", "not valid TOML"),
-        ("modell = 'x'", "unknown setting 'modell'"),
+        (
+            "modell = 'x'",
+            r"unknown setting 'modell'; did you mean 'model'\? Expected one of 'dashboard_url', ",
+        ),
         ("model = 3", "must be a str"),
         ("models = 'x'", "must be a dict"),
         ("[models]\nfast = 3", "model name"),

@@ -166,9 +166,9 @@ def _from_file(path: Path) -> dict[str, Any]:
         }
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(
-                f"{path.name}: unknown setting {key!r}; expected one of {', '.join(sorted(known))}."
-            )
+            from redraft._validation import nearest  # noqa: PLC0415 (only an error needs it)
+
+            raise ConfigError(f"{path.name}: unknown setting {key!r}; {nearest(key, sorted(known))}")
         if key == _TERMS:
             values[key] = allowed_terms(value, f"{path.name}: {key}")
             continue
