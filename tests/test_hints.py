@@ -6,8 +6,21 @@ from importlib import import_module
 import pytest
 
 import redraft
-from redraft import Agent, Issue, QualityCriterion, TokenUsage, reflect, reflect_sync, reflected
+from redraft import (
+    Agent,
+    Ensemble,
+    Issue,
+    QualityCriterion,
+    ScriptedModel,
+    Task,
+    TokenUsage,
+    Workflow,
+    reflect,
+    reflect_sync,
+    reflected,
+)
 from redraft._hints import keyword_hints
+from redraft.notes import InMemoryReflectionStore
 
 NOT_TO_HINT_AT = {
     "ConvergenceReason",  # an enumeration
@@ -82,12 +95,71 @@ def test_a_misspelled_keyword_of_a_public_name_gets_a_hint(name):
         call()
 
 
+def asker():
+    return Agent(ScriptedModel(["Because."]), keep=False)
+
+
+RUN_ID = "Pass it as the first argument of run_as or run_as_sync."
+FLOW = Workflow.from_text("nodes: [{name: one, run: 'return {}'}]", keep=False)
+CREW = Ensemble(ScriptedModel([]), [Task("Say it.")], reflection_store=InMemoryReflectionStore())
+
+
+@pytest.mark.parametrize(
+    ("method", "keyword"),
+    [
+        (asker().run, "run_id"),
+        (asker().run_sync, "run_id"),
+        (asker().stream, "run_id"),
+        (FLOW.run, "run_id"),
+        (FLOW.run_sync, "run_id"),
+        (FLOW.stream, "run_id"),
+        (FLOW.resume, "on_event"),
+        (CREW.run, "run_id"),
+        (CREW.run_sync, "run_id"),
+        (CREW.stream, "run_id"),
+    ],
+)
+def test_methods_that_run_hint_at_a_misspelled_keyword(method, keyword):
+    misspelled = keyword.replace("_", "")
+
+    async def awaited():
+        return await method("x", **{misspelled: "1"})
+
+    with pytest.raises(TypeError, match=rf"\(\) got an unexpected .*\. Did you mean '{keyword}'\?$"):
+        asyncio.run(awaited())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: f.run_sync("a", run_id="q"),
+         "answer() got an unexpected keyword argument 'run_id'. " + RUN_ID),
+        (lambda f: f.run_sync(quesion="a"),
+         "answer() got an unexpected keyword argument 'quesion'. Did you mean 'question'?"),
+        (lambda f: asyncio.run(f("a", brush=1)),
+         "answer() got an unexpected keyword argument 'brush'. Expected one of 'question', 'feedback'."),
+        (lambda f: f.run_sync("a", "b", "c"), "answer(): too many positional arguments"),
+        (lambda f: f.run_sync("a", question="b"), "answer(): multiple values for argument 'question'"),
+        (lambda f: f.run_sync(), "answer() is missing the argument 'question'"),
+    ],
+)  # fmt: skip
+def test_a_reflected_function_says_which_argument_it_does_not_take(call, message):
+    with pytest.raises(TypeError) as caught:
+        call(reflected(evaluate=bool, keep=False)(answer))
+    assert str(caught.value) == message
+
+
+def answer(question, feedback=""):
+    return question
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
         (lambda: Agent("m", max_iterations=2), "Agent"),
         (lambda: reflect_sync("Why?", max_iterations=2), "reflect_sync"),
         (lambda: asyncio.run(reflect("Why?", max_iterations=2)), "reflect"),
+        (lambda: asker().run_sync("Why?", max_iterations=2), "Agent.run_sync"),
     ],
 )
 def test_an_option_of_the_pattern_is_named_as_such(call, name):

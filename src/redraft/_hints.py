@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import FunctionType
     from typing import Any, TypeVar
 
@@ -64,17 +64,23 @@ def _hint(
     unknown = next((name for name in keywords if name not in known), None)
     if unknown is None:
         return None
-    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs these)
-    from pkgutil import resolve_name  # noqa: PLC0415
+    from pkgutil import resolve_name  # noqa: PLC0415 (only an error needs it)
 
     for parameter, kind in options.items():
         taker = resolve_name(kind)
         if unknown in _parameters(taker.__init__.__wrapped__):
             return f"{unknown!r}. Pass it as {parameter}={taker.__name__}({unknown}=...)."
+    return f"{unknown!r}. {meant(unknown, known)}"
+
+
+def meant(unknown: str, known: Sequence[str]) -> str:
+    """Return the keyword that was probably meant, as a sentence, or else all that are known."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
     close = get_close_matches(unknown, known, 1) or [name for name in known if unknown in name.split("_")]
-    return f"{unknown!r}. " + (
-        f"Did you mean {close[0]!r}?" if close else f"Expected one of {', '.join(map(repr, known))}."
-    )
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Expected one of {', '.join(map(repr, known))}." if known else "It takes none."
 
 
 def _parameters(call: FunctionType) -> list[str]:

@@ -123,6 +123,7 @@ def test_a_reflected_function_is_replayed():
         again = await write.run_as("x", "sky")
         assert calls == ["sky", "sky"]
         assert again.history.versions == first.history.versions
+        assert write.run_as_sync("x", "sky").history.versions == first.history.versions
         with pytest.raises(ChangedRunError, match="another task"):
             await write.run_as("x", "sea")
 

@@ -186,6 +186,7 @@ class Agent(Generic[OutputT]):
         """The system prompt of every model call that drafts or revises."""
         return self._system_prompt
 
+    @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
     async def run(
         self,
         query: Query,
@@ -207,6 +208,7 @@ class Agent(Generic[OutputT]):
         """
         return await self._run(query, pattern, draft, run_id, step, temperature=temperature)
 
+    @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
     def run_sync(
         self,
         query: Query,
@@ -222,6 +224,7 @@ class Agent(Generic[OutputT]):
         """Return the result of a stored run of this agent; raises `ValueError` if the run has none (yet)."""
         return record.result(self._output_type)
 
+    @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
     def stream(
         self,
         query: Query,

@@ -10,7 +10,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from redraft._calls import awaited, kind_of, value_of
-from redraft._hints import keyword_hints
+from redraft._hints import keyword_hints, meant
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._verdicts import draft_of
@@ -162,13 +162,28 @@ class ReflectedFunction(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, possibly without those that are filled in."""
-        arguments = self._signature.bind_partial(*args, **kwargs).arguments
+        try:
+            arguments = self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(self._mismatch(error, kwargs)) from None
         for name, parameter in self._signature.parameters.items():
             optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             required = parameter.default is parameter.empty and not optional and name not in self._filled
             if required and name not in arguments:
                 raise TypeError(f"{self._name}() is missing the argument {name!r}")
         return arguments
+
+    def _mismatch(self, error: TypeError, kwargs: Mapping[str, Any]) -> str:
+        """Say which arguments of a call the function doesn't take."""
+        parameters = self._signature.parameters.values()
+        known = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        unknown = next((name for name in kwargs if name not in known), None)
+        if unknown is None or str(error) != f"got an unexpected keyword argument {unknown!r}":
+            return f"{self._name}(): {error}"
+        hint = meant(unknown, known)
+        if unknown == "run_id":
+            hint = "Pass it as the first argument of run_as or run_as_sync."
+        return f"{self._name}() got an unexpected keyword argument {unknown!r}. {hint}"
 
     def _value(self, kind: str, run: RunContext) -> Any:
         value = value_of(kind, run)
@@ -179,6 +194,10 @@ class ReflectedFunction(Generic[P, R]):
     def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(*args, **kwargs))
+
+    def run_as_sync(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
+        """Like `run_as`, for code that is not async; works inside a running event loop, too."""
+        return run_sync(self.run_as(run_id, *args, **kwargs))
 
     def _verbs(self, generate: Callable[..., Any]) -> Verbs:
         return function_verbs(

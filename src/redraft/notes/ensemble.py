@@ -92,6 +92,7 @@ class Ensemble:
         """The tasks, in the order of the list."""
         return self._graph.tasks
 
+    @keyword_hints()
     async def run(
         self,
         inputs: Mapping[str, Any] | None = None,
@@ -111,6 +112,7 @@ class Ensemble:
         """
         return await self._new_run(inputs, run_id, wait=wait_for_reflections).run()
 
+    @keyword_hints()
     def run_sync(
         self,
         inputs: Mapping[str, Any] | None = None,
@@ -121,6 +123,7 @@ class Ensemble:
         """Like `run`, for code that is not async; also works inside a running event loop."""
         return run_sync(self.run(inputs, wait_for_reflections=wait_for_reflections, run_id=run_id))
 
+    @keyword_hints()
     def stream(
         self,
         inputs: Mapping[str, Any] | None = None,

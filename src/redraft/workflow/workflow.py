@@ -219,6 +219,7 @@ class Workflow:
             for problem in await refused_code(one._uses, one.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
         ]
 
+    @keyword_hints()
     async def run(
         self,
         state: Mapping[str, Any] | None = None,
@@ -343,6 +344,7 @@ class Workflow:
         made = {key: value for key, value in state if key not in params or params[key] != value}
         return ActionResult(made, result.usage)
 
+    @keyword_hints()
     async def resume(
         self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
     ) -> WorkflowResult:
@@ -356,6 +358,7 @@ class Workflow:
             raise ConfigError(f"There is no workflow {run_id!r}; `redraft runs` lists runs and workflows.")
         return await self.run(kept.record.inputs, run_id=kept.record.run_id, on_event=on_event)
 
+    @keyword_hints()
     def run_sync(
         self,
         state: Mapping[str, Any] | None = None,
@@ -367,6 +370,7 @@ class Workflow:
         """Like `run`, for code that is not async; also works inside a running event loop."""
         return run_sync(self.run(state, run_id=run_id, on_event=on_event, wait=wait))
 
+    @keyword_hints()
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
         """Return a run as an async iterator of its events, those of its loops, and what these write."""
         return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
