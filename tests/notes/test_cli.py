@@ -162,6 +162,15 @@ def test_a_pinned_version_is_shown_until_it_is_unpinned(noted):
     assert document(redraft("notes", "--json"))["tasks"][0]["in_force"] == 2
 
 
+def test_a_rollback_ends_a_pin_and_says_so(noted):
+    redraft("notes", "pin", "report", "v2")
+    assert redraft("notes", "rollback", "report", "v1").stdout == (
+        "report: version 1 of 3 is in force (rolled back from version 2, which is no longer pinned).\n"
+    )
+    assert document(redraft("notes", "--json"))["tasks"][0]["state"] == "rolled back"
+    assert "pinned" not in redraft("notes", "rollback", "report", "v2").stdout
+
+
 def test_rollback_off_and_on(noted):
     assert redraft("notes", "rollback", "report", "v2").stdout == (
         "report: version 2 of 3 is in force (rolled back from version 3).\n"

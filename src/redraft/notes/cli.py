@@ -202,7 +202,7 @@ async def rollback(
     database: options.Database = None,
     as_json: options.Json = False,
 ) -> None:
-    """Put an older version in force. It stays until a run with it adds the next one (see pin)."""
+    """Put an older version in force, until a run with it adds the next one (see pin). Ends a pin."""
     async with Notes(database) as stored:
         _print_state(await stored.roll_back(task, version), as_json=as_json)
 

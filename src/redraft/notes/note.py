@@ -192,6 +192,7 @@ class NotedTask:
                 if self.in_force is None
                 else f"rolled back from version {self.in_force}"
             )
+            before += ", which is no longer pinned" if self.pinned and self.in_force is not None else ""
             why = "pinned" if pinned else before
         begun = self._of_new_line()
         return replace(begun, in_force=version, off=version is None, why_off=why, pinned=pinned)
