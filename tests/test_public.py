@@ -42,8 +42,8 @@ NAMES = {
         retry_with_lessons
     """,
     "redraft.loop": """
-        Agent EventLog Journalled ReflectionPattern Retry RunStream Runs direct observed reflected
-        retried watch
+        Agent EventLog Journalled ReflectionPattern Retry RunRecord RunStream Runs StoredRun
+        VersionDiff Why direct observed reflected retried watch
     """,
     "redraft.models": "FallbackModel ProviderModel",
     "redraft.notes": """

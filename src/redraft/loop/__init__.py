@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from redraft.loop.functions import reflected as reflected
     from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
+    from redraft.loop.record import RunRecord as RunRecord
     from redraft.loop.runs import Runs as Runs
+    from redraft.loop.runs import StoredRun as StoredRun
+    from redraft.loop.runs import Why as Why
     from redraft.loop.stream import RunStream as RunStream
+    from redraft.loop.version_diff import VersionDiff as VersionDiff
 
 _PLACES = {
     "._steps": ("Retry", "direct", "observed", "retried"),
@@ -27,8 +31,10 @@ _PLACES = {
     "functions": ("reflected",),
     "journal": ("Journalled",),
     "pattern": ("ReflectionPattern",),
-    "runs": ("Runs",),
+    "record": ("RunRecord",),
+    "runs": ("Runs", "StoredRun", "Why"),
     "stream": ("RunStream",),
+    "version_diff": ("VersionDiff",),
 }
 
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
