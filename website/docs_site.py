@@ -62,7 +62,8 @@ def main(folder: Path) -> int:
     links = external_links(site)
     _write(folder / "external-links.txt", "".join(f"{url}  {', '.join(on)}\n" for url, on in links.items()))
     print(
-        f"{len(found)} faults. {len(links)} links lead to other hosts: see {folder / 'external-links.txt'}."
+        f"{len(found)} faults. {len(links)} links lead to other hosts: see {folder / 'external-links.txt'}.\n"
+        f"The site: {site / 'index.html'}"
     )
     return 1 if found else 0
 
