@@ -345,7 +345,7 @@ def parse_values(words: Sequence[str]) -> dict[str, Any]:
             )
         if name in values:
             raise ConfigError(f"-v {name!r} is given twice.")
-        content = read_text(text[1:], f"-v {name}") if text.startswith("@") else text
+        content = read_text(text[1:], f"-v {name}:") if text.startswith("@") else text
         try:
             values[name] = _json(content) if is_json else content
         except ConfigError as error:
@@ -358,10 +358,10 @@ def read_text(file: str, what: str) -> str:
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{what}: {file!r} is not UTF-8 text.") from error
+        raise ConfigError(f"{what} {file!r} is not UTF-8 text.") from error
     except (OSError, ValueError) as error:  # ValueError for a name with a NUL
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{what}: {file!r} cannot be read: {reason}.") from error
+        raise ConfigError(f"{what} {file!r} cannot be read: {reason}.") from error
 
 
 def _json(text: str) -> Any:
