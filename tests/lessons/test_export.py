@@ -46,6 +46,11 @@ def test_each_kind_exports_its_most_useful_fields():
     assert all("What failed" not in line and "Because" not in line for line in rules)
 
 
+def test_a_lesson_is_headed_by_its_title_if_it_has_one():
+    titled = lesson(FAILURE, id="a/b", title="Follow the cursor")
+    assert items(export([titled], "agents-md", {}).body)[0].startswith("- **Follow the cursor** (web ")
+
+
 @pytest.mark.parametrize(
     ("changed", "order"),
     [
@@ -116,9 +121,11 @@ def test_near_duplicates_are_exported_once():
     ],
 )
 @pytest.mark.parametrize("form", list(MAX_TOKENS))
-def test_no_lesson_can_end_the_block_or_add_markup(form, hostile):
+@pytest.mark.parametrize("named", ["title", "summary"])
+def test_no_lesson_can_end_the_block_or_add_markup(form, hostile, named):
     content = replace(FAILURE, rule=hostile, do_differently=hostile, what_went_wrong=hostile)
-    one = lesson(content, summary=hostile, task_type=hostile, tools=(hostile,), id=f"a/2026-03-01-{hostile}")
+    place = f"a/2026-03-01-{hostile}"
+    one = lesson(content, **{named: hostile}, task_type=hostile, tools=(hostile,), id=place)
     body = export([one, partial(2)], form, {}).body
     plain = export([lesson(id="a/b"), partial(2)], form, {}).body
     assert len(body.splitlines()) == len(plain.splitlines())

@@ -360,7 +360,7 @@ def _lesson_item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
         return ""
     about = [_inert(text, cleaner) for text in (lesson.task_type, ", ".join(lesson.tools))]
     # In bold, so that it can't begin a heading, list or rule.
-    title = f"**{_inert(lesson.summary, cleaner)}**" + (
+    title = f"**{_inert(lesson.name, cleaner)}**" + (
         f" ({'; '.join(filter(None, about))})" if any(about) else ""
     )
     return f"- {title}. {' '.join(texts)} [{_inert(lesson.id, cleaner)}]\n"
