@@ -52,6 +52,24 @@ def test_empty_entries_are_ignored(read):
 
 
 @pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "- {name: a, weigth: 2, gate: 1}\n- clear\n- description: x\n- {name: b, threshold: 2}",
+            [1, 1, 3, 4],
+        ),
+        ("criterias: [a]\nthreshold: high\ncriteria:\n- 7\n- ''", [1, 2, 4, 5]),
+        ("threshold: 9\njudge_samples: 0\naccept: x\noutput_type: no.json\ncriteria:\n- 7", [1, 2, 3, 4, 6]),
+    ],
+)
+def test_all_mistakes_are_reported_at_once(read, tmp_path, text, lines):
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    found = str(caught.value).splitlines()
+    assert [one.partition(": ")[0] for one in found] == [f"{tmp_path / 'c.yaml'}, line {n}" for n in lines]
+
+
+@pytest.mark.parametrize(
     ("text", "line", "message"),
     [
         ("", 1, "expected a list of criteria"),

@@ -88,7 +88,7 @@ def read_criteria(path: Path) -> CriteriaFile:
     `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
     function is named `module:name`; the module may be next to the file, and so are test files. Without
     `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema, relative
-    to this one. Raises `ConfigError` with the file, the line and the key.
+    to this one. Raises `ConfigError` with the file, the line and the key of each mistake.
     """
     try:
         text = path.read_text("utf-8")
@@ -107,6 +107,15 @@ def modules_in(folder: Path) -> Generator[None]:
         yield
     finally:
         sys.path.remove(place)
+
+
+@contextmanager
+def noted(problems: list[str]) -> Generator[None]:
+    """Add the message of a `ConfigError` within the block to `problems`, and go on after the block."""
+    try:
+        yield
+    except ConfigError as error:
+        problems.append(str(error))
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
@@ -128,19 +137,35 @@ class CriteriaReader:
             self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
         base: KeyPath = () if isinstance(value, list) else ("criteria",)
         entries = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
-        fields = self.checked(entries, KEYS, ())
+        problems: list[str] = []
+        try:
+            fields = self.checked(entries, KEYS, ())
+        except ConfigError as error:
+            problems.append(str(error))
+            with noted(problems):
+                if isinstance(entries.get("criteria"), list):
+                    self._items(entries["criteria"], base)
+            raise ConfigError("\n".join(problems)) from None
         items = fields.get("criteria")
         if items is None and not fields.get("task_type"):
             self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
         task_type: str = fields.get("task_type", "")
         threshold: float = fields.get("threshold", DEFAULT_THRESHOLD)
-        if not 0 <= threshold <= 1:
-            self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
-        criteria = self.criteria(items, base, task_type)
-        output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
+        criteria: tuple[QualityCriterion, ...] = ()
+        output_type = None
         judging = {name: fields[name] for name in JUDGING if name in fields}
-        for name, value in judging.items():
-            self._check_option(name, value)
+        with noted(problems):
+            if not 0 <= threshold <= 1:
+                self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
+        for name, option in judging.items():
+            with noted(problems):
+                self._check_option(name, option)
+        with noted(problems):
+            output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
+        with noted(problems):
+            criteria = self.criteria(items, base, task_type)
+        if problems:
+            raise ConfigError("\n".join(problems))
         return CriteriaFile(
             criteria, fields.get("task", ""), task_type, float(threshold), output_type, judging
         )
@@ -149,7 +174,7 @@ class CriteriaReader:
         self, items: list[Any] | None, way: KeyPath, task_type: str = ""
     ) -> tuple[QualityCriterion, ...]:
         """Return the criteria in the list at `way`, or (None) the default set of the task type."""
-        chosen = [self._criterion(item, (*way, at)) for at, item in enumerate(items)] if items else items
+        chosen = self._items(items, way) if items else items
         try:
             if chosen is None:
                 check_task_type(task_type)
@@ -158,6 +183,17 @@ class CriteriaReader:
         except ConfigError as error:
             self.fail(way, str(error))
         return criteria
+
+    def _items(self, items: list[Any], way: KeyPath) -> list[QualityCriterion | str]:
+        """Read the criteria of a list; raises one `ConfigError` for the mistakes of all."""
+        found: list[QualityCriterion | str] = []
+        problems: list[str] = []
+        for at, item in enumerate(items):
+            with noted(problems):
+                found.append(self._criterion(item, (*way, at)))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return found
 
     def _check_option(self, name: str, value: Any) -> None:
         from redraft.loop.pattern import ReflectionPattern
@@ -215,16 +251,20 @@ class CriteriaReader:
     def checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
         """Check keys and types, and return the entries; empty ones are left out."""
         fields: dict[str, Any] = {}
+        problems: list[str] = []
         for key, value in entries.items():
-            if key not in known:
-                self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
-            if value is None:
-                continue
-            kind = known[key]
-            fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-            if not fits or (isinstance(value, bool) and kind not in (bool, object)):
-                self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
-            fields[key] = value
+            with noted(problems):
+                if key not in known:
+                    self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
+                if value is None:
+                    continue
+                kind = known[key]
+                fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+                if not fits or (isinstance(value, bool) and kind not in (bool, object)):
+                    self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
+                fields[key] = value
+        if problems:
+            raise ConfigError("\n".join(problems))
         return fields
 
     def fail(self, way: KeyPath, what: str) -> NoReturn:
