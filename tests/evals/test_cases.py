@@ -59,6 +59,7 @@ def test_a_file_is_read(tmp_path):
 
 MISTAKES = {
     "no list": ("cases: 3", "line 1: expected a mapping with 'cases'"),
+    "an empty file": ("", "line 1: the file is empty; expected a mapping with 'cases'"),
     "empty": ("cases: []", "line 1: expected at least one case"),
     "no task": ("cases:\n  - id: a", "line 2: the case has no 'task'"),
     "unknown key": (

@@ -72,7 +72,9 @@ def test_all_mistakes_are_reported_at_once(read, tmp_path, text, lines):
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("", 1, "expected a list of criteria"),
+        ("", 1, "the file is empty; expected a list of criteria"),
+        ("# later\n", 1, "the file is empty; expected a list of criteria"),
+        ("7", 1, "expected a list of criteria"),
         ("task: x", 1, "expected 'criteria'"),
         ("criteria: []", 1, "empty"),
         ("task: x\ncriterias: [a]", 2, "unknown key 'criterias'; did you mean 'criteria'?"),

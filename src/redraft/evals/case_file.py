@@ -72,6 +72,8 @@ class _CasesReader(CriteriaReader):
 
     def cases(self) -> list[EvalCase]:
         document: Any = load_yaml(self.text, self.name)
+        if document is None:
+            self.fail((), "the file is empty; expected a mapping with 'cases', a list")
         if isinstance(document, dict) and "tests" in document and "cases" not in document:
             return promptfoo_cases(cast("dict[str, Any]", document), self.fail)
         if not isinstance(document, dict) or not isinstance(cast("Any", document).get("cases"), list):

@@ -133,6 +133,8 @@ class CriteriaReader:
     def read(self) -> CriteriaFile:
         """Read it; raises `ConfigError` with the line of a mistake."""
         value = load_yaml(self.text, self.name)
+        if value is None:
+            self.fail((), "the file is empty; expected a list of criteria, or a mapping with 'criteria'")
         if not isinstance(value, list | dict):
             self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
         base: KeyPath = () if isinstance(value, list) else ("criteria",)
