@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import httpx2
@@ -12,6 +13,7 @@ from typer.main import get_command
 
 from redraft import Ensemble, QualityCriterion, Runs, ScriptedModel, Task
 from redraft.lessons import LessonLibrary
+from redraft.lessons.lesson import KINDS
 from redraft.main import app
 from redraft.notes import Notes
 from redraft.stores.location import close_project_store
@@ -47,6 +49,7 @@ async def use_every_tool(session):
     first = await session.call("start_task", task=TASK)
     failed = await session.call("finish_attempt", attempt_id=first["attempt_id"], output="ab")
     assert (failed["run_id"], failed["reflection_due"]) == (first["attempt_id"], True)
+    assert "a reflection of the kind 'failure'" in failed["next_step"]
     assert first["attempt_id"] in await session.refused("start_task", task=TASK)
     lesson = await session.call(
         "record_reflection", reflection=FAILURE, attempt_id=first["attempt_id"], title="Count the letters"
@@ -126,6 +129,32 @@ def test_tools_say_what_they_take_give_and_change(criteria):
         assert "function" not in evaluator["enum"]
         kinds = tools["record_reflection"].input_schema["properties"]["reflection"]["anyOf"]
         assert [kind["title"] for kind in kinds] == ["failure", "partial", "procedure", "decision"]
+
+    asyncio.run(main())
+
+
+ARGUMENTS = [
+    ("check_draft", {"drafft": "a"}, "unknown argument 'drafft'; did you mean 'draft'? Expected one of"),
+    ("check_draft", {"draftArguments": 1}, "unknown argument 'draftArguments'; did you mean 'draft'?"),
+    ("check_draft", {}, "the argument 'draft' is missing."),
+    ("check_draft", {"draft": "a", "files": []}, "unknown argument 'files'; expected one of 'draft'"),
+    ("check_draft", {"draft": 5, "taks": "x"}, "did you mean 'task'? Expected one of"),
+    ("check_draft", {"draft": 5, "taks": "x"}, "; draft: expected a string, got 5."),
+    ("check_draft", {"draft": "a", "criteria": [{"nam": "x"}]}, "criteria.0.nam: unknown key 'nam'; did you"),
+    ("recall_lessons", {"task": "a", "k": 99}, "k: expected at most 20, got 99."),
+    ("rate_lesson", {"lesson_id": "a"}, "the argument 'helped' is missing."),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "message"), ARGUMENTS)
+def test_wrong_arguments_are_named_in_plain_words(criteria, tool, arguments, message):
+    async def main():
+        async with in_process() as session:
+            told = await session.refused(tool, **arguments)
+        assert told.startswith(f"{tool}: ")
+        assert message in told
+        assert "pydantic" not in told
+        assert told.endswith(".")
 
     asyncio.run(main())
 
@@ -540,6 +569,20 @@ def test_the_page_is_true(project, monkeypatch):
         assert program["redraft"]["args"][0] == "mcp"
         assert {word for word in program["redraft"]["args"] if word.startswith("--")} <= known
     assert page.run(page.blocks("python")[0])[1] == page.blocks("text")[0]
+    reflection = json.loads(page.blocks("json")[1])
+
+    async def reflect():
+        async with in_process() as session:
+            begun = await session.call("start_task", task=TASK)
+            failed = await session.call(
+                "finish_attempt", attempt_id=begun["attempt_id"], output="The release."
+            )
+            assert failed["reflection_due"]
+            await session.call("record_reflection", **reflection | {"attempt_id": begun["attempt_id"]})
+
+    asyncio.run(reflect())
+    for kind, content in KINDS.items():
+        assert f"| `{kind}` | {', '.join(f'`{one.name}`' for one in fields(content))} |" in page.text
     for tool in TOOLS:
         assert f"`{tool}`" in page.text
 

@@ -151,7 +151,7 @@ def test_no_input_runs_code_or_reads_outside(what, marker, project):
     assert answer.is_error == (what in REFUSED), text[:500]
     assert SECRET not in text
     assert "Traceback" not in text
-    assert "Error executing tool" not in text or "validation error" in text, "it crashed"
+    assert "Error executing tool" not in text, "it crashed"
     assert sorted(path.name for path in outside.iterdir()) == before
     assert not (project / "marker").exists()
 

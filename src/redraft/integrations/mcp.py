@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError, create_model
 
 from redraft._codec import from_json, to_json
 from redraft._texts import shortened
@@ -60,6 +61,7 @@ from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record
 from redraft.stores.location import project_store, required_project_store
 from redraft.terminal.options import MAX_BYTES
+from redraft.text.spec_file import UNKNOWN_KEY, mistakes
 from redraft.types import (
     Advice,
     Issue,
@@ -77,9 +79,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from redraft.events import Event
+    from redraft.text.yaml import KeyPath
 
 T = TypeVar("T")
-Tool = Callable[..., Awaitable[Any]]
+Function = Callable[..., Awaitable[Any]]
 
 AGENT = "coding-agent"
 CRITERIA = "criteria.yaml"
@@ -363,8 +366,9 @@ class ProjectTools:
             work.cancel()
             raise
         result = await work
-        due = advisor is not None and run_id in {one.run_id for one in await advisor.lessons.due()}
-        return await asyncio.to_thread(DraftVerdict.of, result, run_id if store else None, is_due=due)
+        due = () if advisor is None else await advisor.lessons.due()
+        kind = next((one.kind for one in due if one.run_id == run_id), "")
+        return await asyncio.to_thread(DraftVerdict.of, result, run_id if store else None, due=kind)
 
     def _pattern(
         self, wanted: CriteriaFile | None, on_event: Callable[[Event], None] | None, advisors: Sequence[Any]
@@ -609,10 +613,7 @@ ENDS = ToolAnnotations(
 
 def server_of(tools: ProjectTools) -> MCPServer:
     """Return the server with the tools, resources and prompts of a project."""
-    server = MCPServer(
-        "redraft", title="Redraft", version=version("redraft"), instructions=INSTRUCTIONS, log_level="WARNING"
-    )
-    offered: list[tuple[Tool, str, ToolAnnotations]] = [
+    offered: list[tuple[Function, str, ToolAnnotations]] = [
         (tools.check_draft, "Check a draft", JUDGES),
         (tools.recall_lessons, "Recall lessons", READS),
         (tools.record_reflection, "Record a reflection", ADDS),
@@ -622,9 +623,15 @@ def server_of(tools: ProjectTools) -> MCPServer:
         (tools.start_task, "Start a task", ADDS),
         (tools.finish_attempt, "Finish an attempt", ENDS),
     ]
-    for tool, title, hints in offered:
-        server.add_tool(_answering(tool), title=title, annotations=hints)
-    resources: list[tuple[str, str, Tool]] = [
+    server = MCPServer(
+        "redraft",
+        title="Redraft",
+        version=version("redraft"),
+        instructions=INSTRUCTIONS,
+        log_level="WARNING",
+        tools=[_tool(function, title, hints) for function, title, hints in offered],
+    )
+    resources: list[tuple[str, str, Function]] = [
         ("redraft://runs", "runs", tools.runs_resource),
         ("redraft://runs/{run_id}", "run", tools.run_resource),
         ("redraft://lessons", "lessons", tools.lessons_resource),
@@ -632,7 +639,7 @@ def server_of(tools: ProjectTools) -> MCPServer:
     ]
     for uri, name, read in resources:
         server.resource(uri, name=name, mime_type="application/json")(_raising(read, ResourceError))
-    prompts: list[tuple[str, str, Tool]] = [
+    prompts: list[tuple[str, str, Function]] = [
         ("reflect_on", "Reflect on this", tools.reflect_prompt),
         ("revise_by_criteria", "Revise by criteria", tools.revise_prompt),
     ]
@@ -641,7 +648,48 @@ def server_of(tools: ProjectTools) -> MCPServer:
     return server
 
 
-def _answering(tool: Tool) -> Tool:
+class _StrictTool(Tool):
+    """A tool that refuses arguments it does not know, and says in plain words what is wrong with others."""
+
+    async def run(
+        self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
+    ) -> Any:
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            known = self.fn_metadata.arg_model
+            found = mistakes(known, self.fn_metadata.pre_parse_json(arguments), error.__cause__)
+            message = f"{self.name}: {'; '.join(_argument_mistake(*one) for one in found)}"
+            return _refusal(ConfigError(message if message.endswith((".", "?")) else f"{message}."))
+
+
+def _tool(function: Function, title: str, hints: ToolAnnotations) -> Tool:
+    tool = _StrictTool.from_function(_answering(function), title=title, annotations=hints)
+    known = tool.fn_metadata.arg_model
+    strict = create_model(known.__name__, __base__=known)
+    strict.model_config["extra"] = "forbid"
+    strict.model_rebuild(force=True)
+    tool.fn_metadata.arg_model = strict
+    tool.parameters = strict.model_json_schema(by_alias=True)
+    return tool
+
+
+def _argument_mistake(place: KeyPath, what: str) -> str:
+    what = what.removesuffix(".")
+    if len(place) == 1 and what.startswith(UNKNOWN_KEY):
+        return f"unknown argument{what.removeprefix(UNKNOWN_KEY)}"
+    if what == f"{place[-1]!r} is missing":
+        return f"the argument {what}" if len(place) == 1 else f"{_dotted(place[:-1])}: {what}"
+    return f"{_dotted(place)}: {what}"
+
+
+def _dotted(place: KeyPath) -> str:
+    return ".".join(map(str, place))
+
+
+def _answering(tool: Function) -> Function:
     """Let a tool answer with the message of a `RedraftError`, which the SDK would hide."""
 
     @wraps(tool)
@@ -649,12 +697,16 @@ def _answering(tool: Tool) -> Tool:
         try:
             return await tool(*args, **kwargs)
         except RedraftError as error:
-            return CallToolResult(content=[TextContent(type="text", text=_message(error))], is_error=True)
+            return _refusal(error)
 
     return answer
 
 
-def _raising(function: Tool, kind: Callable[[str], Exception]) -> Tool:
+def _refusal(error: RedraftError) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=_message(error))], is_error=True)
+
+
+def _raising(function: Function, kind: Callable[[str], Exception]) -> Function:
     """Raise the message of a `RedraftError` as an exception that the SDK passes on."""
 
     @wraps(function)

@@ -167,13 +167,19 @@ class DraftVerdict(BaseModel):
     next_step: str
 
     @classmethod
-    def of(cls, result: ReflectionResult, run_id: str | None, *, is_due: bool) -> DraftVerdict:
-        """Return the verdict on a draft, as far as its writer may know it, with secrets withheld."""
+    def of(cls, result: ReflectionResult, run_id: str | None, *, due: str) -> DraftVerdict:
+        """Return the verdict on a draft, as far as its writer may know it, with secrets withheld.
+
+        `due` is the kind of reflection that must follow, empty if none.
+        """
         redactor = redactor_of_environment()
         satisfactory = result.final_evaluation.satisfactory
         evaluation = redactor.redact_object(result.final_evaluation.for_writer())
-        if is_due:
-            step = "Call record_reflection for this attempt; then begin the next one with start_task."
+        if due:
+            step = (
+                f"Call record_reflection for this attempt with a reflection of the kind {due!r}; then begin "
+                "the next one with start_task."
+            )
         elif satisfactory:
             step = "The criteria are met."
         elif evaluation.overall_score is None:
@@ -191,7 +197,7 @@ class DraftVerdict(BaseModel):
             tokens=result.token_usage.total_tokens,
             cost_usd=result.token_usage.cost_usd,
             error="" if result.error is None else redactor.redact(describe_error(result.error)).text,
-            reflection_due=is_due,
+            reflection_due=bool(due),
             next_step=step,
         )
 
