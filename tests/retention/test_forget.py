@@ -20,6 +20,7 @@ from redraft.evals.evaluation import Evaluation
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.integrations.hook import CodingSession, Sessions
+from redraft.loop.journal import STEP
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore
 from redraft.notes.task import TaskIdentity
@@ -501,8 +502,7 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     assert done.exit_code == 0
     assert done.stdout.startswith("Erased: 1 run.\n  run  done\n")
     assert "Out of reach: backups" in done.stdout
-    assert "Nothing is stored about it." in redraft("forget", "--run", "done", "--yes").stdout
-    nothing = redraft("forget", "--run", "done")  # there is nothing to ask about
+    nothing = redraft("forget", "--text", PERSON)  # there is nothing to ask about
     assert (nothing.exit_code, nothing.stdout.count("Nothing is stored about it.")) == (0, 1)
     assert redraft("forget", "--run", "a", "--task", "b").exit_code == 2
     asyncio.run(put(run_record("done", status="finished")))
@@ -513,3 +513,39 @@ def test_the_command_asks_before_it_erases(project, monkeypatch):
     again = redraft("forget", "--text", PERSON, "--yes")
     assert again.stdout.startswith("There is nothing to erase.\nThese other files contain it")
     assert (left.exit_code, "  export.html\n" in left.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["--check", "--yes", "--json"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--run", "doen"), "There is no run 'doen' here; `redraft runs` lists the runs."),
+        (("--task", "Say it."), "There is no run or note of the task 'Say it.' here"),
+    ],
+)
+def test_a_name_that_nothing_has_is_an_error(project, how, words, told):
+    asyncio.run(put(run_record("done", status="finished")))
+    result = redraft("forget", *words, how)
+    assert (result.exit_code, result.stdout, told in result.stderr) == (2, "", True), result.stderr
+    assert ("this one has completed it" in result.stderr) == (how != "--check")
+    assert len(asyncio.run(Runs().find())) == 1
+
+
+def test_what_is_left_of_a_run_whose_record_is_gone_is_erased(project):
+    step = Record(STEP, "done/1", {"name": "generate", "result": PERSON})
+    asyncio.run(put(step))
+    done = redraft("forget", "--run", "done", "--yes")
+    assert (done.exit_code, done.stdout.startswith("Erased: 1 journal step.")) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("after", [1, 7, 1000], ids=["at once", "late", "before the scrub"])
+def test_a_killed_command_is_completed_by_the_same_command(project, after):
+    asyncio.run(fill(project, PERSON))
+    (project / "quokka.txt").unlink()
+    script = KILLED.format(after=after, text=PERSON).replace(f"text={PERSON!r}", "run='letter-quokka'")
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    completed = redraft("forget", "--run", "letter-quokka", "--yes")
+    assert completed.exit_code == (2 if after == 1000 else 0)
+    assert holders(project, "letter-quokka") == []

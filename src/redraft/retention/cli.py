@@ -93,6 +93,7 @@ async def _forget(
         with _patience("Searching all that is stored..."):
             found = await data.forget(run=run, task=task, text=text, check=True, force=force)
         if check:
+            _check_found(found, run, task)
             _deliver(found, as_json=as_json)
             return None
         if found.counts:  # else there is nothing to ask about, but an interrupted call may be completed
@@ -102,8 +103,18 @@ async def _forget(
                 return None
     with _patience("Searching all that is stored, and erasing..."):
         done = await data.forget(run=run, task=task, text=text, force=force)
+    _check_found(done, run, task)  # now, since a call that was killed may have left only bytes to overwrite
     _deliver(done, as_json=as_json)
     return done
+
+
+def _check_found(found: Forgotten, run: str | None, task: str | None) -> None:
+    """Raise `ConfigError` if nothing is stored about a run or task, so that its name is probably wrong."""
+    if found.counts or found.unreadable or (run is None and task is None):
+        return
+    thing = f"run {run!r}" if run is not None else f"run or note of the task {task!r}"
+    completed = "" if found.checked else " If an earlier call was interrupted, this one has completed it."
+    raise ConfigError(f"There is no {thing} here; `redraft runs` lists the runs.{completed}")
 
 
 def _deliver(found: Forgotten, *, as_json: bool) -> None:
