@@ -79,6 +79,18 @@ DIFFERS = {
         loop(CODE + "evaluator:\n  type: schema\n  schema:\n    dependencies: {a: [b]}"),
         10, "with.evaluator.schema.dependencies", "'dependentRequired'",
     ),
+    "a misspelt keyword of a schema": (
+        loop(CODE + "evaluator:\n  type: schema\n  schema:\n    type: object\n    requird: [a]"),
+        11, "with.evaluator.schema.requird", "no keyword 'requird', so it has no effect; did you mean 'required'?",
+    ),
+    "a misspelt keyword within a schema": (
+        loop(CODE + "evaluator:\n  type: schema\n  schema:\n    properties:\n      a: {enumm: [b]}"),
+        11, "with.evaluator.schema.properties.a.enumm", "did you mean 'enum'?",
+    ),
+    "a misspelt keyword of a reply": (
+        "name: t\nnodes:\n- name: n\n  uses: llm.call\n  with: {model: gpt-4, prompt: x, schema: {anyOf: [{min_length: 3}]}}",
+        5, "with.schema.anyOf.0.min_length", "did you mean 'minLength'?",
+    ),
 }  # fmt: skip
 
 
@@ -118,10 +130,19 @@ def test_what_works_differently_is_noted_at_its_line(case):
         loop(CODE + "evaluator: {type: custom, run: 'return {\"valid\": True}'}"),
         loop(CODE + "evaluator: {type: schema, schema: {properties: {dependencies: {type: object}}}}"),
         loop("generator: {run: 'output = 1; return output'}\n" + JUDGE),
+        loop(CODE + "evaluator: {type: schema, schema: {properties: {requird: {x-enumm: 1, unit: m}}}}"),
+        loop(CODE + "evaluator: {type: schema, schema: {const: {requird: 1}, example: 1, id: a}}"),
     ],
 )
 def test_a_file_that_says_what_it_means_gets_no_note(text):
     assert notes(text) == []
+
+
+def test_a_misspelt_keyword_of_an_input_is_noted():
+    text = "name: t\ninputs:\n  a:\n    type: integer\n    minimun: 1\nnodes:\n- {name: n, run: pass}"
+    [(line, _, key, note)] = notes(text, a=1)
+    assert (line, key) == (5, "inputs.a.minimun")
+    assert "did you mean 'minimum'?" in note
 
 
 @pytest.mark.parametrize(

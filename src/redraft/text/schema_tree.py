@@ -401,6 +401,51 @@ def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tupl
                 yield (f".{name}" if key == "properties" else _WHERE_NAMED[key]), inner, base
 
 
+# What is probably misspelt.
+
+_KEYWORDS = frozenset(
+    """
+$id id $schema $ref $anchor $defs definitions $dynamicRef $dynamicAnchor $recursiveRef $recursiveAnchor
+$vocabulary $comment type enum const minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength
+maxLength pattern format contentEncoding contentMediaType contentSchema items prefixItems additionalItems
+unevaluatedItems contains minContains maxContains minItems maxItems uniqueItems properties patternProperties
+additionalProperties unevaluatedProperties propertyNames required minProperties maxProperties dependencies
+dependentRequired dependentSchemas not allOf anyOf oneOf if then else title description default examples
+deprecated readOnly writeOnly
+""".split()  # noqa: SIM905 (a list of quoted words is no easier to read)
+)
+"""The keywords of all drafts."""
+_OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
+"""Keys that people add on purpose, though they look like keywords."""
+_ALIKE = 0.8
+
+
+def misspelt_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, str]]:
+    """Yield the places of unknown keywords that are nearly known ones, each with the known one.
+
+    A validator ignores unknown keywords, as the standard wants it, and so does not check what was meant.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 (only a check of a file needs it)
+
+    if not isinstance(schema, dict):
+        return
+    for key, value in cast("dict[Any, Any]", schema).items():
+        if not isinstance(key, str):
+            continue
+        place = (*path, key)
+        meant = [] if key in _KEYWORDS | _OTHERS else get_close_matches(key, sorted(_KEYWORDS), 1, _ALIKE)
+        if meant:
+            yield place, meant[0]
+        elif isinstance(value, list) and key in _WHERE_LISTS:
+            for at, one in enumerate(cast("list[Any]", value)):
+                yield from misspelt_keywords(one, (*place, at))
+        elif key in _WHERE or key == "contentSchema":
+            yield from misspelt_keywords(value, place)
+        elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
+            for name, one in cast("dict[Any, Any]", value).items():
+                yield from misspelt_keywords(one, (*place, name))
+
+
 # How much of a schema a value fits.
 
 _LEAVES = frozenset(

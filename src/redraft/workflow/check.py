@@ -20,6 +20,7 @@ from redraft.http import require_http
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, ProcessPython, run_script
 from redraft.settings import joined_names, names_in
+from redraft.text.schema_tree import misspelt_keywords
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
@@ -195,6 +196,7 @@ class _FileCheck:
                 schema = None
             if isinstance(kind, str):
                 continue
+            self.note_misspelt(kind, (key, name))
             if VALUE in kind:
                 if key == "inputs":
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
@@ -573,6 +575,12 @@ class _FileCheck:
             self.fail(place, str(error))
         for inside in ported.ineffective_keywords(schema):
             self.note((*place, *inside), ported.DEPENDENCIES)
+        self.note_misspelt(schema, place)
+
+    def note_misspelt(self, schema: Any, path: KeyPath) -> None:
+        for inside, meant in misspelt_keywords(schema):
+            unknown = f"JSON Schema has no keyword {inside[-1]!r}, so it has no effect"
+            self.note((*path, *inside), f"{unknown}; did you mean {meant!r}?")
 
     def model(self, name: Any, path: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
