@@ -351,11 +351,30 @@ def test_a_mistake_in_the_settings_blocks_nothing(project, criteria, settings, s
         (["stop", "claude", "--newer-option"], '{"session_id": 3}', ""),
         (["start", "claude", "--newer-option"], "{}", ""),
         (["end", "cursor"], "", ""),
+        (["stop", "claude"], event("Stopp"), "is for the event 'Stop', got 'Stopp'"),
+        (["stop", "claude"], event("SubagentStop"), "is for the event 'Stop', got 'SubagentStop'"),
+        (
+            ["start", "codex"],
+            event("Stop"),
+            "is for the event 'SessionStart' or 'UserPromptSubmit', got 'Stop'",
+        ),
+        (["stop", "cursor"], event("sessionEnd"), "is for the event 'stop', got 'sessionEnd'"),
+        (["stop", "claude"], '{"session_id": "s"}', "is for the event 'Stop', got ''"),
+        (["stop", "claude"], event("Stop", session=""), "The event 'Stop' names no session"),
+        (["stop", "claude"], '{"hook_event_name": "Stop"}', "The event 'Stop' names no session"),
     ],
 )
 def test_no_call_of_an_agent_is_a_usage_error(project, words, given, says):
     done = redraft("hook", *words, stdin=given)
     assert (done.exit_code, says in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("given", [event("Stopp"), event("Stop", session="")])
+def test_an_event_that_is_not_understood_ends_the_turn_with_one_message(project, given):
+    edit(project, "print(1)\n")()
+    done = redraft("hook", "stop", "claude", stdin=given)
+    assert re.fullmatch(r"redraft hook: .*Nothing was checked or blocked\.\n", done.stderr)
+    assert json.loads(done.stdout) == {"systemMessage": done.stderr.removesuffix("\n")}
 
 
 def test_outside_of_a_repository(tmp_path, monkeypatch):

@@ -36,7 +36,10 @@ def answer(command: str, words: Sequence[str]) -> int:
     try:
         agent = AGENTS.get(name)
         if agent is not None:
-            event = agent.event(_given())
+            given = _given()
+            event = agent.event(given)
+            if given:
+                _check_event(agent, event, command)
             with chdir(_folder(event)):
                 _limit_time(agent)
                 reply = _ANSWERS[command](agent, event)
@@ -52,6 +55,21 @@ def answer(command: str, words: Sequence[str]) -> int:
     if reply:
         sys.stdout.write(f"{json.dumps(reply, ensure_ascii=False)}\n")
     return 0
+
+
+def _check_event(agent: CodingAgent, event: HookEvent, command: str) -> None:
+    """Raise `ConfigError` for an event that the command is not for, or that belongs to no session.
+
+    A session counts its rounds, so without one an agent might be blocked for ever.
+    """
+    known = [name for name, (called, _) in agent.hooks.items() if called == command]
+    if event.name.casefold() not in map(str.casefold, known):
+        names = " or ".join(map(repr, known))
+        raise ConfigError(
+            f"`redraft hook {command} {agent.name}` is for the event {names}, got {event.name!r:.100}"
+        )
+    if not event.session:
+        raise ConfigError(f"The event {event.name!r} names no session")
 
 
 def _stop(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
