@@ -53,8 +53,21 @@ def test_what_is_installed_is_called_and_uninstalled_without_a_trace(folder, age
     assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0  # replaces the other
     assert "uv run" not in file.read_text("utf-8")
     assert redraft("hook", "uninstall", agent).exit_code == 0
-    assert not file.exists()
+    assert not file.parent.exists()
     assert "nothing to change" in redraft("hook", "uninstall", agent).stderr
+
+
+def test_a_folder_of_others_stays(folder):
+    (folder / ".claude").mkdir()
+    (folder / ".claude" / "agents").mkdir()
+    redraft("hook", "install", "claude")
+    redraft("hook", "uninstall", "claude")
+    assert [one.name for one in (folder / ".claude").iterdir()] == ["agents"]
+    (folder / "elsewhere").mkdir()
+    (folder / ".codex").symlink_to("elsewhere")
+    redraft("hook", "install", "codex")
+    redraft("hook", "uninstall", "codex")
+    assert list((folder / ".codex").iterdir()) == []
 
 
 COMPACT = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file before and after a change; None for a file that does not exist. `mode` is for a new one."""
+    """A file before and after a change; None for a file that does not exist. `mode` is for a new one.
+
+    With `removes_folder`, its folder is removed with it if nothing else is in there.
+    """
 
     path: Path
     before: str | None
     after: str | None
     mode: int = field(default=0o644, kw_only=True)
+    removes_folder: bool = field(default=False, kw_only=True)
 
     @property
     def diff(self) -> str:
@@ -38,6 +43,10 @@ class FileChange:
         try:
             if self.after is None:
                 self.path.unlink(missing_ok=True)
+                folder = self.path.parent
+                if self.removes_folder and not folder.is_symlink():
+                    with suppress(OSError):  # it is not empty, or not ours to remove
+                        folder.rmdir()
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(self.after, "utf-8")
@@ -73,7 +82,7 @@ def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
     bare = after
     for name in agent.beside(found):
         bare = with_member(bare, name, None)
-    return FileChange(folder / agent.file, before, None if bare == _NEW_FILE else after)
+    return FileChange(folder / agent.file, before, None if bare == _NEW_FILE else after, removes_folder=True)
 
 
 def is_ours(command: str, agent: str) -> bool:
