@@ -113,6 +113,8 @@ def test_the_origin_names_what_began_a_run():
          "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
         (Origin("reflected", "main.<locals>.answer"), Task("x"),
          "await answer.run_as('r', ...)  # the arguments of 'x'"),
+        (Origin("reflected", "main.hang"), Task("hang\nticket: t\n\nnote: a\n  b"),
+         "await hang.run_as('r', ...)  # the arguments of 'hang; ticket: t; note: a; b'"),
         (Origin("command"), Task("x"), ""),
         (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
     ],

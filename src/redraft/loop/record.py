@@ -294,7 +294,8 @@ class RunRecord:
             call = f"await ensemble.run(..., run_id={ensemble!r})"
         elif surface == "reflected":
             name = self.origin.name.rpartition(".")[2] or "function"
-            told = short_repr(self.task.description, LONGEST_QUOTED)  # with the arguments, which it quotes
+            lines = filter(None, map(str.strip, self.task.description.splitlines()))
+            told = short_repr("; ".join(lines), LONGEST_QUOTED)  # with the arguments, which it quotes
             call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {told}"
         else:
             call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
