@@ -321,6 +321,7 @@ def test_rejects_invalid_variable_names():
         ("httpx2", stage("sense", "type: api\nname: s\nconfig: {url: 'https://a.test/'}"), "http"),
         ("httpx2", stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'https://a.test/'}"), "http"),
         ("httpx2", "notify: [{type: webhook, url: 'https://a.test/'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "http"),
+        ("aiosmtplib", "notify: [{type: email, to: [a@a.test]}]\n" + stage("reason", ANALYZE + "prompt: hello"), "mail"),
         ("sqlalchemy", stage("sense", "type: sql\nname: s\nconfig: {url: 'sqlite:///a', query: select 1}"), "sql"),
         ("aiomqtt", stage("sense", "type: mqtt\nname: s\nconfig: {url: 'mqtt://a.test', topic: a}"), "mqtt"),
         ("cronsim", "triggers: [{type: cron, expression: '* * * * *'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "cycles"),
