@@ -296,7 +296,9 @@ def test_what_is_detectable_is_found_four_times_in_five(cases, differing):
 
 
 def test_five_cases_are_too_few_to_find_any_difference_of_rates():
-    assert compared_rates([(1.0, 0.0)] * 5).verdict == "not distinguishable"
+    five = compared_rates([(1.0, 0.0)] * 5)
+    assert (five.verdict, five.needed) == ("not distinguishable", 6)
+    assert compared_rates([(1.0, 0.0)] * 6).verdict == "better"
     assert compared_rates([(1.0, 1.0)] * 5).detectable is None
     assert compared_rates([(1.0, 1.0)] * 6).detectable is not None
 

@@ -251,8 +251,11 @@ def compared_rates(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
     centre, error = _with_added_cases(differences, passed=ADDED, lost=ADDED, of=4 * ADDED)
     half = _student(len(pairs) - 1) * error
     effect = Effect(fmean(differences), max(-1.0, centre - half), min(1.0, centre + half))
+    comparison = _comparison(len(pairs), effect, error)
+    if comparison.needed is not None and comparison.verdict == "not distinguishable":
+        comparison = replace(comparison, needed=max(comparison.needed, len(pairs) + 1))
     detectable = _detectable_rate(len(pairs), fmean([one * one for one in differences]))
-    return replace(_comparison(len(pairs), effect, error), detectable=detectable)
+    return replace(comparison, detectable=detectable)
 
 
 def _detectable_rate(cases: int, differing: float) -> float | None:

@@ -103,6 +103,16 @@ def test_beside_a_baseline_the_first_drafts_raise_no_alarm():
     assert not again.has_regressed
 
 
+def test_the_first_error_of_the_tries_that_failed_is_named():
+    def down(prompt):
+        raise RuntimeError("The service is down.")
+
+    report = Evaluation(cases(6), down, store=MemoryStore()).run_sync()
+    [remark] = report.remarks()
+    assert remark.startswith("6 of 6 tries failed with an error, and count as not passed. The first: ")
+    assert remark.endswith("RuntimeError: The service is down.")
+
+
 def test_hidden_criteria_grade_and_no_agent_sees_them():
     calls = []
     found = [replace(case, hidden=(SECRET,)) for case in cases(5)]

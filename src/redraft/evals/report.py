@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
 
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft._texts import counted
+from redraft._texts import counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.loop.record import Process
@@ -41,6 +41,8 @@ BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
 """The name of a side that is the best of N drafts."""
 SHOWN = 10
 """How many of the cases that flipped are named."""
+LONGEST_ERROR = 200
+"""Characters of an error that stands for those of several tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,8 +488,10 @@ class EvaluationReport:
             why = self._why_unknown(self.sides[0])
             found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}")
         if main.failed:
+            errors = (one.error for one in self._tries_of(self.sides[0]) if one.error and not one.unknown)
             found.append(
-                f"{main.failed} of {main.tries} tries failed with an error, and count as not passed."
+                f"{main.failed} of {main.tries} tries failed with an error, and count as not passed. "
+                f"The first: {shortened(next(errors), LONGEST_ERROR)}"
             )
         if self.evaluated.note:
             found.append(self.evaluated.note)
