@@ -997,7 +997,7 @@ class ReflectionResult(Generic[OutputT]):
 
 REASONS = {
     "quality_met": "the quality threshold was met",
-    "max_iterations": "the maximum of revisions was reached",
+    "max_iterations": "the maximum number of revisions was made",
     "plateau": "the best version was not beaten any more",
     "oscillation": "scores went up and down without getting better",
     "diminishing": "the last gain was below the improvement threshold",

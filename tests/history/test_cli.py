@@ -454,7 +454,7 @@ def test_a_task_without_criteria_is_never_said_to_meet_them(project):
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.")]).run_sync()
     told = redraft("why", "last").stdout
     assert told.splitlines()[2:6] == [
-        "max_iterations: the maximum of revisions was reached.",
+        "max_iterations: the maximum number of revisions was made.",
         "  One version was asked for, and there is nothing to judge it by.",
         "",
         "Returned: version 1, which was not judged.",

@@ -195,7 +195,10 @@ def test_a_model_need_not_be_hashable():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lessons": "memory"}, r"lessons: an advisor .* got 'memory'. Did you mean Lessons\('memory'\)\?"),
+        (
+            {"lessons": "memory"},
+            r"lessons: an advisor .* got 'memory'. Did you mean Lessons\(agent='memory'\)\?",
+        ),
         ({"lessons": Lessons}, "lessons: an advisor has recall"),
         ({"keep": "runs.db"}, r"got 'runs.db'. Did you mean SqliteStore\('runs.db'\)\?"),
         ({"keep": Path("runs.db")}, "Did you mean SqliteStore"),

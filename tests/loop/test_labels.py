@@ -43,7 +43,10 @@ def test_a_calibrated_judge_says_nothing_and_some_labels_are_counted():
         few = await calibrated(store, agreeing=True, count=5)
         assert len(few.told) == 10
         begun = await judged(store)
-        assert "10 labels of the 20" in begun.diagnostics["uncalibrated_judge"]
+        assert (
+            "needs 20 labels to be compared with a person, and has 10."
+            in begun.diagnostics["uncalibrated_judge"]
+        )
         await calibrated(store, agreeing=True)
         return await judged(store)
 

@@ -168,7 +168,7 @@ def launched(store, *words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "No process is waiting; after the answer, continue the workflow with redraft resume r."),
+        ((), "No process is waiting. Once all is answered, redraft resume r continues the workflow."),
         (("--wait",), "The process that is waiting for the answer continues the workflow by itself."),
     ],
 )
@@ -323,7 +323,7 @@ def test_the_list_says_until_when_an_answer_counts_and_what_comes_then(file, tmp
 def test_reject_and_leave_it_waiting(file):
     redraft("run", file)
     result = redraft("approve", "last", "--reject", "--no-resume")
-    goes_on = "No process is waiting; after the answer, continue the workflow with redraft resume "
+    goes_on = "No process is waiting. Once all is answered, redraft resume "
     assert result.stderr.startswith(f"Rejected.\n{goes_on}")
     shown = " ".join(redraft("show", "last").stdout.split())
     assert "Nothing is left to answer" in shown

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
-from redraft._texts import counted
 from redraft.errors import StoreError
 from redraft.evaluate.judge import JudgeId
 from redraft.loop.journal import enclosing_step, journal_in
@@ -91,13 +90,13 @@ class Standing:
         if not self.labels:
             why = "has not been compared with a person's judgement by these criteria"
         elif self.labels < FEWEST_LABELS:
-            why = f"has {counted(self.labels, 'label')} of the {FEWEST_LABELS} that a calibration needs"
+            why = f"needs {FEWEST_LABELS} labels to be compared with a person, and has {self.labels}"
         else:
             why = (
-                f"has {self.labels} labels, but its verdicts and the person's are all the same, so their "
-                "agreement can't be measured"
+                f"has {self.labels} labels, but its verdicts and the person's are all the same, so more are "
+                "needed to measure their agreement"
             )
-        return {"uncalibrated_judge": f"{name} {why}: redraft calibrate.{only_advises}"}
+        return {"uncalibrated_judge": f"{name} {why}. `redraft calibrate` does that.{only_advises}"}
 
 
 def agreement_with(labels: Iterable[Label], criteria: Iterable[QualityCriterion]) -> Agreement:

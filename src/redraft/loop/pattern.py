@@ -778,7 +778,7 @@ def check_advisor(name: str, value: Any) -> None:
     """Require an object with `recall` and `observe`; raises `ConfigError`."""
     if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
         return
-    hint = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
+    hint = f" Did you mean Lessons(agent={str(value)!r})?" if isinstance(value, str | PurePath) else ""
     raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{hint}")
 
 

@@ -168,7 +168,7 @@ class StoredWorkflow:
         if self.launch is None:
             call = f"workflow.resume({run_id!r})"
             return f"The program that started the workflow continues if it is waiting; if not, use {call}."
-        return f"No process is waiting; after the answer, continue the workflow with redraft resume {run_id}."
+        return f"No process is waiting. Once all is answered, redraft resume {run_id} continues the workflow."
 
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
