@@ -661,6 +661,22 @@ def test_keys_that_a_schema_in_a_file_names_are_not_known(tmp_path):
     assert made.run_sync().outputs == {"card": "x"}
 
 
+def test_a_misspelt_loop_is_the_only_mistake():
+    asks = "{name: b, uses: own, with: {prompt: '{{ state.title }}'}}"
+    text = "inputs: {report: string}\n" + nodes(f"- {{name: a, uses: reflection.lop, output: y}}\n- {asks}")
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, actions={"own": own}, keep=False).check({"report": "x"})
+    assert [str(one).partition("; ")[0] for one in caught.value.problems] == [
+        "workflow, line 4, node 'a', uses: there is no action 'reflection.lop'"
+    ]
+
+
+def test_a_file_with_inputs_can_be_given_no_other_values():
+    text = "inputs: {report: string}\n" + nodes("- {name: a, uses: own, with: {prompt: '{{ state.title }}'}}")
+    with pytest.raises(WorkflowError, match="declare it under 'inputs', or set it in a node before"):
+        Workflow.from_text(text, actions={"own": own}, keep=False).check({"report": "x"})
+
+
 ASKS = "nodes: [{name: n, uses: llm.call, with: {prompt: '{{ state.x }}'}}]"
 READS = "{name: b, uses: own, with: {prompt: '{{ state.x }}'}}"
 NO_MODEL, NOT_SET, NO_BOUND = (

@@ -7,6 +7,7 @@ import builtins
 import inspect
 import re
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -802,11 +803,10 @@ def missing_values(
                 name = (scope, *rest[:1])
                 if scope in known and rest and rest[0] not in known[str(scope)] and name not in missing:
                     missing.add(name)
-                    yield source.error(
-                        path,
-                        f"{scope}.{rest[0]} is read here, but nothing sets it: pass it to run(), or on the "
-                        f"command line use -v {rest[0]}=TEXT",
-                    )
+                    mend = f"pass it to run(), or on the command line use -v {rest[0]}=TEXT"
+                    if spec.inputs:  # then no other name can be passed
+                        mend = "declare it under 'inputs', or set it in a node before"
+                    yield source.error(path, f"{scope}.{rest[0]} is read here, but nothing sets it: {mend}")
         may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
         if may_go_elsewhere or "output" in wrong or _has_unknown_keys(node, own):
             return
@@ -916,7 +916,12 @@ def _has_unknown_keys(node: Node, own: Container[str | None]) -> bool:
     if node.map is not None:
         return False
     returns_text = node.action not in own and _returns_text(node)
-    return node.action == LOOP or (node.output is None and not returns_text)
+    return (
+        node.action == LOOP
+        or (node.output is None and not returns_text)
+        # or a loop that is misspelt
+        or (node.action not in BUILT_IN and bool(get_close_matches(node.action or "", [LOOP], 1, 0.8)))
+    )
 
 
 def check_models(
