@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel
+from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, reflected
 from redraft.evals.case_file import add_cases, read_cases
 from redraft.evals.cases import EvalCase, case_of
 from redraft.evals.datasets import cases_of_rows, hugging_face_cases
@@ -172,6 +172,25 @@ def test_a_run_of_an_agent_can_be_run_again(monkeypatch):
     assert case.reference == "all fine"
     (criterion,) = case.criteria
     assert criterion.evaluator_config == {"function": f"{__name__}:is_fine"}
+
+
+total = reflected(evaluate=lambda output: "EUR" in output, keep=MemoryStore())(
+    lambda prompt, feedback="": f"{prompt}: 10 EUR"
+)
+total.__qualname__, total.__module__ = "total", __name__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "description"),
+    [(("Sum 2",), {}, "Sum 2"), ((), {"prompt": "Sum 2"}, "Sum 2"), ((2,), {}, "<lambda>\nprompt: 2")],
+)
+def test_a_run_of_a_function_becomes_a_case_that_calls_it_alike(arguments, keywords, description):
+    result = total.run_sync(*arguments, **keywords)
+    (stored,) = asyncio.run(Runs(total._keep).find(limit=1))
+    assert stored.run_id == result.run_id
+    case = case_of(stored)
+    assert (case.task.description, case.agent) == (description, f"{__name__}:total")
+    assert ("..." in stored.resuming_call()) is (description != "Sum 2")
 
 
 def test_what_was_wrong_is_in_the_case():

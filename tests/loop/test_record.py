@@ -115,6 +115,8 @@ def test_the_origin_names_what_began_a_run():
          "await answer.run_as('r', ...)  # the arguments of 'x'"),
         (Origin("reflected", "main.hang"), Task("hang\nticket: t\n\nnote: a\n  b"),
          "await hang.run_as('r', ...)  # the arguments of 'hang; ticket: t; note: a; b'"),
+        (Origin("reflected", "main.total", arguments=("Sum 2",)), Task("total\nprompt: Sum 2"),
+         "await total.run_as('r', 'Sum 2')"),
         (Origin("command"), Task("x"), ""),
         (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
     ],

@@ -199,10 +199,13 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
             )
         criteria.append(QualityCriterion(**one))
     first = record.versions[0] if record.versions else None
+    task = replace(record.task, tools=())
+    if record.origin.surface == "reflected" and record.origin.arguments:
+        task = replace(task, description=record.origin.arguments[0])  # what the function is called with again
     threshold = record.options.get("quality_threshold")
     case = EvalCase(
         record.run_id,
-        replace(record.task, tools=()),
+        task,
         tuple(criteria),
         threshold=None if threshold == DEFAULT_THRESHOLD else threshold,
         control=control,

@@ -114,7 +114,8 @@ async def run(
 ) -> None:
     """Run an agent on cases (the default). Exits with 1 if it does worse than what it is compared with.
 
-    Without --against and --compare, what the agent returns is compared with its own first draft.
+    Without --against and --compare, what an agent returns is compared with its own first draft; a function
+    has none, and is measured alone.
     """
     from redraft.evals.evaluation import Evaluation
 

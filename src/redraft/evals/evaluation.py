@@ -584,7 +584,10 @@ def _compared(
     ((_, target),) = targets.items()
     loop = arm_of(LOOP, target)
     if loop.pattern is None:
-        raise ConfigError(f"compare needs an Agent or a Task, whose parts can be left out; got {target!r}.")
+        raise ConfigError(
+            "compare needs an Agent or a Task, whose parts can be left out; "
+            f"got {'a function' if callable(target) else repr(target)}."
+        )
     if len(set(names)) < max(2, len(names)):
         raise ConfigError("compare needs at least two different names, such as loop,first,best-of-3.")
     arms: dict[str, Arm] = {}

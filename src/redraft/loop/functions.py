@@ -9,7 +9,7 @@ from functools import update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from redraft._calls import awaited, kind_of, value_of
+from redraft._calls import awaited, importable_name, kind_of, value_of
 from redraft._hints import keyword_hints, meant
 from redraft._sync import run_sync
 from redraft._texts import as_text
@@ -158,7 +158,10 @@ class ReflectedFunction(Generic[P, R]):
         step = journalled_step(self._keep, run_id, task)
         verbs = self._verbs(generate)
         options = self.pattern.options_for(verbs.judges)
-        return await run_and_store(task, verbs, options, step, None, Origin("reflected", self._name))
+        origin = Origin(
+            "reflected", self._name, arguments=self._only_text(arguments), importable=importable_name(self)
+        )
+        return await run_and_store(task, verbs, options, step, None, origin)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, possibly without those that are filled in."""
@@ -198,6 +201,15 @@ class ReflectedFunction(Generic[P, R]):
     def run_as_sync(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Like `run_as`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run_as(run_id, *args, **kwargs))
+
+    def _only_text(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the text that is all it takes to repeat a call; empty for calls with other arguments."""
+        given = [name for name in arguments if name not in self._filled]
+        if given != list(arguments) or len(given) != 1 or not isinstance(arguments[given[0]], str):
+            return ()
+        kind = self._signature.parameters[given[0]].kind
+        is_positional = kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return (arguments[given[0]],) if is_positional else ()
 
     def _verbs(self, generate: Callable[..., Any]) -> Verbs:
         return function_verbs(

@@ -47,8 +47,9 @@ Surface = Literal["agent", "function", "reflected", "command", "workflow", "task
 class Origin:
     """What began a run, so that it can be resumed, or run again: an agent, a function, a command, a task.
 
-    `importable` is the name of an agent that another process can import, such as `app.agents:writer`; empty
-    if it has none.
+    `importable` is the name of an agent or function that another process can import, such as
+    `app.agents:writer`; empty if it has none. `arguments` are those of a command, or the one text with which
+    a function was called.
     """
 
     surface: Surface = "function"
@@ -294,6 +295,8 @@ class RunRecord:
             call = f"await ensemble.run(..., run_id={ensemble!r})"
         elif surface == "reflected":
             name = self.origin.name.rpartition(".")[2] or "function"
+            if (texts := self.origin.arguments) and len(texts[0]) <= LONGEST_QUOTED:
+                return f"await {name}.run_as({run_id!r}, {texts[0]!r})"
             lines = filter(None, map(str.strip, self.task.description.splitlines()))
             told = short_repr("; ".join(lines), LONGEST_QUOTED)  # with the arguments, which it quotes
             call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {told}"
