@@ -6,7 +6,7 @@ from redraft import ConfigError, ConvergenceReason, TokenUsage
 from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.record import Process, task_digest
-from redraft.loop.runs import NEWEST_OF_GROUP, Runs, state_of
+from redraft.loop.runs import NEWEST_OF_GROUP, Runs, StoredRun, state_of
 from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -14,6 +14,13 @@ from redraft.stores.sqlite import SqliteStore
 from redraft.types import Stop
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
+
+
+def test_a_run_without_criteria_falls_short_by_its_first_issue():
+    failed = version(1, 0.0, issues=("The generator failed: it is away.", "Nothing is there."))
+    stored = StoredRun(record([failed], "max_iterations", options={"quality_threshold": 0.8}), ())
+    assert stored.why.short_of == ("the score 0.00 < 0.80", "The generator failed: it is away.")
+
 
 PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._hints import keyword_hints
-from redraft._texts import compared, counted
+from redraft._texts import compared, counted, shortened
 from redraft._validation import check_count, nearest, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
@@ -69,6 +69,8 @@ AT_WORK = ("running", "unknown")
 STATES = (*UNENDED, "waiting", "finished", "failed", "cancelled")
 """The states by which runs can be filtered."""
 ENDED_RUNS = ("finished", "failed", "cancelled")
+LONGEST_CLAUSE = 200
+"""Characters of an issue that says why a version falls short."""
 DAMAGED = "(damaged)"
 """The name of a step whose record is damaged; its error has the details."""
 PAGE = 50
@@ -458,7 +460,10 @@ class StoredRun:
         return Why(record.state, STATE_HEADLINES.get(record.state, record.state), detail, numbers, short_of)
 
     def shortfalls(self, version: ReflectionVersion) -> tuple[str, ...]:
-        """Return a clause for each threshold that a version misses; none if it is satisfactory."""
+        """Return a clause for each threshold that a version misses; none if it is satisfactory.
+
+        Without thresholds of criteria, the first issue says what is wrong.
+        """
         evaluation, threshold = version.evaluation, self.record.options.get("quality_threshold")
         if evaluation.satisfactory:
             return ()
@@ -467,6 +472,8 @@ class StoredRun:
             clauses.append("the score is not known")
         elif threshold is not None and evaluation.overall_score < threshold:
             clauses.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
+        if not self.thresholds and evaluation.issues:  # no criterion below says what is wrong
+            clauses.append(shortened(evaluation.issues[0], LONGEST_CLAUSE))
         for name, least in self.thresholds.items():
             score = evaluation.criteria_scores.get(name, least)
             if score is None:
