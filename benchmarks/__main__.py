@@ -36,7 +36,6 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "generated_tests": (),
     "offline_model": ("--replay",),
     "evaluation": ("--replay",),
-    "optimize": (),
 }
 
 

@@ -39,7 +39,6 @@ IN_FEATURES = [
     "cycles.AgentHost",
     "cycles.Feedback",
     "cycles.LongTermStorage",
-    "evals.Optimization",
     "evals.cases_of_rows",
     "evals.eval_case",
     "fleet.Fleet",

@@ -29,7 +29,7 @@ NAMES = {
         SandboxTimeoutError ScriptError StoreError StoreSettingsError UnfinishedError WorkflowError
     """,
     "redraft.evals": """
-        EvalCase Evaluation EvaluationReport Evaluations Optimization OptimizationReport
+        EvalCase Evaluation EvaluationReport Evaluations
         cases_of_rows eval_case read_cases
     """,
     "redraft.events": """

@@ -179,7 +179,6 @@ EXTRAS = {
     "langgraph": ("langgraph",),
     "openai-agents": ("openai-agents",),
     "otel": ("opentelemetry-api",),
-    "optimize": ("gepa",),
     "fleet": ("psycopg", "procrastinate", "cronsim", "prometheus_client", "starlette", "uvicorn"),
     "ui": ("starlette", "uvicorn"),
 }

@@ -47,8 +47,7 @@ SECTIONS = {
     },
     "Proof": {
         "eval": ("redraft.evals.cli", "Evaluate agents on your own cases."),
-        "calibrate": ("redraft.evals.calibrate", "Compare a judge model with your own judgement."),
-        "optimize": ("redraft.evals.cli", "Tune prompts and criteria on cases."),
+        "calibrate": ("redraft.evals.cli", "Compare a judge model with your own judgement."),
     },
     "Coding agents": {
         "hook": ("redraft.integrations.cli", "Check what coding agents do, and tell them what was learned."),
@@ -74,6 +73,13 @@ SECTIONS = {
     },
 }
 """The sections of the help, with the module of each command and its line, which so needs no module loaded."""
+REMOVED = {
+    "optimize": 'tune texts with GEPA over an Evaluation; docs/recipes.md has the program, "Tune a prompt"',
+    "eval export": 'write the rows with a few lines of Python; docs/recipes.md has them, "Rows for training"',
+    "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
+    "calibrate --wording": "change the criteria, which makes them another judge; docs/evals.md",
+}
+"""The commands and options that earlier versions had, and what to do instead."""
 COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
@@ -102,6 +108,11 @@ class Commands(TyperGroup):
         self, ctx: _click.Context, args: list[str]
     ) -> tuple[str | None, _click.Command | None, list[str]]:
         """Return the command that the arguments name, and the rest of them; an unknown one gets a hint."""
+        options = [arg.partition("=")[0] for arg in args if arg.startswith("-")]
+        for removed, instead in REMOVED.items():
+            command, *more = removed.split()
+            if args[0] == command and set(more) <= {*args[1:2], *options}:
+                ctx.fail(f"`redraft {removed}` was removed: {instead}.")
         if args[0] not in COMMANDS:
             close = get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""

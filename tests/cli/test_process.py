@@ -102,6 +102,10 @@ def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
             ("revise", "d.txt", "-c", "c.yaml", "--strategy", "hybird"),
             "--strategy: unknown value 'hybird'; did you mean 'hybrid'?",
         ),
+        (("optimize", "cases.yaml"), "`redraft optimize` was removed: tune texts with GEPA"),
+        (("eval", "export", "--pairs"), "`redraft eval export` was removed: write the rows"),
+        (("eval", "c.yaml", "--fleet=app:fleet"), "`redraft eval --fleet` was removed: "),
+        (("calibrate", "stability", "--wording", "c.yaml"), "`redraft calibrate --wording` was removed: "),
         (("approve", "--reject"), "Say which question to answer"),
     ],
 )

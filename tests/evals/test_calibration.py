@@ -9,9 +9,8 @@ from random import Random
 import pytest
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from redraft import ConfigError, MemoryStore, QualityCriterion, ScriptedModel, Workflow
-from redraft.evals.calibration import Calibrations, Costs, check_advice, threshold_advice
-from redraft.evals.stability import StabilityTest
+from redraft import ConfigError, MemoryStore, ScriptedModel, Workflow
+from redraft.evals.calibration import Calibrations, Costs, StabilityTest, threshold_advice
 from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
@@ -236,36 +235,6 @@ def test_impossible_costs(costs):
         Costs(*costs) if costs[1] == 1 or costs == (0, 0) else Costs(*reversed(costs))
 
 
-@pytest.mark.parametrize(
-    ("text", "met", "evaluator", "config"),
-    [
-        (lambda n: "word " * (n + 1), lambda n: n < 12, "words", {"at_most": 12}),
-        (lambda n: "word " * (n + 1), lambda n: n >= 20, "words", {"at_least": 21}),
-        (lambda n: f"[{n}]" if n % 3 else f"[{n}0", lambda n: n % 3 > 0, "schema", {"schema": {}}),
-        (lambda n: "Is it?" if n % 3 else "It is, ok.", lambda n: n % 3 == 0, None, {"pattern": r"\?"}),
-    ],
-)
-def test_a_criterion_that_comes_down_to_a_check(text, met, evaluator, config):
-    advice = check_advice([(text(n), label_of(n, 0.5, met(n))) for n in range(30)])
-    assert advice.agreement.kappa > 0.8
-    if evaluator:
-        assert (advice.evaluator, dict(advice.config)) == (evaluator, config)
-    # It is a criterion that a file can have.
-    QualityCriterion("it", evaluator=advice.evaluator, evaluator_config=advice.config)
-
-
-def test_labels_by_chance_are_no_check():
-    suggested = 0
-    for seed in range(40):
-        chance = Random(seed)  # noqa: S311 (no secret)
-        examples = [
-            ("word " * chance.randint(1, 12) + "." * (n % 2), label_of(n, 0.5, chance.random() < 0.5))
-            for n in range(30)
-        ]
-        suggested += check_advice(examples) is not None
-    assert suggested == 0
-
-
 POEMS = """
 name: poems
 nodes:
@@ -315,8 +284,6 @@ def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
     agreement = calibration.agreement
     assert (agreement.both, agreement.neither, agreement.person_only, agreement.judge_only) == (11, 12, 1, 0)
     assert agreement.kappa == pytest.approx(cohen_kappa_score([0] * 13 + [1] * 11, [0] * 12 + [1] * 12))
-    _, row = calibration.report()
-    assert row.check is None
 
     (result,) = poems(store, [30], threshold=0.7)
     again = run(Calibrations(store).get())

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, reflected
-from redraft.evals.case_file import add_cases, read_cases
-from redraft.evals.cases import EvalCase, case_of
-from redraft.evals.datasets import cases_of_rows, hugging_face_cases
+from redraft.evals.cases import EvalCase, add_cases, case_of, cases_of_rows, read_cases
 from redraft.evals.evaluation import graders_of
 from redraft.stores.memory import MemoryStore
 from redraft.types import PlainTask
@@ -265,49 +263,58 @@ def test_rows_that_are_no_cases(rows, message):
         cases_of_rows(rows)
 
 
-def test_data_sets_of_hugging_face(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match="pip install datasets"):
-        hugging_face_cases("a/b")
-    asked = []
-
-    def load_dataset(path, split):
-        asked.append((path, split))
-        return [{"question": "Why?", "answer": "So."}]
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert hugging_face_cases("a/b:train")[0].task.description == "Why?"
-    assert asked == [("a/b", "train")]
-
-
-PROMPTFOO = """\
-prompts: ['Translate to {{language}}: {{text}}']
-defaultTest:
-  vars: {language: French}
-tests:
-  - description: A greeting
-    vars: {text: Hello}
-    assert:
-      - {type: icontains, value: BONJOUR}
-      - {type: not-contains, value: Hello}
-      - {type: llm-rubric, value: It is polite.}
-  - vars: {text: a+b}
-    assert:
-      - {type: equals, value: a+b}
-      - {type: is-json, value: {type: object}}
-"""
+FOREIGN = {
+    "promptfoo": ("cases.yaml", "prompts: ['Hi {{x}}']\ntests: [{vars: {x: 1}}]\n", "files of promptfoo"),
+    "promptfoo in JSON": ("cases.json", '{"providers": ["x"], "tests": "tests.csv"}', "files of promptfoo"),
+    "tests of promptfoo": ("cases.yaml", "- vars: {x: 1}\n  assert: []\n", "files of promptfoo"),
+    "lines of promptfoo": ("cases.jsonl", '{"vars": {"task": "a"}, "assert": []}\n', "files of promptfoo"),
+    "rows of promptfoo": ("cases.csv", "task,__expected\nHi,Hello\n", "files of promptfoo"),
+    "a list": ("cases.yaml", "- {task: a}\n", "expected a mapping with 'cases'"),
+    "a key": ("cases.yaml", "cases: [{task: a, answr: b}]\n", "unknown key 'answr'"),
+    "a key of the file": ("cases.yaml", "cases: [{task: a}]\nprompts: []\n", "unknown key 'prompts'"),
+    "a column": ("cases.csv", "task,refrence\nHi,Hello\n", "row 1: unknown column 'refrence'; .*'reference'"),
+    "two tasks": ("cases.csv", "input,prompt\na,b\n", "row 1: both 'input' and 'prompt' may be the task"),
+    "two answers": ("cases.jsonl", '{"task": "a", "target": 1, "output": 2}', "both 'target' and 'output'"),
+    "a sandbox": ("cases.jsonl", '{"input": "a", "sandbox": "docker"}', "unknown column 'sandbox'"),
+    "a tool call": (
+        "cases.jsonl",
+        '{"input": [{"role": "user", "content": "a", "tool_calls": [1]}]}',
+        "only text messages",
+    ),
+    "a column twice": ("cases.csv", "task,task\na,b\n", "the column 'task' is there twice"),
+    "a key twice": ("cases.jsonl", '{"task": "a", "task": "b"}', "line 1: .*the key 'task' is there twice"),
+    "a cell too many": ("cases.csv", "task,target\na,b\nc,d,e\n", "line 3: expected 2 cells"),
+    "a cell too few": ("cases.csv", "task,target\na,b\nc\n", "line 3: expected 2 cells"),
+    "an open quote": ("cases.csv", 'task,target\n"a,b\nc,d\n', "this is not CSV"),
+    "an empty text": ("cases.jsonl", '{"task": "a", "target": ["b", " "]}', "every answer includes an empty"),
+}
 
 
-def test_tests_of_promptfoo_become_cases(tmp_path):
-    first, second = read_cases(written(tmp_path, PROMPTFOO))
-    assert (first.id, first.task.description) == ("a-greeting", "Translate to French: Hello")
-    assert [one.evaluator for one in first.grading] == ["regex", "regex", "llm"]
-    assert [one.evaluator for one in second.grading] == ["regex", "schema"]
-    assert second.id == "test-2"
-    with pytest.raises(ConfigError, match="line 5: the assertion 'javascript' has no equivalent here"):
-        read_cases(written(tmp_path, PROMPTFOO.replace("icontains", "javascript")))
-    with pytest.raises(ConfigError, match="line 1: expected a list with one prompt"):
-        read_cases(written(tmp_path, PROMPTFOO.replace("['Tr", "['x', 'Tr")))
+@pytest.mark.parametrize(("name", "text", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_a_file_is_understood_or_refused(tmp_path, name, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_cases(written(tmp_path, text, name))
+
+
+def test_the_caller_chooses_among_columns():
+    row = {"problem": "1+1?", "level": 3, "answer": "2", "solution": "One more than one."}
+    (case,) = cases_of_rows([row], columns={"task": "problem"})
+    assert (case.task.description, case.reference) == ("1+1?", "2")
+    with pytest.raises(ConfigError, match="unknown column 'problem'"):
+        cases_of_rows([row | {"task": row["problem"]}])
+    with pytest.raises(ConfigError, match="unknown part 'problem'"):
+        cases_of_rows([row], columns={"problem": "task"})
+
+
+def test_a_line_of_json_may_hold_any_separator(tmp_path):
+    (case,) = read_cases(written(tmp_path, '{"task": "a\u2028b"}\n', "CASES.JSONL"))
+    assert case.task.description == "a\u2028b"
+
+
+def test_cases_are_added_to_yaml_only(tmp_path):
+    with pytest.raises(ConfigError, match="YAML files only"):
+        add_cases(tmp_path / "cases.csv", [EvalCase("a", PlainTask("a"))])
+    assert not (tmp_path / "cases.csv").exists()
 
 
 def test_what_a_script_defines_is_not_imported(monkeypatch):

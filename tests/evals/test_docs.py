@@ -1,15 +1,14 @@
 """`docs/evals.md`, run: its cases, its commands, its Python, its tests."""
 
 import asyncio
-import json
 import re
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from redraft import Agent, ReflectionPattern, ScriptedModel, Task
-from redraft.evals.case_file import read_cases
+from redraft import Agent, ReflectionPattern, ScriptedModel
+from redraft.evals.cases import read_cases
 from redraft.stores.location import project_store
 from support.commands import redraft
 from support.judged import judged_runs
@@ -42,9 +41,7 @@ def test_its_commands_run(project):
     for line in PAGE.commands():
         command, _, target = re.sub(r"\s+#.*", "", line).partition(" > ")
         _, *words = command.split()
-        if words[0] == "optimize" or words[1:2] in (["add"], ["stability"]):
-            continue
-        if "--fleet" in words:  # `test_on_fleet.py` has the worker that it needs
+        if words[1:2] in (["add"], ["stability"]):
             continue
         result = redraft(*words, stdin="y\nn\n" * 20)
         assert result.exit_code == 0, (line, result.stderr)
@@ -52,36 +49,8 @@ def test_its_commands_run(project):
             (project / target).write_text(result.stdout, "utf-8")
 
 
-def test_its_optimizations_run(project, monkeypatch):
-    def answer(request):
-        if request.role == "reflection":
-            return "```\nUse digits. {order}\n```"
-        return "2" if any("Use digits" in message.content for message in request.messages) else "two"
-
-    model = ScriptedModel(answer)
-    writer = Agent(model, pattern=ReflectionPattern(0), name="writer")
-    app = SimpleNamespace(writer=writer, order_task=Task("Confirm {order}.", model=model))
-    monkeypatch.setitem(sys.modules, "app", app)
-    cases = [
-        {
-            "task": f"Confirm order {number}.",
-            "inputs": {"order": f"order {number}"},
-            "hidden": [{"name": "digits", "evaluator": "regex", "config": {"pattern": "^2"}}],
-        }
-        for number in "ABCDEFGHIJKLMNOPQRST"
-    ]
-    (project / "cases.yaml").write_text(json.dumps({"cases": cases}), "utf-8")
-    lines = [line for line in PAGE.commands() if line.startswith("redraft optimize")]
-    for line in lines:
-        words = re.sub(r"\s+#.*", "", line).partition(" > ")[0].split()[1:]
-        result = redraft(*words)
-        assert result.exit_code == 0, (line, result.stderr)
-        assert "Use digits" in result.stdout
-
-
 def test_its_python_runs():
-    tuning, floor, first, second = PAGE.blocks("python")
-    PAGE.run(tuning)
+    floor, first, second = PAGE.blocks("python")
     names, _ = PAGE.run(floor)
     assert names["pattern"].calibrated_floor == 0.6
     _, printed = PAGE.run(first)

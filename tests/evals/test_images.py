@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, ConfigError, EvalCase, Evaluation, MemoryStore, QualityCriterion, ReflectionPattern
-from redraft.evals.case_file import read_cases
-from redraft.fleet import Fleet, FleetWorker
+from redraft.evals.cases import read_cases
 from redraft.protocols import ChatReply
 from redraft.stores.location import close_project_store, required_project_store
 from redraft.types import Image, ImageMessage, Message, PlainTask
@@ -132,18 +131,3 @@ def test_a_function_of_a_prompt_would_not_see_them():
         Evaluation([case], blind, store=MemoryStore())
     report = Evaluation([case], seeing, store=MemoryStore()).run_sync()
     assert report.figures[0].mean_passed == 1.0
-
-
-def test_workers_of_a_fleet_see_the_images_and_the_conversation_of_a_case():
-    async def main():
-        store, seeing = MemoryStore(), Sees()
-        agent = Agent(seeing, pattern=ReflectionPattern(1, [RED]), name="seer", keep=store)
-        fleet = Fleet([agent], store=store)
-        evaluation = Evaluation([EvalCase("square", TASK, (RED,))], agent, fleet=fleet)
-        report, _ = await asyncio.gather(evaluation.run(), FleetWorker(fleet).run(1))
-        return report, seeing.requests
-
-    report, (request,) = asyncio.run(main())
-    assert [one.answers[0].passed for one in report.tries] == [True]
-    sent = [one for message in request.messages for one in getattr(message, "images", ())]
-    assert [one.data for one in sent] == [SECOND.data, b"", FIRST.data]

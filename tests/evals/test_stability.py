@@ -1,13 +1,15 @@
-"""Stability: a judge is asked again, and in other words."""
+"""Stability: a judge judges outputs again."""
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
 from redraft import ConfigError, MemoryStore, QualityCriterion
-from redraft.evals.calibration import Calibrations
-from redraft.evals.stability import AS_IT_IS, REVERSED, REWORDED, StabilityReport, StabilityTest
+from redraft._codec import to_record
+from redraft.evals.calibration import STABILITY, Calibrations, StabilityReport, StabilityTest
+from redraft.stores.base import Record
 from support.commands import document, redraft
 from support.dashboards import pages
 from support.judged import CLEAR, SHORT, judged_runs, judging_model
@@ -28,41 +30,28 @@ async def stored(count=12, **options):
     return store, calibration
 
 
-class Fickle:
-    """A judge that says what was said before, but the reverse where it is asked in other words."""
+@pytest.mark.parametrize(
+    ("again", "flipped", "kappa"), [((0.9, 0.4), 0, 1.0), ((0.4, 0.9), 48, -1.0)], ids=["steady", "fickle"]
+)
+def test_a_judge_is_compared_with_itself_and_with_the_labels(again, flipped, kappa):
+    """At first the judge gave 0.9 to outputs whose number is no multiple of 3, as labelled, else 0.4."""
 
-    name = "ScriptedModel"
-
-    def __init__(self):
-        self.calls = 0
-        self._usual = judging_model(lambda output, _: 0.9 if number_in(output) % 3 else 0.4)
-        self._turned = judging_model(lambda output, _: 0.4 if number_in(output) % 3 else 0.9)
-
-    async def __call__(self, request):
-        self.calls += 1
-        is_reworded = "what somebody made of it" in request.messages[-1].content
-        return await (self._turned if is_reworded else self._usual)(request)
-
-
-def test_a_steady_judge_that_hangs_on_words():
     async def main():
         store, calibration = await stored()
-        model = Fickle()
+        model = judging_model(lambda output, _: again[number_in(output) % 3 == 0])
         report = await StabilityTest(calibration, store, model=model, outputs=8, repeats=3).run()
-        assert model.calls == 8 * (3 + 2)
-        again = await StabilityTest(calibration, store, model=model, outputs=8, repeats=3).run()
-        assert model.calls == 8 * (3 + 2)  # no judgement is paid for twice
-        assert (again.rows, await StabilityReport.stored(store, calibration.judge)) == (report.rows, again)
-        assert len((await Calibrations(store).get()).judgements) == 24  # those made again are none to label
+        assert len(model.requests) == 8 * 3
+        repeated = await StabilityTest(calibration, store, model=model, outputs=8, repeats=3).run()
+        assert len(model.requests) == 8 * 3  # no judgement is paid for twice
+        assert repeated == replace(report, usage=repeated.usage)
+        assert await StabilityReport.stored(store, calibration.judge) == repeated
+        assert len((await Calibrations(store).get()).judgements) == 24  # new judgements are none to label
         return report
 
-    as_it_is, reversed_, reworded = asyncio.run(main()).rows
-    assert (as_it_is.wording, reversed_.wording, reworded.wording) == (AS_IT_IS, REVERSED, REWORDED)
-    assert (as_it_is.verdicts, as_it_is.flipped, as_it_is.difference) == (48, 0, 0.0)  # 8 drafts, 2 criteria
-    assert (reversed_.verdicts, reversed_.flipped) == (16, 0)
-    assert (reworded.verdicts, reworded.flipped) == (16, 16)
-    # Labelled were those that are no multiple of 3, as the judge has it.
-    assert (as_it_is.agreement.kappa, reworded.agreement.kappa) == (1.0, pytest.approx(-1.0, abs=0.4))
+    report = asyncio.run(main())
+    assert (report.verdicts, report.flipped) == (48, flipped)  # 8 drafts, 2 criteria, 3 times
+    assert report.difference == pytest.approx(0.5 if flipped else 0.0)
+    assert report.agreement.kappa == pytest.approx(kappa, abs=0.4)
 
 
 def test_what_was_close_flips_most():
@@ -71,25 +60,31 @@ def test_what_was_close_flips_most():
         model = judging_model(lambda output, _: 0.68 if number_in(output) % 2 else 0.95)
         return await StabilityTest(calibration, store, model=model, outputs=12, repeats=1).run()
 
-    row = asyncio.run(main()).rows[0]
-    assert (row.verdicts, row.flipped, row.near, row.near_flipped) == (24, 12, 12, 12)
-    assert row.difference == pytest.approx(0.02)
-
-
-def test_other_wordings_are_compared_with_the_labels():
-    async def main():
-        store, calibration = await stored()
-        other = {"plainer": [QualityCriterion("short", "Brief?"), QualityCriterion("clear", "Plain?")]}
-        model = judging_model(lambda *_: 0.9)
-        with pytest.raises(ConfigError, match="The wording 'half' has no criterion 'short'"):
-            StabilityTest(calibration, store, model=model, wordings={"half": [CLEAR]})
-        with pytest.raises(ConfigError, match=r"The judge can't be asked again.*--model"):
-            StabilityTest(calibration, store)
-        return await StabilityTest(calibration, store, model=model, wordings=other, outputs=4).run()
-
     report = asyncio.run(main())
-    assert [one.wording for one in report.rows] == [AS_IT_IS, "plainer", REVERSED, REWORDED]
-    assert report.table()[1]["wording"] == "plainer"
+    assert (report.verdicts, report.flipped, report.near, report.near_flipped) == (24, 12, 12, 12)
+    assert report.difference == pytest.approx(0.02)
+
+
+def test_a_judge_that_cannot_be_asked_again_is_refused():
+    store, calibration = asyncio.run(stored(1))
+    with pytest.raises(ConfigError, match=r"The judge can't be asked again.*--model"):
+        StabilityTest(calibration, store)
+
+
+def test_a_report_of_an_earlier_version_is_read():
+    """It had a row for each wording of the rubric, the first for the rubric as it is."""
+
+    async def main():
+        store, calibration = await stored(4)
+        report = await StabilityTest(calibration, store, model=judging_model(lambda *_: 0.9), outputs=4).run()
+        record = to_record(report)
+        of_row = ("verdicts", "flipped", "near", "near_flipped", "difference", "agreement")
+        row = {"wording": "as it is", **{name: record.pop(name) for name in of_row}}
+        rows = [row, row | {"wording": "other words", "flipped": 99}]
+        await store.put(Record(STABILITY, calibration.judge.key, record | {"rows": rows}))
+        assert await StabilityReport.stored(store, calibration.judge) == report
+
+    asyncio.run(main())
 
 
 def test_the_judge_is_asked_by_the_very_rubric():
@@ -103,8 +98,7 @@ def test_the_judge_is_asked_by_the_very_rubric():
         return calibration, [one["options"]["judge_id"]["rubric"] for one in runs]
 
     calibration, rubrics = asyncio.run(main())
-    assert rubrics.count(calibration.judge.rubric) == 1
-    assert len(set(rubrics)) == 3
+    assert rubrics == [calibration.judge.rubric]
 
 
 def test_a_budget_ends_it_and_the_rest_is_made_later():
@@ -117,8 +111,8 @@ def test_a_budget_ends_it_and_the_rest_is_made_later():
         return first, rest
 
     first, rest = asyncio.run(main())
-    assert first.note == "1 judgement of 24: the budget was spent"
-    assert (rest.note, rest.rows[0].verdicts) == ("", 24)
+    assert first.note == "1 judgement of 12: the budget was spent"
+    assert (rest.note, rest.verdicts) == ("", 24)
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -128,14 +122,12 @@ def test_the_command(tmp_path, monkeypatch):
 
     asyncio.run(judged_runs(project_store(), 4))
     model = judging_model(lambda *_: 0.9)
-    monkeypatch.setattr("redraft.evals.stability.model_of", lambda *_args: model)
-    (tmp_path / "plainer.yaml").write_text("- {name: clear, description: Plain?}\n- {name: short}\n", "utf-8")
-    words = ["calibrate", "stability", "--outputs", "3", "--repeats", "1", "--wording", "plainer.yaml"]
+    monkeypatch.setattr("redraft.evals.calibration.model_of", lambda *_args: model)
+    words = ["calibrate", "stability", "--outputs", "3", "--repeats", "1"]
     result = redraft(*words)
     assert result.exit_code == 0, result.stderr
     assert "ScriptedModel, 3 outputs judged again" in result.stdout
-    assert "plainer" in result.stdout
-    assert len(document(redraft(*words, "--json"))["rows"]) == 4
+    assert document(redraft(*words, "--json"))["verdicts"] == 6
     assert "3 outputs judged again" in redraft("calibrate", "show").stdout
     page = f"/compare/judges/{document(redraft('calibrate', 'show', '--json'))['key']}"
     assert "3 outputs judged again" in pages(project_store()).get(page).text

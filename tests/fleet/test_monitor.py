@@ -12,8 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redraft import (
     Agent,
-    EvalCase,
-    Evaluation,
     MemoryStore,
     ModelError,
     QualityCriterion,
@@ -25,7 +23,7 @@ from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
 from redraft.fleet.spending import KEY, SPENDING, DailyBudget
 from redraft.stores.base import Record
-from redraft.types import PlainTask, TokenUsage
+from redraft.types import TokenUsage
 from support.pages import Page
 
 PATTERN = ReflectionPattern(
@@ -153,21 +151,6 @@ def test_the_budget_is_measured_from_before_the_first_call_on():
         return found
 
     assert asyncio.run(main()) == [[5, 0, 5], [5, 1.5, 2.5], [5, 6, 0]]
-
-
-def test_runs_of_evaluations_are_counted_apart():
-    async def main():
-        fleet = fleet_of(MemoryStore(), ["one two three"])
-        worker = FleetWorker(fleet, listen="9464")
-        case = EvalCase("a", PlainTask("Write."), reference="one two three", match="exact")
-        evaluation = Evaluation([case], fleet.programs["clerk"].agent, fleet=fleet)
-        async with asking(worker) as client:
-            await asyncio.gather(worker._run(1, until_idle=False), evaluation.run())
-            return values((await client.get("/metrics")).text)
-
-    found = asyncio.run(main())
-    assert found["redraft_evaluation_runs_total", "clerk", "finished"] == 1
-    assert not [key for key in found if key[0] == "redraft_runs_total"]
 
 
 class AwayQueue(StoreQueue):

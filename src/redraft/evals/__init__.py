@@ -6,22 +6,17 @@ from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
-    from redraft.evals.case_file import read_cases as read_cases
     from redraft.evals.cases import EvalCase as EvalCase
-    from redraft.evals.datasets import cases_of_rows as cases_of_rows
+    from redraft.evals.cases import cases_of_rows as cases_of_rows
+    from redraft.evals.cases import read_cases as read_cases
     from redraft.evals.evaluation import Evaluation as Evaluation
-    from redraft.evals.optimize import Optimization as Optimization
-    from redraft.evals.optimize import OptimizationReport as OptimizationReport
     from redraft.evals.pytest_case import eval_case as eval_case
     from redraft.evals.report import EvaluationReport as EvaluationReport
     from redraft.evals.report import Evaluations as Evaluations
 
 _PLACES = {
-    "case_file": ("read_cases",),
-    "cases": ("EvalCase",),
-    "datasets": ("cases_of_rows",),
+    "cases": ("EvalCase", "cases_of_rows", "read_cases"),
     "evaluation": ("Evaluation",),
-    "optimize": ("Optimization", "OptimizationReport"),
     "pytest_case": ("eval_case",),
     "report": ("EvaluationReport", "Evaluations"),
 }

@@ -1,38 +1,44 @@
-"""Calibration: how far a judge agrees with a person who labels its kept judgements without seeing them."""
+"""Calibration: how far a judge agrees with a person, who labels its judgements blind, and with itself."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import from_json, to_json
-from redraft._texts import as_text
-from redraft._validation import is_number
-from redraft.errors import ConfigError
-from redraft.evaluate.checks import MEASURES
+from redraft._codec import from_json, from_record, to_json, to_record
+from redraft._texts import as_text, counted
+from redraft._validation import check_bound, check_count, is_number
+from redraft.errors import ConfigError, RedraftError
+from redraft.evals.evaluation import Group, Spending, digest
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
+from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
-from redraft.loop.record import task_digest
+from redraft.loop.pattern import ReflectionPattern, judges_of, starting_draft
+from redraft.loop.record import Origin, task_digest
+from redraft.loop.run import Verbs
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.loop.success import SECOND
-from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, Rating, agreement_of, compared_means
-from redraft.text.replies import unfenced
-from redraft.types import Output, PlainTask, QualityCriterion
+from redraft.models.names import model_of
+from redraft.settings import load_settings
+from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, compared_means
+from redraft.stores.base import Record
+from redraft.types import NOTHING_USED, Output, PlainTask, QualityCriterion, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from redraft.loop.record import RunRecord
+    from redraft.protocols import ChatModel
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation, ReflectionVersion
 
@@ -42,8 +48,6 @@ PARTS = 5
 """Into how many parts labels are split, to try a threshold on labels that it was not chosen by."""
 STABILITY = "stability"
 """The name of the runs that judge an output again, and the kind of the record of what they found."""
-ENOUGH = 0.8
-"""The kappa from which a check may stand in for a criterion that a model judges."""
 
 
 # --- what a judge has judged -------------------------------------------------------------------------------
@@ -219,20 +223,6 @@ class ThresholdAdvice:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckAdvice:
-    """A check that decides as a person does, and might replace the model for a criterion."""
-
-    evaluator: str
-    config: Mapping[str, Any]
-    agreement: Agreement
-
-    def sentence(self, name: str) -> str:
-        """Return the criterion as a criteria file has it, and how well it agrees."""
-        config = ", ".join(f"{key}: {json.dumps(value)}" for key, value in self.config.items())
-        return f"{{name: {name}, evaluator: {self.evaluator}, config: {{{config}}}}}, {self.agreement}"
-
-
-@dataclass(frozen=True, slots=True)
 class CriterionReport:
     """One criterion, or all together (an empty `name`): how the judge's verdicts agree with the labels.
 
@@ -244,7 +234,6 @@ class CriterionReport:
     agreement: Agreement
     near: Agreement
     advice: ThresholdAdvice | None = None
-    check: CheckAdvice | None = None
 
     def row(self) -> dict[str, str]:
         """Return the cells of a table, by the heads of its columns."""
@@ -261,12 +250,7 @@ class CriterionReport:
 
     def suggestions(self) -> list[str]:
         """Return what the labels suggest for this criterion, a sentence each."""
-        found: list[str] = []
-        if self.advice is not None:
-            found.append(f"{self.name}: a threshold of {self.advice.sentence()}")
-        if self.check is not None:
-            found.append(f"{self.name} could be a check: {self.check.sentence(self.name)}")
-        return found
+        return [] if self.advice is None else [f"{self.name}: a threshold of {self.advice.sentence()}"]
 
 
 def kappa_cell(agreement: Agreement) -> str:
@@ -370,8 +354,7 @@ class Calibration:
     def report(self, costs: Costs | None = None) -> tuple[CriterionReport, ...]:
         """Return the figures of all criteria together, and then of each."""
         required = [one for one in self.criteria if one.threshold]
-        texts = {one.key: as_text(one.output) for one in self.judgements}
-        rows = [self._of(criterion, costs or Costs(), texts) for criterion in required]
+        rows = [self._of(criterion, costs or Costs()) for criterion in required]
         near = [label for label in self.told if self._is_near(label)]
         return CriterionReport("", None, self.agreement, agreement_with(near, self.criteria)), *rows
 
@@ -379,21 +362,15 @@ class Calibration:
         threshold = next(one.threshold for one in self.criteria if one.name == label.criterion)
         return abs(label.score - threshold) < NEAR
 
-    def _of(self, criterion: QualityCriterion, costs: Costs, texts: Mapping[str, str]) -> CriterionReport:
+    def _of(self, criterion: QualityCriterion, costs: Costs) -> CriterionReport:
         told = [one for one in self.told if one.criterion == criterion.name]
         near = [one for one in told if self._is_near(one)]
-        agreement = agreement_with(told, [criterion])
-        examples = [(texts[one.key], one) for one in told if one.key in texts]
-        check = None if self.judging.is_of_workflow else check_advice(examples)
-        if check and (check.agreement.kappa or 0.0) < (agreement.kappa or 0.0):
-            check = None
         return CriterionReport(
             criterion.name,
             criterion.threshold,
-            agreement,
+            agreement_with(told, [criterion]),
             agreement_with(near, [criterion]),
             threshold_advice(told, criterion.threshold, costs),
-            check,
         )
 
 
@@ -443,69 +420,6 @@ def _groups(labels: Iterable[Label]) -> dict[str, list[Label]]:
     for one in labels:
         groups[one.task if by_task else one.run].append(one)
     return groups
-
-
-# --- criteria that could be checks -------------------------------------------------------------------------
-
-PATTERNS = (r"\d", r"https?://", r"[.!?]\s*\Z", r"```", r"(?m)^#", r"\?", r"!")
-"""What a criterion may come down to: a number, a link, a full stop, code, a heading, a question, a shout."""
-
-
-def check_advice(examples: Sequence[tuple[str, Label]]) -> CheckAdvice | None:
-    """Return the check that decides most like a person did; None if none does well enough.
-
-    Limits are chosen without the labels of the task that they are tried on.
-    """
-    if len(examples) < FEWEST_LABELS or len({label.met for _, label in examples}) == 1:
-        return None
-    found: list[CheckAdvice] = []
-    for unit, measure in MEASURES.items():
-        values = [(measure(unfenced(text)[0]), label) for text, label in examples]
-        found += [_limit_advice(unit, bound, values) for bound in ("at_most", "at_least")]
-    for pattern in PATTERNS:
-        search = re.compile(pattern).search
-        matches = [(search(unfenced(text)[0]) is not None, label) for text, label in examples]
-        found.append(CheckAdvice("regex", {"pattern": pattern}, _agreement(matches)))
-        misses = _agreement([(not is_found, label) for is_found, label in matches])
-        found.append(CheckAdvice("regex", {"pattern": pattern, "must_match": False}, misses))
-    agreement = _agreement([(_is_json(text), label) for text, label in examples])
-    found.append(CheckAdvice("schema", {"schema": {}}, agreement))
-    best = max(found, key=lambda one: one.agreement.kappa or 0.0)
-    return best if (best.agreement.kappa or 0.0) >= ENOUGH else None
-
-
-def _agreement(verdicts: Iterable[tuple[bool, Label]]) -> Agreement:
-    return agreement_of([Rating(verdict, bool(label.met), label.task) for verdict, label in verdicts])
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(unfenced(text)[0])
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _limit_advice(unit: str, bound: str, values: Sequence[tuple[int, Label]]) -> CheckAdvice:
-    """Return the limit on a count that decides most like the labels, tried on tasks it was not chosen by."""
-    sign = 1 if bound == "at_least" else -1
-    limits = sorted({value for value, _ in values})
-    groups: defaultdict[str, list[tuple[int, Label]]] = defaultdict(list)
-    for value, label in values:
-        groups[label.task].append((value, label))
-    right = {
-        group: [
-            sum((sign * (value - limit) >= 0) is label.met for value, label in members) for limit in limits
-        ]
-        for group, members in groups.items()
-    }
-    totals = [sum(column) for column in zip(*right.values(), strict=True)]
-    verdicts: list[tuple[bool, Label]] = []
-    for group, members in groups.items():
-        others = [total - own for total, own in zip(totals, right[group], strict=True)]
-        limit = limits[others.index(max(others))]
-        verdicts += [(sign * (value - limit) >= 0, label) for value, label in members]
-    return CheckAdvice(unit, {bound: limits[totals.index(max(totals))]}, _agreement(verdicts))
 
 
 # --- the calibrations of a store ---------------------------------------------------------------------------
@@ -584,3 +498,207 @@ class Calibrations:
         await self._store.delete(LABEL, f"{calibration.judge.key}/{last.key}")
         forget(calibration.judge)
         return replace(calibration, labels={k: v for k, v in calibration.labels.items() if k != last.key})
+
+
+# --- stability ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityReport:
+    """Test-retest reliability of a judge: how often it decides otherwise when it judges an output again.
+
+    `outputs` were judged again `repeats` times each. `verdicts` counts the new judgements, and `flipped`
+    those that fell on the other side of the threshold; `near` and `near_flipped` count those whose stored
+    score was close to it. `difference` is the mean distance between the stored scores and the new ones, None
+    without a new one. `agreement` compares the new scores with the labels. `note` says why judgements are
+    missing.
+    """
+
+    model: str
+    outputs: int
+    repeats: int
+    verdicts: int
+    flipped: int
+    near: int
+    near_flipped: int
+    difference: float | None
+    agreement: Agreement
+    usage: TokenUsage = NOTHING_USED
+    note: str = ""
+
+    @classmethod
+    async def stored(cls, store: Store, judge: JudgeId) -> StabilityReport | None:
+        """Return the newest report on a judge; None if there is none."""
+        record = await store.get(STABILITY, judge.key)
+        if record is None:
+            return None
+        # Earlier versions stored a row for each wording of the rubric, the unchanged rubric first.
+        rows = cast("list[dict[str, Any]]", record.data.get("rows", []))
+        return from_record(cls, {**record.data, **(rows[0] if rows else {})})
+
+    def row(self) -> dict[str, str]:
+        """Return the cells of a table, by the heads of its columns."""
+        return {
+            "repeats": str(self.repeats),
+            "verdicts": str(self.verdicts),
+            "flipped": f"{self.flipped / self.verdicts:.0%}" if self.verdicts else "?",
+            "near the threshold": f"{self.near_flipped} of {self.near}",
+            "score differs by": "?" if self.difference is None else f"{self.difference:.2f}",
+            "kappa (95 %)": kappa_cell(self.agreement),
+        }
+
+
+class StabilityTest:
+    """Have a judge judge stored outputs again, `repeats` times each, by the same rubric.
+
+    Only first drafts are judged again, labelled ones first: later versions were judged with a record of the
+    earlier ones. `model` judges, by default the one that did; another one is compared with the labels in its
+    place. Every judgement is stored as a run, and none is made twice. The budgets bound all of them together.
+    `on_judged` is called after each. Raises `ConfigError` for a model that can't work, before anything is
+    spent.
+    """
+
+    def __init__(
+        self,
+        calibration: Calibration,
+        store: Store,
+        *,
+        model: str | ChatModel | None = None,
+        outputs: int = 20,
+        repeats: int = 2,
+        at_once: int = 8,
+        budget_tokens: int | None = None,
+        budget_usd: float | None = None,
+        budget_seconds: float | None = None,
+        on_judged: Callable[[], None] | None = None,
+    ) -> None:
+        check_count("outputs", outputs, 1)
+        check_count("repeats", repeats, 1)
+        check_count("at_once", at_once, 1)
+        self._budgets = {"tokens": budget_tokens, "usd": budget_usd, "seconds": budget_seconds}
+        for name, bound in self._budgets.items():
+            check_bound(f"budget_{name}", bound)
+        self._calibration, self._store = calibration, store
+        self._repeats, self._at_once, self._on_judged = repeats, at_once, on_judged
+        if calibration.judging.is_of_workflow:
+            raise ConfigError(
+                f"The judge {calibration.judge.key} is that of a workflow, which fills in its prompt, so it "
+                "can't be asked again here."
+            )
+        try:
+            self._model = model_of(model or calibration.judge.model, load_settings())
+        except ConfigError as error:
+            raise ConfigError(
+                f"The judge can't be asked again: {error} Give a model with --model."
+            ) from error
+        self._name = model if isinstance(model, str) else calibration.judge.model
+        self._outputs = list(islice(judgements_by_output(calibration), outputs))
+        self.total = len(self._outputs) * repeats
+
+    async def run(self) -> StabilityReport:
+        """Make the judgements that were not made before, and report on all."""
+        spending, gate = Spending(self._budgets), asyncio.Semaphore(self._at_once)
+        scores: dict[tuple[str, int], Mapping[str, float | None]] = {}
+        failures: list[str] = []
+
+        async def judge(judgement: Judgement, number: int) -> None:
+            async with gate:
+                if spending.is_over:
+                    return
+                try:
+                    again, usage = await self._judge(judgement, number)
+                except RedraftError as error:
+                    failures.append(str(error))
+                    return
+                spending.add(usage)
+                scores[judgement.key, number] = again
+                if self._on_judged is not None:
+                    self._on_judged()
+
+        async with Group() as group:
+            for of_output in self._outputs:
+                for number in range(1, self._repeats + 1):
+                    group.start(judge(of_output[0], number))
+        if failures and not scores:
+            raise ConfigError(f"The judge can't be asked again: {failures[0]}")
+        note = ""
+        if len(scores) < self.total:
+            why = f"{failures[0]}" if failures else "the budget was spent"
+            note = f"{counted(len(scores), 'judgement')} of {self.total}: {why}"
+        report = self._report(scores, spending.usage, note)
+        if self._name == self._calibration.judge.model:
+            await self._store.put(Record(STABILITY, self._calibration.judge.key, to_record(report)))
+        return report
+
+    async def _judge(
+        self, judgement: Judgement, number: int
+    ) -> tuple[Mapping[str, float | None], TokenUsage]:
+        """Judge an output again, or read the judgement that was made before; return the scores."""
+        judging = self._calibration.judging
+        pattern = ReflectionPattern(
+            0,
+            # The score matters, and no verdict that would have to be confirmed.
+            [replace(one, threshold=0.0) for one in judging.criteria],
+            0.0,
+            judging.options.prompt,
+            reflection_model=self._model,
+            judge=judging.options.kind,
+            structured_reflection=judging.options.structured,
+            on_failure="raise",
+        )
+        judges = judges_of(pattern, self._model, judgement.task.task_type)
+        asked = repr((judging.criteria, judging.options.prompt))
+        place = digest(self._name, judgement.run, judgement.version, asked, str(number))
+        key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
+        made = await run_and_store(
+            judgement.task,
+            Verbs(None, judges, _unchanged),
+            pattern.options_for(judges),
+            key.step(),
+            starting_draft(judgement.output),
+            Origin("function", STABILITY, self._name),
+        )
+        return made.final_evaluation.criteria_scores, made.token_usage
+
+    def _report(
+        self, scores: Mapping[tuple[str, int], Mapping[str, float | None]], usage: TokenUsage, note: str
+    ) -> StabilityReport:
+        pairs = [
+            (judgement, score)
+            for of_output in self._outputs
+            for number in range(1, self._repeats + 1)
+            for judgement in of_output
+            if (score := scores.get((of_output[0].key, number), {}).get(judgement.criterion.name)) is not None
+        ]
+        labels = self._calibration.labels
+        labelled = [
+            replace(labels[judgement.key], score=score)
+            for judgement, score in pairs
+            if judgement.key in labels and labels[judgement.key].met is not None
+        ]
+        flipped = [
+            judgement
+            for judgement, score in pairs
+            if (score >= judgement.criterion.threshold) != (judgement.score >= judgement.criterion.threshold)
+        ]
+        return StabilityReport(
+            self._name,
+            len(self._outputs),
+            self._repeats,
+            len(pairs),
+            len(flipped),
+            len([judgement for judgement, _ in pairs if _is_near(judgement)]),
+            len([judgement for judgement in flipped if _is_near(judgement)]),
+            fmean(abs(judgement.score - score) for judgement, score in pairs) if pairs else None,
+            agreement_with(labelled, self._calibration.criteria),
+            usage,
+            note,
+        )
+
+
+def _is_near(judgement: Judgement) -> bool:
+    return abs(judgement.score - judgement.criterion.threshold) < NEAR
+
+
+async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Output:
+    raise AssertionError(f"nothing is revised, but {output!r} was")

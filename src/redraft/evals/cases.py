@@ -1,25 +1,35 @@
-"""Cases: tasks with what a good answer is, such as those of runs that are stored."""
+"""Cases: tasks with what a good answer is; made from stored runs, read from files and rows, and written."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from mimetypes import guess_extension
+from hashlib import sha256
+from mimetypes import guess_extension, guess_type
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import yaml
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._texts import as_text, shortened
-from redraft._validation import check_choice, check_share
+from redraft._validation import check_choice, check_share, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
+from redraft.loop.criteria_file import CriteriaReader, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.replies import json_of, unfenced
+from redraft.text.yaml import KeyPath, load_yaml
 from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from redraft.loop.record import RunRecord
 
@@ -76,6 +86,11 @@ class EvalCase:
             check_choice(f"The case {self.id!r}: match", self.match, MATCHES)
         if self.match and self.reference in (None, ""):
             raise ConfigError(f"The case {self.id!r} has a match, but no reference to match.")
+        if self.match == "includes" and not all(_accepted_texts(self.reference)):
+            raise ConfigError(
+                f"The case {self.id!r}: every answer includes an empty text; got the reference "
+                f"{self.reference!r}."
+            )
 
     @property
     def asked(self) -> str:
@@ -123,16 +138,22 @@ class EvalCase:
         return entries
 
 
-def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
-    """Return a function that says whether an output matches the reference, or one of several texts."""
+def _plain_text(value: Any) -> str:
+    return " ".join((unfenced(value)[0] if isinstance(value, str) else as_text(value)).split())
 
-    def plain(value: Any) -> str:
-        return " ".join((unfenced(value)[0] if isinstance(value, str) else as_text(value)).split())
 
-    right = {plain(reference)}
+def _accepted_texts(reference: Any) -> set[str]:
+    """Return the texts of which an answer has to match any: the reference, and those in a list of texts."""
+    accepted = {_plain_text(reference)}
     if isinstance(reference, list | tuple):
         several = cast("Sequence[Any]", reference)
-        right |= {plain(one) for one in several if all(isinstance(each, str) for each in several)}
+        accepted |= {_plain_text(text) for text in several if all(isinstance(each, str) for each in several)}
+    return accepted
+
+
+def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
+    """Return a function that says whether an output matches the reference, or one of several texts."""
+    accepted = _accepted_texts(reference)
 
     def matches(output: Any) -> tuple[bool, str]:
         if match == "json":
@@ -141,10 +162,10 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
             except OutputError as error:
                 return False, str(error)
         elif match == "exact":
-            met = plain(output) in right
+            met = _plain_text(output) in accepted
         else:
-            answer = plain(output).casefold()
-            met = any(one.casefold() in answer for one in right)
+            answer = _plain_text(output).casefold()
+            met = any(text.casefold() in answer for text in accepted)
         return met, "" if met else "It is not what was expected."
 
     return matches
@@ -258,3 +279,405 @@ def has_regressed(record: RunRecord) -> bool:
         return False
     first, last = record.versions[0].evaluation, record.versions[-1].evaluation
     return first.outranks(last)
+
+
+# --- files of cases -------------------------------------------------------------------------------------
+
+SHARED = {"agent": str, "system_prompt": str, "task_type": str, "threshold": float, "criteria": list,
+          "hidden": list}  # fmt: skip
+"""The keys of a file that hold for all its cases; a case's own come first."""
+CASE = {
+    **SHARED,
+    "id": str,
+    "task": str,
+    "context": str,
+    "messages": list,
+    "images": list,
+    "expected_output": str,
+    "control": bool,
+    "reference": object,
+    "match": str,
+    "inputs": dict,
+    "wrong": list,
+    "run": str,
+}
+MESSAGE = {"role": str, "content": str, "images": list}
+ROLES = ("system", "user", "assistant")
+PROMPTFOO = frozenset({"prompts", "providers", "tests", "defaultTest", "vars", "assert", "__expected"})
+"""The keys by which a file of promptfoo is recognised."""
+NOT_PROMPTFOO = (
+    "files of promptfoo are not read: write each test as a case, with its assertions as criteria; see "
+    "docs/evals.md"
+)
+
+
+def read_cases(path: Path) -> list[EvalCase]:
+    """Read a file of cases: YAML, CSV (`.csv`) or JSON lines (`.jsonl`).
+
+    A YAML file is a mapping with `cases`, a list. A case has a `task` and the other fields of an `EvalCase`;
+    the file may give `criteria`, `hidden`, `threshold`, `task_type`, `agent` and `system_prompt` for all
+    cases that have none of their own. `messages` are the conversation before the task, each with a `role`
+    and a `content`; they and the case may have `images`: URLs, or files, whose places are relative to this
+    file. Criteria are those of a criteria file. `cases_of_rows` says what the columns of rows mean.
+
+    Raises `ConfigError` with the file and the line or row of a mistake. A key that has no meaning here is a
+    mistake, too: nothing in a file is ignored.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"The file of cases {str(path)!r} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The file of cases {str(path)!r} is not UTF-8 text.") from error
+    if reader := READERS.get(path.suffix.lower()):
+        return reader(text, str(path))
+    with modules_in(path.parent):
+        return _CasesReader(path, text).cases()
+
+
+class _CasesReader(CriteriaReader):
+    """Read the cases of one file."""
+
+    def cases(self) -> list[EvalCase]:
+        document: Any = load_yaml(self.text, self.name)
+        if document is None:
+            self.fail((), "the file is empty; expected a mapping with 'cases', a list")
+        if not isinstance(document, dict) or not isinstance(cast("Any", document).get("cases"), list):
+            expected = "expected a mapping with 'cases', a list"
+            self.fail((), NOT_PROMPTFOO if _is_promptfoo(document) else expected)
+        entries = cast("dict[Any, Any]", document)
+        items = cast("list[Any]", entries.pop("cases"))
+        shared = self.checked(entries, SHARED, ())
+        found = [self._case(item, shared, ("cases", at)) for at, item in enumerate(items)]
+        if not found:
+            self.fail(("cases",), "expected at least one case")
+        seen = set[str]()
+        for at, case in enumerate(found):
+            if case.id in seen:
+                self.fail(("cases", at), f"the id {case.id!r} is used twice; ids must be unique")
+            seen.add(case.id)
+        return found
+
+    def _case(self, item: Any, shared: Mapping[str, Any], way: KeyPath) -> EvalCase:
+        if not isinstance(item, dict):
+            self.fail(way, f"a case must be a mapping with a 'task', got {item!r}")
+        own = self.checked(cast("dict[Any, Any]", item), CASE, way)
+        if "task" not in own:
+            self.fail(way, "the case has no 'task'")
+        entries = {**shared, **own}
+        task_type = entries.get("task_type", "")
+        criteria = {
+            name: self.criteria(entries[name], (*way, name) if name in own else (name,), task_type)
+            for name in ("criteria", "hidden")
+            if name in entries
+        }
+        task = PlainTask(
+            entries["task"],
+            entries.get("expected_output", ""),
+            task_type,
+            context=entries.get("context", ""),
+            messages=tuple(
+                self._message(one, (*way, "messages", at))
+                for at, one in enumerate(entries.get("messages", ()))
+            ),
+            images=self._images(entries.get("images", ()), (*way, "images")),
+        )
+        try:
+            return EvalCase(
+                entries.get("id") or case_id(task.description),
+                task,
+                **criteria,
+                wrong=tuple(map(str, entries.get("wrong", ()))),
+                **{name: entries[name] for name in PLAIN if name in entries},
+            )
+        except ConfigError as error:
+            self.fail(way, str(error))
+
+    def _message(self, item: Any, way: KeyPath) -> Message:
+        if not isinstance(item, dict):
+            self.fail(way, f"a message must be a mapping with a 'role' and a 'content', got {item!r}")
+        entries = self.checked(cast("dict[Any, Any]", item), MESSAGE, way)
+        role = entries.get("role")
+        if role not in ROLES:
+            self.fail(way, f"the role of a message must be one of {', '.join(ROLES)}, got {role!r}")
+        images = self._images(entries.get("images", ()), (*way, "images"))
+        content: str = entries.get("content", "")
+        return ImageMessage(role, content, images) if images else Message(role, content)
+
+    def _images(self, places: Sequence[Any], way: KeyPath) -> tuple[Image, ...]:
+        return tuple(self._image(place, (*way, at)) for at, place in enumerate(places))
+
+    def _image(self, place: Any, way: KeyPath) -> Image:
+        """Return an image by its URL, or read it from a file, whose place is relative to this one."""
+        if not isinstance(place, str):
+            self.fail(way, f"an image must be a file or a URL, got {place!r}")
+        if "://" in place:
+            return Image(url=place)
+        media_type = guess_type(place)[0] or ""
+        if not media_type.startswith("image/"):
+            self.fail(
+                way, f"{place!r} is not an image; its name should end with .png, .jpg, .webp or the like"
+            )
+        try:
+            data = (self.folder / place).read_bytes()
+        except OSError as error:
+            self.fail(way, f"the image {place!r} can't be read: {error.strerror}")
+        if not data:
+            self.fail(way, f"the image {place!r} is empty")
+        return Image(media_type, sha256(data).hexdigest(), data=data)
+
+
+def _is_promptfoo(document: Any) -> bool:
+    """Return whether a document without cases is a configuration or a list of tests of promptfoo."""
+    parts: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
+    return any(isinstance(part, dict) and not PROMPTFOO.isdisjoint(cast("Any", part)) for part in parts)
+
+
+def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
+    """Append cases to a file, or write a new one; return those that it did not have.
+
+    Cases of a run that has one in the file are left out, and ids that it uses get a number. What people wrote
+    stays as it is. Raises `ConfigError` for a file that is not one of cases, or whose last key is not
+    `cases`. Images are written into a folder next to the file.
+    """
+    if path.suffix.lower() in READERS:
+        raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
+    text = path.read_text("utf-8") if path.is_file() else ""
+    known = read_cases(path) if text.strip() else []
+    runs, ids = {case.run for case in known}, {case.id for case in known}
+    added: list[EvalCase] = []
+    for case in cases:
+        if case.run and case.run in runs:
+            continue
+        runs.add(case.run)
+        added.append(replace(case, id=_unused(case.id, ids)))
+        ids.add(added[-1].id)
+    if not added:
+        return []
+    folder = path.with_suffix(".images")
+    new = _dumped([case.document(folder.name) for case in added])
+    if not text.strip():
+        text = "cases:\n"
+    elif not _ends_with_cases(text):
+        raise ConfigError(
+            f"{str(path)!r}: 'cases' must be the last key of the file, with its list in block style."
+        )
+    indent = _indent_of(text)
+    lines = [f"{indent}{line}" if line else "" for line in new.splitlines()]
+    whole = "\n".join([text.rstrip("\n"), *lines, ""])
+    before, after = (load_yaml(one, str(path)) for one in (text, whole))
+    if len(after["cases"]) != len(before["cases"] or ()) + len(added):
+        raise ConfigError(f"{str(path)!r}: cases can't be appended to its list; add them by hand.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for image in {one.digest: one for case in added for one in case.task.all_images if one.data}.values():
+        folder.mkdir(exist_ok=True)
+        (path.parent / place_of(image, folder.name)).write_bytes(image.data)
+    path.write_text(whole, "utf-8")
+    return added
+
+
+def _unused(wanted: str, used: set[str]) -> str:
+    number, found = 1, wanted
+    while found in used:
+        number += 1
+        found = f"{wanted}-{number}"
+    return found
+
+
+def _ends_with_cases(text: str) -> bool:
+    keys = [line for line in text.splitlines() if re.match(r"[A-Za-z_]", line)]
+    return bool(keys) and keys[-1].rstrip() == "cases:"
+
+
+def _indent_of(text: str) -> str:
+    found = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
+    return found[1] if found else "  "
+
+
+class _Dumper(yaml.SafeDumper):
+    """Write texts of several lines as blocks, which can be edited."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text and all(line == line.rstrip() for line in text.split("\n")) else None
+    return cast("Any", dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _dumped(entries: list[dict[str, Any]]) -> str:
+    parts = (
+        cast("Any", yaml).dump([one], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+        for one in entries
+    )
+    return "\n".join(parts)
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "task": ("task", "input", "prompt", "question", "query"),
+    "reference": ("reference", "expected", "target", "answer", "output"),
+    "id": ("id", "case", "name"),
+    "context": ("context",),
+    "task_type": ("task_type",),
+}
+"""The columns in which a row may have each part of a case."""
+METADATA = "metadata"
+"""A column that describes a row, and is neither asked nor graded."""
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+@keyword_hints()
+def cases_of_rows(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    source: str = "rows",
+    match: Match = "includes",
+    columns: Mapping[str, str] | None = None,
+) -> list[EvalCase]:
+    """Make a case from each row, such as the lines of a CSV file or the samples of Inspect.
+
+    The task is in the column `task`, `input`, `prompt`, `question` or `query`; a list of messages is a
+    conversation. The expected answer is in `reference`, `expected`, `target`, `answer` or `output`, and an
+    answer has to match it as `match` says. `id`, `case` or `name` is the id, by default the number of the
+    row; `context` and `task_type` are those of the task. `metadata` may describe a row.
+
+    Any other column that is not empty is refused, and so are two columns for one part. `columns` maps parts
+    (`task`, `reference`, `id`, `context`, `task_type`) to the columns that they are in; all columns that are
+    neither named there nor above are then left out. `source` names the rows in errors. Raises `ConfigError`
+    with the number of a row that is no case.
+    """
+    chosen = dict(columns or {})
+    for part in chosen:
+        if part not in COLUMNS:
+            raise ConfigError(f"columns: unknown part {part!r}; {nearest(part, COLUMNS)}")
+    cases: list[EvalCase] = []
+    for number, row in enumerate(rows, 1):
+        place = f"{source}, row {number}"
+        if not isinstance(row, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+            raise ConfigError(f"{place}: expected an object, got {row!r}.")
+        if not PROMPTFOO.isdisjoint(row):
+            raise ConfigError(f"{place}: {NOT_PROMPTFOO}.")
+        if row.get("choices"):
+            raise ConfigError(f"{place}: multiple choice is not supported; write the choices into the task.")
+        part = {name: _part(row, name, chosen, place) for name in COLUMNS}
+        if columns is None:
+            _check_columns(row, place)
+        question, messages = _conversation(part["task"], place)
+        reference = None if part["reference"] in _NOTHING else part["reference"]
+        task_type, context = str(part["task_type"] or ""), as_text(part["context"] or "")
+        try:
+            case = EvalCase(
+                str(number if part["id"] in _NOTHING else part["id"]),
+                PlainTask(question, "", task_type, (), context, messages=messages),
+                reference=reference,
+                match="" if reference is None else match,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from error
+        cases.append(case)
+    if not cases:
+        raise ConfigError(f"{source}: there are no rows.")
+    counts = Counter(case.id for case in cases)
+    if twice := next((name for name, count in counts.items() if count > 1), None):
+        raise ConfigError(f"{source}: the id {twice!r} is used twice.")
+    return cases
+
+
+def _check_columns(row: Mapping[str, Any], place: str) -> None:
+    """Raise `ConfigError` for a column that has a value and no meaning."""
+    known = [*(column for of_part in COLUMNS.values() for column in of_part), METADATA]
+    for column, value in row.items():
+        if column not in known and value not in _NOTHING:
+            raise ConfigError(
+                f"{place}: unknown column {column!r}; {nearest(str(column), known)} Remove it, write the "
+                "cases as YAML, or choose columns in Python: cases_of_rows(rows, columns=...)."
+            )
+
+
+def _part(row: Mapping[str, Any], name: str, columns: Mapping[str, str], place: str) -> Any:
+    """Return a part of a case from the column that has it; None if there is none."""
+    if column := columns.get(name):
+        if column not in row:
+            raise ConfigError(f"{place}: there is no column {column!r}; expected one of {', '.join(row)}.")
+        return row[column]
+    taken = columns.values()
+    filled = [one for one in COLUMNS[name] if one not in taken and row.get(one) not in _NOTHING]
+    if len(filled) > 1:
+        raise ConfigError(
+            f"{place}: both {filled[0]!r} and {filled[1]!r} may be the {name}; remove one, or choose in "
+            f"Python: cases_of_rows(rows, columns={{{name!r}: {filled[0]!r}}})."
+        )
+    if not filled and name == "task":
+        raise ConfigError(
+            f"{place}: there is no task; expected one of the columns {', '.join(COLUMNS['task'])}."
+        )
+    return row[filled[0]] if filled else None
+
+
+def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
+    """Return the question, and the messages before it."""
+    if not isinstance(task, list):
+        return as_text(task), ()
+    messages: list[Message] = []
+    for message in cast("list[Any]", task):
+        if not isinstance(message, Mapping):
+            raise ConfigError(f"{place}: a message must have a role and a content, got {message!r}.")
+        entries = {str(key): value for key, value in cast("Mapping[Any, Any]", message).items()}
+        role, content = entries.pop("role", None), entries.pop("content", None)
+        more = [key for key, value in entries.items() if value not in _NOTHING]
+        if role not in ROLES or not isinstance(content, str) or more:
+            raise ConfigError(
+                f"{place}: only text messages with the roles {', '.join(ROLES)} are supported, "
+                f"got {message!r}."
+            )
+        messages.append(Message(role, content))
+    if not messages or messages[-1].role != "user":
+        raise ConfigError(f"{place}: a conversation must end with a message of the user.")
+    return messages[-1].content, tuple(messages[:-1])
+
+
+def _csv_cases(text: str, source: str) -> list[EvalCase]:
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    rows: list[dict[str, Any]] = []
+    try:
+        header = list(reader.fieldnames or ())
+        if twice := next((name for name in header if header.count(name) > 1), None):
+            raise ConfigError(f"{source}: the column {twice!r} is there twice.")
+        for row in reader:
+            if None in row or None in row.values():
+                raise ConfigError(
+                    f"{source}, line {reader.line_num}: expected {len(header)} cells, as in the first line."
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise ConfigError(f"{source}, line {reader.line_num}: this is not CSV: {error}.") from error
+    return cases_of_rows(rows, source=source)
+
+
+def _json_lines_cases(text: str, source: str) -> list[EvalCase]:
+    rows: list[Any] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line, object_pairs_hook=_object_of))
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(f"{source}, line {number}: this is not JSON: {error}.") from error
+    return cases_of_rows(rows, source=source)
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raises `ValueError` for a key that is there twice, of which one would be lost."""
+    counts = Counter(key for key, _ in pairs)
+    if twice := next((key for key, count in counts.items() if count > 1), None):
+        raise ValueError(f"the key {twice!r} is there twice")
+    return dict(pairs)
+
+
+READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = {
+    ".csv": _csv_cases,
+    ".jsonl": _json_lines_cases,
+}
+"""The readers of rows, by the ending of a file's name."""

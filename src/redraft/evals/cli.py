@@ -1,24 +1,28 @@
-"""`redraft eval`: whether reflecting pays off, on your own cases."""
+"""`redraft eval`: whether reflecting pays off. `redraft calibrate`: whether a judge agrees with a person."""
 
 from __future__ import annotations
 
 import json
 import pkgutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.rule import Rule
 from rich.text import Text
 
-from redraft._texts import counted
+from redraft._codec import to_json
+from redraft._texts import as_text, counted
 from redraft.errors import ConfigError, StoreError
-from redraft.evals.case_file import add_cases, read_cases
-from redraft.evals.cases import case_of, has_failed, has_regressed, was_right_at_first
+from redraft.evals.cases import add_cases, case_of, has_failed, has_regressed, read_cases, was_right_at_first
 from redraft.evals.report import LAST, Evaluations, read_baseline, row
 from redraft.loop.cli import write_output
 from redraft.loop.criteria_file import modules_in
+from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.settings import load_settings
 from redraft.stores.location import project_place, required_project_store
@@ -28,14 +32,16 @@ from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_j
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
+from redraft.types import render_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
+    from redraft.evals.calibration import Calibration, Costs, Judgement, StabilityReport
     from redraft.evals.cases import EvalCase
-    from redraft.evals.evaluation import EvaluationFleet, Target
+    from redraft.evals.evaluation import Target
     from redraft.evals.report import EvaluationReport, Try
     from redraft.loop.record import RunRecord
 
@@ -58,9 +64,7 @@ eval = command_group(  # noqa: A001 (the name of the command)
 async def run(
     cases: Annotated[
         str,
-        typer.Argument(
-            metavar="CASES", help="A file of cases: YAML, CSV, JSON lines or promptfoo; or hf:NAME[:SPLIT]."
-        ),
+        typer.Argument(metavar="CASES", help="A file of cases: YAML, CSV or JSON lines."),
     ],
     agent: Annotated[
         str | None,
@@ -85,12 +89,6 @@ async def run(
     at_once: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
     ] = 8,
-    fleet: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME", help="Have the workers of this fleet answer; see redraft worker -h."
-        ),
-    ] = None,
     model: options.Model = None,
     judge: Annotated[
         str | None,
@@ -133,7 +131,12 @@ async def run(
             "--model answers the cases itself, so it can't be combined with --agent; --judge is the model "
             "that grades."
         )
-    found = _cases_in(cases)
+    if cases.startswith("hf:"):
+        raise ConfigError(
+            f"Data sets of Hugging Face are not loaded here; got {cases!r}. Save the rows as JSON lines "
+            "first, with load_dataset(...).to_json('cases.jsonl'), and evaluate that file."
+        )
+    found = read_cases(Path(cases))
     baseline = None
     with modules_in(Path.cwd()), modules_in(Path(cases).parent):
         main = _target(agent, found, model)
@@ -144,7 +147,6 @@ async def run(
         elif against is not None:
             other = _name(against)
             targets[other if other not in targets else against] = _imported(against)
-        workers = None if fleet is None else _fleet(fleet)
     console = CalmConsole(stderr=True)
     run_id = None
     if resume is not None:
@@ -164,14 +166,9 @@ async def run(
             budget_usd=budget_usd,
             budget_seconds=budget_seconds,
             run_id=run_id,
-            fleet=workers,
             on_try=advance,
         )
-        try:
-            report = await evaluation.run()
-        finally:
-            if workers is not None:
-                await workers.aclose()
+        report = await evaluation.run()
     if baseline is not None:
         report = report.against(baseline)
     for path, text in ((junit, report.junit), (markdown, report.markdown)):
@@ -309,170 +306,7 @@ async def add(
         raise typer.Exit(ExitCode.NOT_MET)
 
 
-@eval.command("export")
-@handles_errors
-async def export(
-    pairs: Annotated[
-        bool,
-        typer.Option("--pairs", help="Preference pairs: prompt, chosen and rejected, as for DPO."),
-    ] = False,
-    corrections: Annotated[
-        bool,
-        typer.Option("--corrections", help="Corrected drafts: conversations, as for fine-tuning."),
-    ] = False,
-    cases: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Leave out the tasks of these cases. Default: cases.yaml, if it exists."
-        ),
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Search at most N of the newest runs.")
-    ] = 1000,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")
-    ] = None,
-) -> None:
-    """Export training data from stored runs, as JSON lines.
-
-    Two versions make a pair if checks, or a judge beyond its error, tell them apart. Secrets and personal
-    data are withheld.
-    """
-    from redraft.evals.training import dpo_rows, preference_pairs, sft_rows
-
-    if pairs == corrections:
-        raise ConfigError("Say what to export: --pairs or --corrections.")
-    if output is not None:
-        _prepare("--output", output)
-    evaluated = _evaluated(cases)
-    stored = Runs()
-    records = await stored.read_rows(await stored.rows(name=name, limit=limit))
-    found = preference_pairs([one for one in records if one.status in ENDED_RUNS], evaluated)
-    rows = dpo_rows(found) if pairs else sft_rows(found)
-    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    if output is None:
-        if rows:
-            emit(lines)
-    else:
-        write_output(output, lines, force=True)
-    what = counted(len(rows), "pair" if pairs else "correction")
-    CalmConsole(stderr=True).say(f"{what} from {counted(len(records), 'run')}.")
-
-
-@handles_errors
-async def optimize(
-    cases: Annotated[str, typer.Argument(metavar="CASES", help="A file of cases; see redraft eval -h.")],
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent", "-a", metavar="MODULE:NAME", help="The agent or task to tune. Default: the cases' own."
-        ),
-    ] = None,
-    parts: Annotated[
-        str | None,
-        typer.Option(metavar="PARTS", help="What to tune: system_prompt,criteria or note. Default: all."),
-    ] = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Test each case N times.")] = 1,
-    at_once: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
-    ] = 8,
-    model: options.Model = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The model that grades. Default: REDRAFT_REFLECTION_MODEL."),
-    ] = None,
-    writer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The model that writes texts. Default: REDRAFT_REFLECTION_MODEL."),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Continue an interrupted optimization: its id, or 'last'."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed for splitting the cases.")] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the diff to FILE, not to stdout."),
-    ] = None,
-    budget_tries: Annotated[
-        int, typer.Option(metavar="N", min=1, help="End the search after about N evaluations of a case.")
-    ] = 200,
-    budget_tokens: options.BudgetTokens = None,
-    budget_usd: options.BudgetUsd = None,
-    budget_seconds: options.BudgetSeconds = None,
-    as_json: options.Json = False,
-) -> None:
-    """Tune prompts and criteria on cases, and print a diff to review. Changes nothing by itself.
-
-    Exits with 1 unless the texts are better on held-out cases, beyond the 95 % interval.
-    """
-    from redraft.evals.optimize import Optimization, OptimizationReport, optimization
-    from redraft.loop.agent import Agent
-    from redraft.notes.task import Task
-
-    if agent is not None and model is not None:
-        raise ConfigError(
-            "--model answers the cases itself, so it can't be combined with --agent; --judge and --writer "
-            "are the models that grade and write."
-        )
-    if output is not None:
-        _prepare("--output", output)
-    found = _cases_in(cases)
-    with modules_in(Path.cwd()), modules_in(Path(cases).parent):
-        target = _target(agent, found, model)
-    if not isinstance(target, Agent | Task):
-        raise ConfigError(f"Only an Agent or a Task has texts that can be tuned; got {target!r}.")
-    console, run_id = CalmConsole(stderr=True), None
-    if resume is not None:
-        run_id = (await optimization(required_project_store("optimizations"), resume)).run_id
-    with _progress(console, None, "optimizing") as advance:
-        report: OptimizationReport = await Optimization(
-            found,
-            cast("Agent[Any] | Task", target),
-            parts=() if parts is None else [part.strip() for part in parts.split(",")],
-            n=n,
-            at_once=at_once,
-            writer=writer,
-            model=judge or model,
-            budget_tries=budget_tries,
-            budget_tokens=budget_tokens,
-            budget_usd=budget_usd,
-            budget_seconds=budget_seconds,
-            seed=seed,
-            run_id=run_id,
-            on_try=advance,
-        ).run()
-    console.say(visible(withheld(report.sentence())))
-    diff = withheld(report.diff()) if report.accepted else ""
-    if output is not None and diff:
-        write_output(output, diff, force=True)
-    if as_json:
-        emit_json(withheld(report.document()))
-    elif diff and output is None:
-        emit(diff)
-    if report.test is not None and project_place() is not None:
-        console.say(f"The test is stored as {report.test.run_id}; redraft eval show {report.test.run_id}")
-    code = ExitCode.MET if report.accepted else ExitCode.NOT_MET
-    raise typer.Exit(ExitCode.BUDGET if report.is_out_of_budget else code)
-
-
 # --- what is evaluated -------------------------------------------------------------------------------------
-
-
-def _evaluated(file: Path | None) -> list[EvalCase]:
-    """Return the cases in a file, by default those of the project, if it has any."""
-    if file is None and not CASES.is_file():
-        return []
-    return read_cases(file or CASES)
-
-
-def _cases_in(place: str) -> list[EvalCase]:
-    if place.startswith("hf:"):
-        from redraft.evals.datasets import hugging_face_cases
-
-        return hugging_face_cases(place.removeprefix("hf:"))
-    return read_cases(Path(place))
 
 
 def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> Target:
@@ -500,25 +334,12 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
 
 
 def _imported(name: str) -> Target:
-    return cast("Target", _object(name, "agent"))
-
-
-def _fleet(name: str) -> EvaluationFleet:
-    from redraft.evals.evaluation import EvaluationFleet
-
-    found = _object(name, "fleet")
-    if not isinstance(found, EvaluationFleet):
-        raise ConfigError(f"--fleet takes a redraft.fleet.Fleet; {name!r} is of type {type(found).__name__}.")
-    return found
-
-
-def _object(name: str, what: str) -> object:
     if ":" not in name:
-        raise ConfigError(f"{what.capitalize()}s are named MODULE:NAME, such as app:writer; got {name!r}.")
+        raise ConfigError(f"Agents are named MODULE:NAME, such as app:writer; got {name!r}.")
     try:
-        return pkgutil.resolve_name(name)
+        return cast("Target", pkgutil.resolve_name(name))
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"The {what} {name!r} can't be imported: {error}.") from error
+        raise ConfigError(f"The agent {name!r} can't be imported: {error}.") from error
 
 
 def _name(name: str) -> str:
@@ -540,8 +361,8 @@ def _document(path: Path) -> Mapping[str, Any]:
 class _progress:  # noqa: N801 (used like a function)
     """Show how many tries have ended, on a terminal."""
 
-    def __init__(self, console: CalmConsole, total: int | None, doing: str = "evaluating") -> None:
-        columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
+    def __init__(self, console: CalmConsole, total: int) -> None:
+        columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
         self._total = total
 
@@ -576,3 +397,240 @@ def report_view(report: EvaluationReport, width: int) -> RenderableType:
     if left_out:
         lines.append(Text(f"Left out in {width} columns: {', '.join(left_out)}; --json has all.", QUIET))
     return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines))
+
+
+# --- redraft calibrate -------------------------------------------------------------------------------------
+
+Judge = Annotated[
+    str,
+    typer.Argument(
+        metavar="JUDGE",
+        help="A judge's key, its beginning, or its model, as redraft calibrate list shows them. Default: the "
+        "only one.",
+        show_default=False,
+    ),
+]
+FalseAccept = Annotated[
+    float, typer.Option(metavar="COST", min=0, help="What it costs to accept what you would reject.")
+]
+FalseReject = Annotated[
+    float, typer.Option(metavar="COST", min=0, help="What it costs to reject what you would accept.")
+]
+LEAST_OF_JUDGES = ("wrong near the threshold", "wrongly accepted", "wrongly rejected", "you say yes")
+"""The columns that a narrow terminal goes without, the first ones first."""
+
+calibrate = command_group(
+    default="label",
+    help="Compare a judge model with your own judgement: label what it judged, without seeing its verdicts.",
+)
+
+
+@calibrate.command()
+@handles_errors
+async def label(judge: Judge = "") -> None:
+    """Label outputs that a model judged, one key each (the default). Every label is stored at once.
+
+    What the model said is not shown. Stop at any time with q; the next call continues from there.
+    """
+    from redraft.evals.calibration import Calibrations
+
+    calibrations = Calibrations(required_project_store("runs"))
+    calibration = await calibrations.get(judge)
+    console = CalmConsole()
+    console.show(_introduction(calibration))
+    while calibration.left:
+        judgement = calibration.left[0]
+        console.show(_question(calibration, judgement))
+        answer = _key()
+        if answer == "q":
+            break
+        if answer == "u":
+            calibration = await calibrations.undo(calibration)
+        else:
+            calibration = await calibrations.label(calibration, judgement, ANSWERS[answer])
+    if not calibration.left:
+        console.say("Everything that this judge has judged here is labelled.")
+    console.say(calibration.summary.sentence())
+    console.say(f"redraft calibrate show {calibration.judge.key}")
+
+
+@calibrate.command("list")
+@handles_errors
+async def list_judges(as_json: options.Json = False) -> None:
+    """List the models that judged here. Shows each with its rubric, and how well it is calibrated."""
+    from redraft.evals.calibration import Calibrations, kappa_cell
+
+    found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
+    if as_json:
+        emit_json({"judges": withheld([one.document() for one in found])})
+        return
+    if not found:
+        CalmConsole().say("No stored run here has been judged by a model yet.")
+        return
+    columns = {
+        "judge": [one.key for one in found],
+        "model": [visible(withheld(one.model)) for one in found],
+        "judgements": [str(one.judgements) for one in found],
+        "labels": [str(one.labels) for one in found],
+        "kappa (95 %)": [kappa_cell(one.agreement) for one in found],
+        "criteria": [visible(withheld(", ".join(one.criteria))) for one in found],
+    }
+    CalmConsole().show(plain_table(columns, right=("judgements", "labels"), wrap=("model", "criteria")))
+
+
+@calibrate.command("show")
+@handles_errors
+async def show_judge(
+    judge: Judge = "",
+    false_accept: FalseAccept = 1.0,
+    false_reject: FalseReject = 1.0,
+    as_json: options.Json = False,
+) -> None:
+    """Show how well a judge agrees with your labels. Suggests what would make its errors cost less."""
+    from redraft.evals.calibration import Calibrations, Costs, StabilityReport
+
+    costs, store = Costs(false_accept, false_reject), required_project_store("runs")
+    calibration = await Calibrations(store).get(judge)
+    if as_json:
+        report = [to_json(one) for one in calibration.report(costs)]
+        summary = calibration.summary.document()
+        emit_json(withheld({**summary, "costs": to_json(costs), "report": report}))
+        return
+    console = CalmConsole()
+    console.show(calibration_view(calibration, costs, console.width))
+    if steady := await StabilityReport.stored(store, calibration.judge):
+        console.show(Group("", stability_view(steady)))
+
+
+@calibrate.command()
+@handles_errors
+async def stability(
+    judge: Judge = "",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="Ask this model instead, and compare it with your labels."
+        ),
+    ] = None,
+    outputs: Annotated[int, typer.Option(metavar="N", min=1, help="Judge N outputs again.")] = 20,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Judge each output N times more.")] = 2,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
+    as_json: options.Json = False,
+) -> None:
+    """Test how often a judge changes its verdict when it judges an output again.
+
+    This calls the model. No judgement is made twice: after an interruption, the same command continues.
+    """
+    from redraft.evals.calibration import Calibrations, StabilityTest
+
+    store = required_project_store("runs")
+    calibration = await Calibrations(store).get(judge)
+    console = CalmConsole(stderr=True)
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("")
+        test = StabilityTest(
+            calibration,
+            store,
+            model=model,
+            outputs=outputs,
+            repeats=repeats,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            on_judged=lambda: progress.advance(bar),
+        )
+        progress.update(bar, total=test.total)
+        report = await test.run()
+    if as_json:
+        emit_json(withheld(to_json(report)))
+    else:
+        CalmConsole().show(stability_view(report))
+    raise typer.Exit(ExitCode.BUDGET if report.note else ExitCode.MET)
+
+
+# --- labelling ---------------------------------------------------------------------------------------------
+
+ANSWERS = {"y": True, "n": False, "s": None}
+KEYS = "y yes   n no   s skip   u undo   q quit"
+
+
+def _key() -> str:
+    """Return which of the offered keys was pressed; the end of the input, Ctrl-C and Escape mean q."""
+    while True:
+        if sys.stdin.isatty():
+            try:
+                key = typer.getchar().lower()
+            except (EOFError, KeyboardInterrupt):  # every label is stored, so there is nothing to interrupt
+                return "q"
+            key = "q" if key == "\x1b" else key
+        else:
+            line = sys.stdin.readline()
+            key = line.strip().lower()[:1] if line else "q"
+        if key in (*ANSWERS, "u", "q"):
+            return key
+
+
+def _introduction(calibration: Calibration) -> RenderableType:
+    judged = counted(len(calibration.judgements), "judgement")
+    return Text(
+        f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
+        f"{len(calibration.told)} labelled. A calibration needs {FEWEST_LABELS}; more make it more certain.\n"
+        "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
+        QUIET,
+    )
+
+
+def _question(calibration: Calibration, judgement: Judgement) -> RenderableType:
+    number = len(calibration.judgements) - len(calibration.left) + 1
+    shown = withheld(judgement)
+    criterion = shown.criterion
+    named = criterion.name if not criterion.description else f"{criterion.name}: {criterion.description}"
+    return Group(
+        Rule(f"{number} of {len(calibration.judgements)}", style=QUIET),
+        _part("Task", shown.task.description),
+        _part("Output", as_text(shown.output)),
+        _part("Criterion", named),
+        Text(KEYS, QUIET),
+    )
+
+
+def _part(name: str, text: str) -> RenderableType:
+    return Group(Text(name, "bold"), Padding(Text(visible(text)), (0, 0, 1, 2)))
+
+
+# --- what is shown -----------------------------------------------------------------------------------------
+
+
+def stability_view(report: StabilityReport) -> RenderableType:
+    """Render the test-retest reliability of a judge."""
+    columns = {name: [cell] for name, cell in report.row().items()}
+    heading = f"{report.model}, {counted(report.outputs, 'output')} judged again"
+    return Group(
+        Text(visible(withheld(heading)), "bold"),
+        "",
+        plain_table(columns, right=list(columns)),
+        *([Text(visible(withheld(report.note)), BAD)] if report.note else []),
+        Text(render_usage(report.usage), QUIET),
+    )
+
+
+def calibration_view(calibration: Calibration, costs: Costs, width: int) -> RenderableType:
+    """Render a calibration: the figures of each criterion, and what they suggest."""
+    report = withheld(calibration.report(costs))
+    rows = [one.row() for one in report]
+    columns = {name: [visible(row[name]) for row in rows] for name in rows[0]}
+    for least in LEAST_OF_JUDGES:
+        if width_of(columns) > width:
+            del columns[least]
+    summary = calibration.summary
+    return Group(
+        Text(visible(withheld(f"{calibration.judge.model}, rubric {calibration.judge.rubric}")), "bold"),
+        Text(summary.sentence(), GOOD if summary.is_calibrated else BAD),
+        "",
+        plain_table(columns, right=list(columns)[1:], wrap=("criterion",)),
+        "",
+        *(Text(visible(line), QUIET) for one in report for line in one.suggestions()),
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._calls import sees_run
 from redraft._codec import describe_error, to_record
@@ -33,7 +33,6 @@ from redraft.evals.report import (
     tries_in,
 )
 from redraft.loop.agent import Agent
-from redraft.loop.evaluation_run import EvaluationRun
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
 from redraft.loop.pattern import JudgeHint, ReflectionPattern, judges_of, run_functions, starting_draft
 from redraft.loop.record import Origin, Process
@@ -41,12 +40,11 @@ from redraft.loop.run import Verbs
 from redraft.loop.select import select
 from redraft.models.names import model_of
 from redraft.notes.learner import NO_NOTE, InjectedNote
-from redraft.notes.note import TaskReflection, fill, note_block, tokens_of
+from redraft.notes.note import fill, note_block, tokens_of
 from redraft.notes.store import project_notes
 from redraft.notes.task import Task, TaskIdentity
 from redraft.notes.task_run import TaskRun, TaskRunner, runner_of
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ModelChoice
-from redraft.redact.log import logger
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
@@ -64,35 +62,6 @@ LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
 PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 """What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
 AT_ONCE = 8
-
-
-@runtime_checkable
-class EvaluationFleet(Protocol):
-    """Workers that carry out the runs of an evaluation; `redraft.fleet.Fleet` implements it."""
-
-    @property
-    def store(self) -> Store:
-        """The store of the runs."""
-        ...
-
-    def check_evaluation(self, agent: Agent[Any], run: EvaluationRun, /) -> None:
-        """Raise `ConfigError` for an agent that the workers do not have, or a run that can't be sent."""
-        ...
-
-    async def evaluate(self, agent: Agent[Any], run: EvaluationRun, run_id: str, /) -> ReflectionResult[Any]:
-        """Have a worker carry out a run of an agent, or go on with it; return its result.
-
-        Raises `ModelError`, `ConfigError` or `StoreError` as the run did, and `JobError` for other failures.
-        """
-        ...
-
-    async def obstacle(self) -> str:
-        """Return why no worker would carry out a run now; empty if one would."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close connections."""
-        ...
 
 
 @keyword_hints()
@@ -115,10 +84,6 @@ class Evaluation:
     `run_id`, repeating an evaluation that was interrupted goes on with it, and pays for nothing twice.
     `on_try` is called with each `Try` as it ends.
 
-    With a `fleet` (`redraft.fleet.Fleet`), its workers answer: `at_once` then bounds how many cases are
-    submitted at a time. The agents must be agents of the fleet, and its store is that of the evaluation.
-    Answers are graded here.
-
     Raises `ConfigError` for a case, agent, criterion or model that can't work, before anything is spent.
     """
 
@@ -136,7 +101,6 @@ class Evaluation:
         budget_seconds: float | None = None,
         run_id: str | None = None,
         store: Store | None = None,
-        fleet: EvaluationFleet | None = None,
         on_try: Callable[[Try], None] | None = None,
     ) -> None:
         check_count("n", n, 1)
@@ -155,13 +119,7 @@ class Evaluation:
         self._budgets = budgets
         self._resumes = run_id is not None
         self._run_id = run_id or f"eval-{new_run_id()}"
-        if fleet is not None and not isinstance(fleet, EvaluationFleet):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-            raise ConfigError(f"fleet must be a redraft.fleet.Fleet, got {fleet!r}.")
-        if fleet is not None and store is not None and store is not fleet.store:
-            raise ConfigError("An evaluation on a fleet is kept in the store of the fleet; leave store out.")
-        if store is None:
-            store = fleet.store if fleet is not None else project_store() or MemoryStore()
-        self._store, self._fleet = store, fleet
+        self._store = store = store or project_store() or MemoryStore()
         several = cast("Mapping[str, Target]", agents) if isinstance(agents, Mapping) else None
         targets = several or {_name_of(cast("Target", agents)): cast("Target", agents)}
         self._arms, self._sides = _compared(targets, compare) if compare else _arms_of(targets)
@@ -169,12 +127,10 @@ class Evaluation:
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
         graders = graders_of(self._cases, main.pattern, judge)
-        self._bench = Bench(self._run_id, store, graders, resumes=self._resumes, fleet=fleet)
+        self._bench = Bench(self._run_id, store, graders, resumes=self._resumes)
         for arm in self._arms:
             for case in self._cases:
                 arm.check(case)
-                if fleet is not None:
-                    arm.check_on(fleet, case, self._run_id)
 
     async def run(self) -> EvaluationReport:
         """Run what has not been run yet, and return the report on everything.
@@ -183,8 +139,6 @@ class Evaluation:
         again. Raises `ConfigError` for a `run_id` under which other cases or agents were evaluated, and
         `StoreError` if the store fails.
         """
-        if self._fleet is not None and (obstacle := await self._fleet.obstacle()):
-            logger.warning("The evaluation is waiting: %s", obstacle)
         evaluated = await self._begin()
         done = await self._bench.load()
         spending = Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
@@ -244,21 +198,12 @@ class Evaluation:
 class Bench:
     """Try arms at cases, and grade their answers; each try is made once, and stored under `run_id`.
 
-    `done` are the tries that have been made. `graders` has the grader of each case by its id. With
-    `resumes`, what an interrupted try had paid for is found again. With a `fleet`, its workers answer.
+    `done` are the tries that have been made. `graders` has the grader of each case by its id.
+    With `resumes`, a repeated call reads back what an interrupted try had paid for.
     """
 
-    def __init__(
-        self,
-        run_id: str,
-        store: Store,
-        graders: Mapping[str, Grader],
-        *,
-        resumes: bool,
-        fleet: EvaluationFleet | None = None,
-    ) -> None:
+    def __init__(self, run_id: str, store: Store, graders: Mapping[str, Grader], *, resumes: bool) -> None:
         self._run_id, self._store, self._graders, self._resumes = run_id, store, graders, resumes
-        self._fleet = fleet
         self._grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]] = {}
         self.done: dict[tuple[str, str, int], Try] = {}
 
@@ -284,7 +229,7 @@ class Bench:
         answers: list[GradedAnswer] = []
         grading = NOTHING_USED
         try:
-            made = await arm.answer(case, self._key(run_id), shared, self._fleet)
+            made = await arm.answer(case, self._key(run_id), shared)
             for draft in made.drafts:
                 key = case.id, key_of(draft.output)
                 if key not in self._grades:
@@ -365,22 +310,18 @@ class Spending:
     began: float = field(default_factory=monotonic)
 
     def add(self, usage: TokenUsage) -> None:
-        """Add what a attempt used."""
+        """Add the usage of a try or a judgement."""
         self.usage += usage
 
     @property
     def is_over(self) -> bool:
         """Whether a budget is spent."""
-        return self.is_over_with(1.0)
-
-    def is_over_with(self, times: float) -> bool:
-        """Return whether a budget would be spent if so many times as much had been used."""
         used = {
             "tokens": self.usage.total_tokens,
             "usd": self.usage.cost_usd or 0.0,
             "seconds": monotonic() - self.began,
         }
-        return any(bound is not None and used[name] * times >= bound for name, bound in self.budgets.items())
+        return any(bound is not None and used[name] >= bound for name, bound in self.budgets.items())
 
 
 # --- arms -----------------------------------------------------------------------------------------------
@@ -407,10 +348,8 @@ class MadeAnswers:
 class Arm:
     """One of the ways to answer that are compared: an agent, a task, or a function of a prompt.
 
-    A task gets its note if it `is_noted`, or the `note` given here in its place; an agent gets advice if it
-    `is_advised`. `drafts` is the number of drafts of a best-of-N, 0 for a run of the agent as it is; its
-    first draft is that of the arm that it `shares` with, if there is one. `original` is the agent as it was
-    given, which may learn.
+    A task gets its note if it `is_noted`. `drafts` is the number of drafts of a best-of-N, 0 for a run of the
+    agent as it is; its first draft is that of the arm that it `shares` with, if there is one.
     """
 
     name: str
@@ -418,11 +357,8 @@ class Arm:
     function: Callable[..., Any] | None = None
     runner: TaskRunner | None = None
     is_noted: bool = True
-    note: TaskReflection | None = None
     drafts: int = 0
     shares: Arm | None = None
-    original: Agent[Any] | None = None
-    is_advised: bool = True
 
     @property
     def pattern(self) -> ReflectionPattern | None:
@@ -448,27 +384,10 @@ class Arm:
             except ConfigError as error:
                 raise ConfigError(f"The case {case.id!r}: {error}") from error
         if self.agent is not None and self.agent.pattern.quality_criteria is None and case.criteria:
-            pattern = self._asked(case, "").pattern_of(self.agent)
-            judges_of(pattern, self.agent.model, case.task.task_type)
+            judges_of(_pattern_for(case, self.agent), self.agent.model, case.task.task_type)
 
-    def check_on(self, fleet: EvaluationFleet, case: EvalCase, evaluation: str) -> None:
-        """Raise `ConfigError` if the workers of a fleet can't answer a case as this arm."""
-        if self.original is None:
-            raise ConfigError(
-                f"A fleet evaluates agents only, and {self.name!r} is not an Agent; leave the fleet out."
-            )
-        try:
-            fleet.check_evaluation(self.original, self._asked(case, evaluation))
-        except ConfigError as error:
-            raise ConfigError(f"The case {case.id!r} on the fleet: {error}") from error
-
-    async def answer(
-        self, case: EvalCase, key: RunKey, shared: RunKey | None, fleet: EvaluationFleet | None = None
-    ) -> MadeAnswers:
-        """Answer a case in the run of `key`; `shared` is the run whose first draft this arm begins with.
-
-        With a `fleet`, its workers answer, and this process reads what they stored.
-        """
+    async def answer(self, case: EvalCase, key: RunKey, shared: RunKey | None) -> MadeAnswers:
+        """Answer a case in the run of `key`; `shared` is the run whose first draft this arm begins with."""
         if self.runner is not None:
             run = TaskRun(self.runner, case.inputs, {}, key, note=await self._note(self.runner.task, case))
             done = await run.run()
@@ -482,44 +401,47 @@ class Arm:
             result = await run_functions(case.task, self.function, _accept, pattern=pattern, step=step)
             return _made(result, "highest_score")
 
-        async def run_of(asked: EvaluationRun, key: RunKey) -> ReflectionResult[Any]:
-            if fleet is None or self.original is None:
-                return await asked.carry_out(agent, key)
-            return await fleet.evaluate(self.original, asked, key.run_id)
-
-        asked, pattern = self._asked(case, key.parent), agent.pattern
+        pattern = _pattern_for(case, agent)
         if not self.drafts:
-            return _made(await run_of(asked, key), pattern.best_version_selection)
+            result = await agent.run(case.task, pattern=pattern, step=key.step())
+            return _made(result, pattern.best_version_selection)
         versions: list[ReflectionVersion] = []
         seconds = 0.0
         if shared is not None and pattern.candidates == 1:
             # That run has ended, so this is its result again, and no call.
-            result = await run_of(asked, shared)
+            result = await agent.run(case.task, pattern=pattern, step=shared.step())
             versions.append(result.history.versions[0])
             seconds = result.execution_time / (result.iterations_used + 1)
+        single = replace(pattern, max_iterations=0, candidates=1, choose="checks", accept="score")
         while len(versions) < self.drafts and not (versions and versions[-1].evaluation.satisfactory):
             number = len(versions)
-            single = replace(asked, is_single=True, temperature=FRESH_TEMPERATURE if number else None)
-            result = await run_of(single, key.derived(f"-{number}"))
+            result = await agent.run(
+                case.task,
+                pattern=single,
+                step=key.derived(f"-{number}").step(),
+                temperature=FRESH_TEMPERATURE if number else None,
+            )
             versions.append(replace(result.history.versions[0], iteration=number + 1))
             seconds += result.execution_time
         drafts = _returned(versions, "highest_score")
         return MadeAnswers(drafts, drafts[-1].usage, seconds)
 
-    def _asked(self, case: EvalCase, evaluation: str) -> EvaluationRun:
-        """Return what the agent is asked in a case."""
-        return EvaluationRun(evaluation, case.task, case.criteria, case.threshold, self.is_advised)
-
     async def _note(self, task: Task, case: EvalCase) -> InjectedNote:
-        """Return this arm's note, or else the one in force on a task, unless the arm goes without."""
-        if self.note is not None:
-            text = note_block(self.note, task.plain(), case.inputs)
-            return InjectedNote("note", text=text, tokens=tokens_of(text), why="a note that is tried")
+        """Return the note in force on a task, unless the arm goes without."""
         note = await project_notes().current(TaskIdentity.of(task)) if self.is_noted else None
         if note is None:
             return NO_NOTE
         text = note_block(note.reflection, task.plain(), case.inputs)
         return InjectedNote("note", note.version, note.version, text, tokens_of(text), "the note in force")
+
+
+def _pattern_for(case: EvalCase, agent: Agent[Any]) -> ReflectionPattern:
+    """Return the agent's pattern, with the case's criteria and threshold if it has no criteria."""
+    pattern = agent.pattern
+    if pattern.quality_criteria is not None or not case.criteria:
+        return pattern
+    threshold = pattern.quality_threshold if case.threshold is None else case.threshold
+    return replace(pattern, quality_criteria=case.criteria, quality_threshold=threshold)
 
 
 def _accept(_output: object) -> bool:
@@ -560,7 +482,7 @@ def arm_of(name: str, target: Target) -> Arm:
     """Return the arm of an agent, which learns nothing; raises `ConfigError` for what can't be evaluated."""
     if isinstance(target, Agent):
         agent = cast("Agent[Any]", target)
-        return Arm(name, agent.for_evaluation(), original=agent)
+        return Arm(name, agent.for_evaluation())
     if isinstance(target, Task):
         if target.context and not isinstance(target.context, str):
             raise ConfigError(
@@ -620,7 +542,7 @@ def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
         return replace(loop, name=name, drafts=int(found[1]), shares=loop if shares else None)
     if not agent.advisors:
         raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
-    return replace(loop, name=name, agent=agent.for_evaluation(advised=False), is_advised=False)
+    return replace(loop, name=name, agent=agent.for_evaluation(advised=False))
 
 
 # --- grading --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import json_data
 from redraft.errors import ConfigError
-from redraft.evals.case_file import read_cases
+from redraft.evals.cases import read_cases
 from redraft.evals.evaluation import graders_of
 from redraft.types import ReflectionResult
 

@@ -11,7 +11,14 @@ from redraft._codec import to_json
 from redraft._texts import as_text, counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.evals.calibration import Calibration, Calibrations, Costs, CriterionReport, JudgeSummary
+from redraft.evals.calibration import (
+    Calibration,
+    Calibrations,
+    Costs,
+    CriterionReport,
+    JudgeSummary,
+    StabilityReport,
+)
 from redraft.evals.report import (
     TRY,
     Difference,
@@ -22,7 +29,6 @@ from redraft.evals.report import (
     evaluated_in,
     row,
 )
-from redraft.evals.stability import StabilityReport
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.record import Process
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
@@ -170,7 +176,7 @@ def _judges_document(found: tuple[JudgeSummary, ...]) -> dict[str, Any]:
 class CalibrationView:
     """A judge, and the figures of all criteria and of each, by what wrong verdicts cost.
 
-    `stability` is what was found when it was asked again, if it was.
+    `stability` is None if it has not been asked again.
     """
 
     summary: JudgeSummary

@@ -6,21 +6,18 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redraft import errors
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
 from redraft._validation import check_flag, is_number, nearest
-from redraft.errors import ChangedRunError, ConfigError, JobError, ModelError, StoreError
+from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.limits import Limit
-from redraft.fleet.overview import SILENT
 from redraft.fleet.programs import Program, fingerprint, program_of
 from redraft.fleet.queue import (
     LEAST_PRIORITY,
@@ -34,7 +31,7 @@ from redraft.fleet.queue import (
 from redraft.fleet.schedule import Schedule
 from redraft.fleet.spending import DailyBudget
 from redraft.loop.journal import STEP, check_run_id
-from redraft.loop.keeper import new_run_id, store_images
+from redraft.loop.keeper import new_run_id
 from redraft.settings import load_settings
 from redraft.stores.base import FencedStore, Record, Store, intact, json_text
 from redraft.stores.location import project_place, project_store, required_project_store
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
     from redraft.events import Event
     from redraft.fleet.programs import Runnable
     from redraft.loop.agent import Agent
-    from redraft.loop.evaluation_run import EvaluationRun
-    from redraft.types import ReflectionResult
     from redraft.workflow.workflow import Workflow
 
 FIRST_POLL, LONGEST_POLL = 0.05, 1.0
@@ -182,15 +177,12 @@ class Fleet:
         if run_id is not None:
             check_run_id(run_id)
         due = datetime.now(UTC) + timedelta(seconds=delay) if delay else None
-        return await self._submit(FleetJob(run_id or new_run_id(), name, task, priority, due), text)
-
-    async def _submit(self, job: FleetJob, text: str) -> JobHandle:
-        """Queue a job, whose task is this `text`; raises `ConfigError` if its id is that of another one."""
-        there, is_new = await self.queue.submit(replace(job, trace=current_position()))
-        if not is_new and (there.program != job.program or json_text(there.task) != text):
+        job = FleetJob(run_id or new_run_id(), name, task, priority, due, trace=current_position())
+        there, is_new = await self.queue.submit(job)
+        if not is_new and (there.program != name or json_text(there.task) != text):
             raise ConfigError(
-                f"The id {job.run_id!r} belongs to a job for {there.program!r} with another task. Give a new "
-                "task a new run_id."
+                f"The id {there.run_id!r} belongs to a job for {there.program!r} with another task. Give a "
+                "new task a new run_id."
             )
         return JobHandle(self, there.run_id)
 
@@ -217,66 +209,6 @@ class Fleet:
     async def aclose(self) -> None:
         """Close the queue's connections; the next use reopens them."""
         await self.queue.leave()
-
-    def check_evaluation(self, agent: Agent[Any], run: EvaluationRun, /) -> None:
-        """Raise `ConfigError` unless an agent of this fleet is defined like this one, and the run is JSON."""
-        name = self.name_of(agent)
-        if fingerprint({name: self.programs[name]}) != fingerprint({name: program_of(agent)}):
-            raise ConfigError(
-                f"The agent {name!r} is not defined like the one of the fleet, which its workers would run; "
-                "evaluate that one, or put this one into the fleet."
-            )
-        _checked_task(name, run.document())
-
-    async def evaluate(self, agent: Agent[Any], run: EvaluationRun, run_id: str, /) -> ReflectionResult[Any]:
-        """Have a worker of this version carry out a run of an evaluation; return its result.
-
-        The same `run_id` again goes on with the run, also after a failure, and returns the result of one that
-        has finished. A caller that is cancelled cancels the job. Raises `ModelError`, `ConfigError`,
-        `ChangedRunError` or `StoreError` if the run failed with such an error or a subclass of it, and
-        `JobError` for any other failure.
-        """
-        self.check_evaluation(agent, run)
-        await store_images(run.task, self.store)
-        task = run.document()
-        job = FleetJob(run_id, agent.name, task, version=self.version, evaluation=run.evaluation)
-        handle = await self._submit(job, json_text(task))
-        if (there := await handle.job()).has_ended and there.state != "finished":
-            await handle.retry()
-        try:
-            return await self._evaluated(handle)
-        except asyncio.CancelledError:
-            with suppress(StoreError):
-                await handle.cancel()
-            raise
-
-    async def _evaluated(self, handle: JobHandle) -> ReflectionResult[Any]:
-        """Wait for a run of an evaluation, and return its result: also of one that ended in an error."""
-        try:
-            result = await handle.result()
-        except JobError as failure:
-            job = await handle.job()
-            with suppress(ValueError):  # it has no versions
-                result = await self.programs[job.program].result(job.run_id, self.store)
-                if job.state == "failed" and result is not None:
-                    return result
-            kind, _, message = job.error.partition(": ")
-            found = getattr(errors, kind, None)
-            for one in (ModelError, ConfigError, ChangedRunError, StoreError):
-                if isinstance(found, type) and issubclass(found, one):
-                    raise one(message) from failure
-            raise
-        if result is None:
-            raise StoreError(f"The run {handle.run_id!r} was deleted from the store.")
-        return result
-
-    async def obstacle(self) -> str:
-        """Return why no worker would carry out a run of an evaluation now; empty if one would."""
-        workers = [one.card for one in await self.queue.workers() if one.seconds_silent < SILENT]
-        if any(card.version == self.version for card in workers):
-            return ""
-        others = ", ".join(sorted({card.version for card in workers}))
-        return f"no worker has the version {self.version} of this fleet" + (others and f", only {others}")
 
     def name_of(self, program: Runnable | str) -> str:
         """Return the name of a program of this fleet; raises `ConfigError` for any other."""

@@ -85,12 +85,6 @@ class Monitor:
             ("program", "state", "reason"),
             registry=registry,
         )
-        self._evaluation_runs = Counter(
-            "redraft_evaluation_runs",
-            "Runs of evaluations that ended in this worker, by program and state.",
-            ("program", "state"),
-            registry=registry,
-        )
         self._run_seconds = Histogram(
             "redraft_run_seconds",
             "Seconds from the claim of a job to its end.",
@@ -143,10 +137,7 @@ class Monitor:
 
     def ended(self, job: FleetJob, state: JobState, reason: str, seconds: float) -> None:
         """Count the run of a job that has ended, `seconds` after its claim."""
-        if job.evaluation:
-            self._evaluation_runs.labels(job.program, state).inc()
-        else:
-            self._runs.labels(job.program, state, reason).inc()
+        self._runs.labels(job.program, state, reason).inc()
         self._run_seconds.labels(job.program).observe(seconds)
 
     def retried(self, job: FleetJob) -> None:

@@ -46,8 +46,6 @@ TASK = "redraft"
 """The name of our task in Procrastinate, whose tables may also serve others."""
 _REAPER = 0x52444654
 """The advisory lock of the process that reaps ("RDFT")."""
-_OPTIONAL = ("version", "evaluation", "trace")
-"""The fields of a job that its arguments hold from its submission on, if they have a value."""
 _SESSION = 0x52444657
 """The class of the advisory locks that workers hold as long as they have a session ("RDFW")."""
 _SESSION_GRACE = 0.5
@@ -238,10 +236,11 @@ class ProcrastinateQueue:
     async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
         """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
         args = {"space": self._space, "run_id": job.run_id, "program": job.program}
-        args |= {name: value for name in _OPTIONAL if (value := getattr(job, name))}
+        if job.trace:
+            args["trace"] = job.trace
         new = Job(
             id=None,
-            queue=f"{self._queue_of(job.program)}{_suffix(job.version) if job.version else ''}",
+            queue=self._queue_of(job.program),
             lock=None,
             queueing_lock=None,
             task_name=TASK,
@@ -634,7 +633,7 @@ def _job_of(row: Mapping[str, Any]) -> FleetJob:
 
 def _fields_in(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a job that its arguments hold."""
-    found = {name: args[name] for name in (*_OPTIONAL, "tries", "error") if name in args}
+    found = {name: args[name] for name in ("version", "trace", "tries", "error") if name in args}
     return {"run_id": args["run_id"], "program": args["program"], "task": json.loads(args["task"]), **found}
 
 

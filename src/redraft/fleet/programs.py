@@ -13,8 +13,6 @@ from redraft._steps import is_passing
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.agent import Agent
-from redraft.loop.evaluation_run import EvaluationRun
-from redraft.loop.keeper import RunKey
 from redraft.loop.record import RUN, RunRecord
 from redraft.stores.base import json_text
 from redraft.types import ConvergenceReason
@@ -95,7 +93,7 @@ def program_of(runnable: Runnable) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """An agent: its task is a text, or in an evaluation what `EvaluationRun.document` returns."""
+    """An agent: its task is a text."""
 
     agent: Agent[Any]
 
@@ -131,12 +129,7 @@ class AgentProgram:
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         """Answer the task."""
-        if isinstance(task, Mapping):
-            asked = EvaluationRun.of(cast("Mapping[str, Any]", task))
-            agent = self.agent.for_evaluation(advised=asked.is_advised)
-            result = await asked.carry_out(agent, RunKey.of(self.agent.keep, run_id, ""))
-        else:
-            result = await self.agent.run(task, run_id=run_id)
+        result = await self.agent.run(task, run_id=run_id)
         if problem := result.diagnostics.get("not_kept"):  # nobody could get the result of such a job
             return JobOutcome(problem)
         if result.convergence_reason is not ConvergenceReason.ERROR or result.error is None:

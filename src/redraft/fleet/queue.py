@@ -36,10 +36,8 @@ class FleetJob:
 
     `claim` counts how often workers have claimed the job. `version` is that of the code that began it, and
     the only one that continues it; it is empty for a job that has not been begun, or that has not been
-    handed over yet. A job submitted with a version is begun by that one only. `tries` counts failures after
-    which it was tried again. `error` says why it failed. `evaluation` is the id of the evaluation that the
-    run belongs to; it is empty for an ordinary run. `trace` is the W3C `traceparent` of the span in which the
-    job was submitted, if there was one.
+    handed over yet. `tries` counts failures after which it was tried again. `error` says why it failed.
+    `trace` is the W3C `traceparent` of the span in which the job was submitted, if there was one.
     """
 
     run_id: str
@@ -54,7 +52,6 @@ class FleetJob:
     tries: int = 0
     error: str = ""
     is_cancelling: bool = False
-    evaluation: str = ""
     trace: str = ""
     submitted_at: datetime | None = None
     started_at: datetime | None = None

@@ -17,7 +17,6 @@ from redraft.cycles.records import CARD
 from redraft.cycles.storage import AGENT
 from redraft.cycles.trace import TRACE
 from redraft.errors import ConfigError
-from redraft.evals.optimize import OPTIMIZATION, PROPOSAL
 from redraft.evals.report import EVALUATION, TRY
 from redraft.fleet.limits import LIMIT
 from redraft.fleet.queue import JOB, WAITING, WORKER
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """The kind and the key of a record."""
 
+OPTIMIZATION, PROPOSAL = "optimization", "proposal"
+"""Kinds of records that no command writes any more; projects of earlier versions have them."""
 ATTEMPT = "attempt"
 """As `integrations.mcp.ATTEMPT`, whose module needs an extra."""
 
