@@ -16,12 +16,14 @@ def lazily(
     *,
     unlisted: Mapping[str, Sequence[str]] | None = None,
     features: Sequence[str] = (),
+    removed: Mapping[str, str] | None = None,
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
     `places` maps modules to their public names; a module outside the package starts with a dot. `unlisted`
     has more names to import, which `__all__` leaves out. A missing name that one of the package's `features`
-    has in its `__all__` raises an `ImportError` that says where it is.
+    has in its `__all__` raises an `ImportError` that says where it is. `removed` maps names of earlier
+    versions to what to do instead, for the `ImportError` that they raise.
     """
     listed = sorted(name for names in places.values() for name in names)
     place_of = {
@@ -29,6 +31,8 @@ def lazily(
     }
 
     def load(name: str) -> object:
+        if removed and name in removed:
+            raise ImportError(f"{name!r} was removed from {package!r}: {removed[name]}.", name=package)
         if name not in place_of:
             raise _missing(package, name, features)
         value = getattr(import_module(f".{place_of[name]}", package), name)

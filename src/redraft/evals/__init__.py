@@ -21,4 +21,7 @@ _PLACES = {
     "report": ("EvaluationReport", "Evaluations"),
 }
 
-__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+_GEPA = "tune texts with GEPA over an Evaluation, as docs/recipes.md shows"
+__all__, __getattr__, __dir__ = lazily(  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+    __name__, _PLACES, removed={"Optimization": _GEPA, "OptimizationReport": _GEPA}
+)

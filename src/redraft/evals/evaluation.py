@@ -64,7 +64,9 @@ PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 AT_ONCE = 8
 
 
-@keyword_hints()
+@keyword_hints(
+    removed={"fleet": "Leave it out: one process evaluates many cases at once; at_once=... says how many."}
+)
 class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 
