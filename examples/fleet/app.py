@@ -1,4 +1,4 @@
-"""A fleet of one agent, which answers customers."""  # noqa: INP001 (no package)
+"""A fleet of one agent, which answers customers."""
 
 from redraft import Agent, QualityCriterion, ReflectionPattern
 from redraft.fleet import Fleet, Limit

@@ -1,4 +1,4 @@
-"""What the quality monitor can do in the world; the agent file names it."""  # noqa: INP001 (no package)
+"""What the quality monitor can do in the world; the agent file names it."""
 
 from __future__ import annotations
 

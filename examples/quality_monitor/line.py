@@ -1,4 +1,4 @@
-"""Simulate a production line: serve its status on http://127.0.0.1:8799/status."""  # noqa: INP001 (no package)
+"""Simulate a production line: serve its status on http://127.0.0.1:8799/status."""
 
 from __future__ import annotations
 

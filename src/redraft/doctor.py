@@ -173,8 +173,6 @@ EXTRAS = {
     "http": ("httpx2",),
     "mail": ("aiosmtplib",),
     "cycles": ("httpx2", "aiosmtplib", "cronsim", "starlette", "uvicorn"),
-    "sql": ("sqlalchemy",),
-    "mqtt": ("aiomqtt",),
     "mcp": ("mcp",),
     "langgraph": ("langgraph",),
     "openai-agents": ("openai-agents",),

@@ -108,6 +108,10 @@ FILES = {
     # substages
     "an unknown type": (stage("sense", "type: apii\nname: s\nconfig: {}"), 5, "sense", "s", "type", "unknown type 'apii'; did you mean 'api'"),
     "a type of another stage": (stage("sense", "type: learn\nname: s"), 5, "sense", "s", "type", "unknown type 'learn'"),
+    "a SQL source of an earlier version": (stage("sense", "name: s\ntype: sql\nconfig: {url: x}"), 6, "sense", "s", "type", "the type 'sql' no longer exists; write `type: function`, and copy the function from 'Databases and MQTT' in docs/cycles.md"),
+    "an MQTT source of an earlier version": (stage("sense", "type: mqtt\nname: s"), 5, "sense", "s", "type", "the type 'mqtt' no longer exists; write `type: function`"),
+    "a SQL action of an earlier version": (stage("actuate", EXECUTE + LOG + "  - name: x\n    type: sql\n    query: q"), 11, "actuate", "e", "config.actions.1.type", "the type 'sql' no longer exists; write `type: function`"),
+    "an MQTT action of an earlier version": (stage("actuate", EXECUTE + "  - {type: mqtt, topic: t}"), 9, "actuate", "e", "config.actions.0.type", "the type 'mqtt' no longer exists; write `type: function`"),
     "no type": (stage("sense", "name: s"), 5, "sense", "s", "type", "'type' is missing"),
     "no name of a substage": (stage("reflect", "type: update-state"), 5, "reflect", "number 1", "name", "'name' is missing"),
     "an unknown key of a substage": (stage("reason", ANALYZE + "promt: hello"), 7, "reason", "a", "promt", "did you mean 'prompt'"),
@@ -322,8 +326,6 @@ def test_rejects_invalid_variable_names():
         ("httpx2", stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'https://a.test/'}"), "http"),
         ("httpx2", "notify: [{type: webhook, url: 'https://a.test/'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "http"),
         ("aiosmtplib", "notify: [{type: email, to: [a@a.test]}]\n" + stage("reason", ANALYZE + "prompt: hello"), "mail"),
-        ("sqlalchemy", stage("sense", "type: sql\nname: s\nconfig: {url: 'sqlite:///a', query: select 1}"), "sql"),
-        ("aiomqtt", stage("sense", "type: mqtt\nname: s\nconfig: {url: 'mqtt://a.test', topic: a}"), "mqtt"),
         ("cronsim", "triggers: [{type: cron, expression: '* * * * *'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "cycles"),
     ],
 )  # fmt: skip

@@ -17,8 +17,7 @@ PROGRAM = "mosquitto"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 CONFIGURATION = """\
 listener {port} 127.0.0.1
-allow_anonymous {anonymous}
-{passwords}
+allow_anonymous true
 persistence false
 max_queued_messages 1000
 """
@@ -57,36 +56,16 @@ def installed() -> str:
 
 
 class MqttBroker:
-    """Run a broker in a folder of its own; with a password, only for the user `agent`."""
+    """Run a broker in a folder of its own."""
 
-    def __init__(self, password: str = "") -> None:
+    def __init__(self) -> None:
         self._program = installed()
         self._folder = TemporaryDirectory(prefix="redraft-mqtt-")
         folder = Path(self._folder.name)
         folder.chmod(0o755)
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             self.port = free.getsockname()[1]
-        passwords = ""
-        if password:
-            file = folder / "passwords"
-            command = [str(Path(shutil.which("mosquitto_passwd", path=PATH) or "mosquitto_passwd"))]
-            subprocess.run([*command, "-b", "-c", file, "agent", password], check=True, capture_output=True)
-            file.chmod(0o644)
-            passwords = f"password_file {file}"
-        text = CONFIGURATION.format(
-            port=self.port, anonymous="false" if password else "true", passwords=passwords
-        )
-        (folder / "mosquitto.conf").write_text(text)
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"mqtt://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        folder = Path(self._folder.name)
+        (folder / "mosquitto.conf").write_text(CONFIGURATION.format(port=self.port))
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, "-c", folder / "mosquitto.conf"], stdout=log, stderr=log
@@ -98,12 +77,7 @@ class MqttBroker:
             time.sleep(0.01)
         raise NoBrokerError(f"{PROGRAM} does not start: {(folder / 'log').read_text()[-300:]}")
 
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._process = None
-
     def remove(self) -> None:
-        self.stop()
+        self._process.terminate()
+        self._process.wait()
         self._folder.cleanup()

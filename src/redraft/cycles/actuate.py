@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr, shortened
 from redraft.cycles.calls import ask_model, call_configured, call_function
-from redraft.cycles.cycle import error_line, render, render_text
+from redraft.cycles.cycle import error_line, render_text
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.mqtt import publish
 from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
     action_scope,
@@ -24,17 +23,14 @@ from redraft.cycles.reason import (
     refusal_reason,
     unplanned_actions,
 )
-from redraft.cycles.sense import http_request, mqtt_broker, sql_statement
+from redraft.cycles.sense import http_request
 from redraft.cycles.spec import (
     AlertAction,
     AnyAction,
     ApiCallAction,
     Execute,
     FunctionAction,
-    MqttAction,
-    SqlAction,
 )
-from redraft.cycles.sql import run_statement
 from redraft.errors import LeaseError, OutputError
 from redraft.http import fetch
 from redraft.redact.log import logger
@@ -150,15 +146,6 @@ async def _run(
 async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle) -> Any:
     if isinstance(action, ApiCallAction):
         return await fetch(http_request(action, cycle.outward_scopes(seen), idempotency_key=key))
-    if isinstance(action, SqlAction):
-        scopes = cycle.outward_scopes(seen)
-        rows, affected = await run_statement(sql_statement(action, scopes, cycle, idempotency_key=key))
-        return {"rows": rows, "count": affected}
-    if isinstance(action, MqttAction):
-        scopes = cycle.outward_scopes(seen)
-        broker, topic = mqtt_broker(action, scopes), render_text(action.topic, scopes)
-        await publish(broker, topic, render(action.body, scopes), key, qos=action.qos, retain=action.retain)
-        return {"topic": topic}
     if isinstance(action, FunctionAction):
         return await call_function(
             cycle, action.function, action.with_, seen, key, timeout_ms=action.timeout_ms

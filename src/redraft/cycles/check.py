@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
-from redraft.cycles.mqtt import Broker, require_mqtt
 from redraft.cycles.notices import Notice, channel_of
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
@@ -29,13 +28,8 @@ from redraft.cycles.spec import (
     Learn,
     MessagesSense,
     MessageTrigger,
-    MqttBroker,
-    MqttSense,
     Plan,
     Request,
-    SqlSense,
-    SqlSource,
-    SqlStatement,
     UpdateState,
     WebhookTrigger,
     error_location,
@@ -43,7 +37,6 @@ from redraft.cycles.spec import (
     substages,
     texts,
 )
-from redraft.cycles.sql import parameters, parsed_url
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
 from redraft.http import is_web_address, require_http
@@ -136,7 +129,7 @@ class _Checker:
                 self.check_text(text, stage)
             self.check_prompt(substage, way)
             self.check_functions(substage, way)
-            self.check_connections(substage, way)
+            self.check_requests(substage, way)
             if isinstance(substage, Plan):
                 self.check_plan(substage, way)
             elif isinstance(substage, UpdateState):
@@ -320,49 +313,23 @@ class _Checker:
         except TypeError as error:
             self.fail(way, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
 
-    def check_connections(self, substage: Any, way: KeyPath) -> None:
-        """Check statements, and the URLs of requests, databases and brokers, as far as they are known."""
+    def check_requests(self, substage: Any, way: KeyPath) -> None:
+        """Check the URLs of requests, unless a variable holds them."""
         parts: list[tuple[Any, KeyPath]] = []
-        if isinstance(substage, ApiSense | SqlSense | MqttSense):
+        if isinstance(substage, ApiSense):
             parts = [(substage.config, (*way, "config"))]
         elif isinstance(substage, Execute):
             actions = enumerate(substage.config.actions)
             parts = [(action, (*way, "config", "actions", at)) for at, action in actions]
         for part, place in parts:
-            if isinstance(part, SqlStatement):
-                self.check_statement(part, place)
-            if isinstance(part, MqttBroker):
-                require_mqtt()
-            if isinstance(part, Request):
-                require_http("HTTP in an agent file")
-            if isinstance(part, Request) and not template(part.url).scopes and not is_web_address(part.url):
+            if not isinstance(part, Request):
+                continue
+            require_http("HTTP in an agent file")
+            if not template(part.url).scopes and not is_web_address(part.url):
                 self.fail(
                     (*place, "url"),
                     f"expected a URL that begins with http:// or https://, got {part.url!r}",
                 )
-            if isinstance(part, SqlStatement | MqttBroker) and not template(part.url).scopes:
-                try:
-                    _ = parsed_url(part.url) if isinstance(part, SqlStatement) else Broker(part.url)
-                except MissingExtraError:
-                    raise
-                except ConfigError as error:
-                    self.fail((*place, "url"), str(error))
-
-    def check_statement(self, statement: SqlStatement, way: KeyPath) -> None:
-        if "{{" in statement.query:
-            self.fail(
-                (*way, "query"),
-                "a query is not a template, so that no value can become SQL; write :name, and give the value "
-                "of 'name' under 'with'",
-            )
-        named, given = set(parameters(statement.query)), set(statement.with_)
-        has_key = not (isinstance(statement, SqlSource) and statement.is_reading)
-        filled = {"idempotency_key"} if has_key else set[str]()
-        if missing := sorted(named - given - filled):
-            self.fail((*way, "query"), f"the parameter {missing[0]!r} has no value; give one under 'with'")
-        if unused := sorted(given - named):
-            hint = nearest(unused[0], sorted(named)) if named else "the query has no parameters"
-            self.fail((*way, "with", unused[0]), f"the query has no parameter :{unused[0]}; {hint}")
 
     def check_plan(self, substage: Plan, way: KeyPath) -> None:
         for at, rule in enumerate(substage.config.rules):

@@ -7,11 +7,9 @@ import csv
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import islice
-from math import ceil, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
@@ -20,21 +18,9 @@ from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.egress import Dispatch, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.mqtt import Broker, collecting
-from redraft.cycles.spec import (
-    ApiSense,
-    CsvSense,
-    FunctionSense,
-    LimitedSource,
-    MqttSense,
-    Sense,
-    SenseSubstage,
-    SqlSense,
-)
-from redraft.cycles.sql import Statement, parameters, run_statement
+from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
-from redraft.redact.log import logger
 from redraft.text.schema_tree import plain_data
 
 if TYPE_CHECKING:
@@ -42,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import MqttBroker, MqttSource, Request, SqlStatement
+    from redraft.cycles.spec import Request
 
 MAX_ROWS = 100_000
 MAX_CSV_BYTES = 200_000_000
@@ -78,33 +64,27 @@ async def sense(stage: Sense, cycle: Cycle) -> None:
     that an earlier source has set is kept, and setting it again is an error. Raises `OutputError` if a
     required source failed; no messages are taken then.
     """
-    reading = [substage for substage in stage.substages if substage.config.is_reading]
-    async with AsyncExitStack() as kept_open:
-        readings = await cycle.step("sense", Readings, _read_all, reading, cycle)
-        sources = dict(readings.sources)
-        for substage in stage.substages:
-            if not substage.config.is_reading:
-                step = f"sense/{substage.name}"
-                sources[substage.name] = await cycle.step(step, Reading, _act, substage, cycle, kept_open)
-        payload: dict[str, Any] = {}
-        errors: list[dict[str, str]] = []
-        for substage in stage.substages:
-            found = sources[substage.name]
-            error = found.error or _merge(payload, substage, found.value)
-            if error:
-                errors.append({"source": substage.name, "error": error})
-        cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
-        required = {substage.name for substage in stage.substages if substage.config.required}
-        for failed in errors:
-            if failed["source"] in required:
-                raise OutputError(
-                    f"The source {failed['source']!r} is required, and failed: {failed['error']}"
-                )
-        taken = {message.id: message for found in sources.values() for message in found.messages}
-        cycle.taken.extend(taken.values())
-        if any(isinstance(substage, MqttSense) for substage in stage.substages if substage not in reading):
-            # A step begins when the journal has the one before: brokers may forget what was taken.
-            await cycle.step("sense/acknowledge", object, _acknowledge, kept_open, cycle)
+    acting = [one for one in stage.substages if isinstance(one, ApiSense) and not one.config.is_reading]
+    reading = [substage for substage in stage.substages if substage not in acting]
+    readings = await cycle.step("sense", Readings, _read_all, reading, cycle)
+    sources = dict(readings.sources)
+    for substage in acting:
+        step = f"sense/{substage.name}"
+        sources[substage.name] = await cycle.step(step, Reading, _act, substage, cycle)
+    payload: dict[str, Any] = {}
+    errors: list[dict[str, str]] = []
+    for substage in stage.substages:
+        reply = sources[substage.name]
+        error = reply.error or _merge(payload, substage, reply.value)
+        if error:
+            errors.append({"source": substage.name, "error": error})
+    cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
+    required = {substage.name for substage in stage.substages if substage.config.required}
+    for failed in errors:
+        if failed["source"] in required:
+            raise OutputError(f"The source {failed['source']!r} is required, and failed: {failed['error']}")
+    taken = {message.id: message for reply in sources.values() for message in reply.messages}
+    cycle.taken.extend(taken.values())
 
 
 def _merge(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str:
@@ -130,37 +110,25 @@ async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Reading
     return Readings(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
 
 
-async def _act(substage: SenseSubstage, cycle: Cycle, kept_open: AsyncExitStack) -> Reading:
+async def _act(substage: ApiSense, cycle: Cycle) -> Reading:
     """Ask a source that acts on the world; beyond its limit, it fails."""
-    name, source = f"sense/{substage.name}", substage.config
-    limit = source.limit if isinstance(source, LimitedSource) else None
+    name, limit = f"sense/{substage.name}", substage.config.limit
     dispatch = Dispatch(cycle.idempotency_key(name), {} if limit is None else {name: limit})
     try:
-        return await cycle.runtime.egress.act(dispatch, lambda: _read_safely(substage, cycle, kept_open))
+        return await cycle.runtime.egress.act(dispatch, lambda: _read_safely(substage, cycle))
     except LimitError as error:
         return Reading(error=str(error))
 
 
-async def _acknowledge(kept_open: AsyncExitStack, cycle: Cycle) -> None:
-    """Tell brokers what was taken; what a killed process did not get to comes again."""
+async def _read_safely(substage: SenseSubstage, cycle: Cycle) -> Reading:
+    """Ask a source; its error becomes part of the reading."""
     try:
-        await kept_open.aclose()
-    except OSError as error:
-        logger.info("Messages for the agent %r will be delivered again: %s", cycle.spec.name, error)
-
-
-async def _read_safely(
-    substage: SenseSubstage, cycle: Cycle, kept_open: AsyncExitStack | None = None
-) -> Reading:
-    """Return what a source has, or its error; a connection that it needs may be kept open."""
-    try:
-        async with AsyncExitStack() as own:
-            return await _read(substage, cycle, kept_open or own)
+        return await _read(substage, cycle)
     except Exception as error:  # noqa: BLE001 (whatever a source raises becomes an error in the data)
         return Reading(error=cycle.runtime.redact(error_line(error)))  # a server may echo the key it was sent
 
 
-async def _read(substage: SenseSubstage, cycle: Cycle, connections: AsyncExitStack) -> Reading:
+async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
     key = cycle.idempotency_key(f"sense/{substage.name}")
     if isinstance(substage, ApiSense):
         request, scopes = substage.config, cycle.outward_scopes()
@@ -175,12 +143,6 @@ async def _read(substage: SenseSubstage, cycle: Cycle, connections: AsyncExitSta
             cycle, call.function, call.with_, idempotency_key=key, timeout_ms=call.timeout_ms
         )
         return Reading(found)
-    if isinstance(substage, SqlSense):
-        statement = sql_statement(substage.config, cycle.outward_scopes(), cycle, idempotency_key=key)
-        rows, _ = await run_statement(statement)
-        return Reading(rows)
-    if isinstance(substage, MqttSense):
-        return Reading(await _collected(substage.config, substage.name, cycle, connections))
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
     value = plain_data([to_json(message) for message in messages], "What the bus returned")
     return Reading(value, messages=tuple(messages))
@@ -199,43 +161,6 @@ def http_request(request: Request, scopes: Mapping[str, Any], idempotency_key: s
         body=render(request.body, scopes),
         seconds=request.timeout_ms / 1000,
     )
-
-
-def sql_statement(
-    statement: SqlStatement, scopes: Mapping[str, Any], cycle: Cycle, **filled: str
-) -> Statement:
-    """Render a statement of the agent file, of which `filled` are parameters that it need not name."""
-    given: dict[str, Any] = render(statement.with_, scopes)
-    return Statement(
-        render_text(statement.url, scopes),
-        statement.query,
-        {name: value for name, value in {**filled, **given}.items() if name in parameters(statement.query)},
-        is_read_only=statement.read_only,
-        seconds=statement.timeout_ms / 1000,
-        max_rows=statement.max_rows,
-        folder=cycle.runtime.folder,
-    )
-
-
-def mqtt_broker(broker: MqttBroker, scopes: Mapping[str, Any]) -> Broker:
-    """Render a broker of the agent file."""
-    return Broker(render_text(broker.url, scopes), broker.timeout_ms / 1000)
-
-
-async def _collected(source: MqttSource, name: str, cycle: Cycle, connections: AsyncExitStack) -> list[Any]:
-    """Return the messages of a broker, which are acknowledged when the connections are closed."""
-    scopes, session = cycle.outward_scopes(), source.session_ms
-    own = sha256(f"{cycle.agent_id}/{name}".encode()).hexdigest()[:16]
-    messages = collecting(
-        mqtt_broker(source, scopes),
-        render_text(source.topic, scopes),
-        wait_seconds=source.wait_ms / 1000,
-        limit=source.most,
-        qos=source.qos,
-        identifier=None if session is None else f"redraft-{own}",
-        session_seconds=0 if session is None else ceil(session / 1000),
-    )
-    return await connections.enter_async_context(messages)
 
 
 def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[dict[str, Any]]:

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from redraft.cycles.memory import STANDARD_KEYS
 from redraft.errors import AgentFileError
-from redraft.text.spec_file import DRAFT, TEMPLATED, ModelName, SpecFile, Strict, parts_of
+from redraft.text.spec_file import (
+    DRAFT,
+    TEMPLATED,
+    ModelName,
+    SpecFile,
+    Strict,
+    parts_of,
+    removed_error,
+)
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath, load_yaml
 
@@ -31,6 +39,21 @@ MODEL_TIMEOUT = (
     "How long the model may take, in milliseconds, a second question included. Default: ten minutes."
 )
 S = TypeVar("S", bound=BaseModel)
+
+
+RECIPE = "write `type: function`, and copy the function from 'Databases and MQTT' in docs/cycles.md"
+REPLACED_TYPES = {
+    "sql": f"the type 'sql' no longer exists; {RECIPE}",
+    "mqtt": f"the type 'mqtt' no longer exists; {RECIPE}",
+}
+"""What replaces the types of earlier versions."""
+
+
+def _check_type(part: Any) -> Any:
+    kind = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind in REPLACED_TYPES:
+        raise removed_error("type", REPLACED_TYPES[kind])
+    return part
 
 
 class CamelCase(Strict):
@@ -110,11 +133,6 @@ class Source(CamelCase):
         description="Whether the cycle fails if the source does; otherwise the data has its error.",
     )
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether it may be asked again, because that changes nothing."""
-        return True
-
 
 class ActionLimit(CamelCase):
     """How often something may happen within a period that ends now; attempts that fail count, too."""
@@ -123,17 +141,13 @@ class ActionLimit(CamelCase):
     per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
 
 
-class LimitedSource(Source):
-    """A source that may do more than read."""
+class ApiSource(Source, Request):
+    """A source over HTTP; a request that is no `GET` carries an `Idempotency-Key`."""
 
     limit: ActionLimit | None = Field(
         default=None,
         description="How often the source may be asked; beyond that, it fails. Default: no limit.",
     )
-
-
-class ApiSource(LimitedSource, Request):
-    """A source over HTTP; a request that is no `GET` carries an `Idempotency-Key`."""
 
     @property
     def is_reading(self) -> bool:
@@ -147,70 +161,6 @@ class CsvSource(Source):
     path: Template
     delimiter: str = Field(default=",", min_length=1, max_length=1)
     last: int | None = Field(default=None, ge=1, description="Read only this many rows, from the end.")
-
-
-class SqlStatement(CamelCase):
-    """One SQL statement in a transaction of its own."""
-
-    url: Template = Field(
-        description="The database: `postgresql://USER:PASSWORD@HOST/DATABASE`, or `sqlite:///FILE`, relative "
-        "to this file. Take a password from `env`."
-    )
-    query: str = Field(
-        min_length=1,
-        description="The statement, with its parameters as `:name`. It is no template, so that no value can "
-        "become SQL.",
-    )
-    with_: dict[str, Any] = Field(
-        default_factory=dict[str, Any],
-        alias="with",
-        description="The values of the parameters; strings in them may be templates.",
-    )
-    read_only: bool = Field(default=True, description="Whether the statement may only read.")
-    timeout_ms: Milliseconds = 10_000
-    max_rows: int = Field(default=1_000, ge=1, le=100_000, description="More rows than this are an error.")
-
-
-class SqlSource(LimitedSource, SqlStatement):
-    """A source in a database; one that may write gets its key as the parameter `:idempotency_key`."""
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether its statement only reads, as often as it likes."""
-        return self.read_only and self.limit is None
-
-
-class MqttBroker(CamelCase):
-    """An MQTT broker, and a topic there."""
-
-    url: Template = Field(
-        description="The broker: `mqtt://HOST:1883`, or `mqtts://USER:PASSWORD@HOST:8883`. Take a password "
-        "from `env`."
-    )
-    topic: Template = Field(description="The topic; for a source a filter, such as `plant/+/temperature`.")
-    qos: Literal[0, 1, 2] = Field(
-        default=1, description="The quality of service: at most once, at least once, exactly once."
-    )
-    timeout_ms: Milliseconds = 10_000
-
-
-class MqttSource(Source, MqttBroker):
-    """A source that collects the messages of an MQTT broker."""
-
-    wait_ms: Milliseconds = Field(
-        default=1_000, description="How long to listen; retained and kept messages arrive first."
-    )
-    session_ms: Milliseconds | None = Field(
-        default=None,
-        description="How long the broker keeps messages for the agent between its cycles. Default: it keeps "
-        "none.",
-    )
-    most: int = Field(default=100, ge=1, le=10_000, description="Take only this many, the newest.")
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether it takes nothing that the broker keeps."""
-        return self.session_ms is None
 
 
 class MessagesSource(Source):
@@ -248,20 +198,6 @@ class MessagesSense(Named):
     config: MessagesSource = MessagesSource()
 
 
-class SqlSense(Named):
-    """Query a database."""
-
-    type: Literal["sql"]
-    config: SqlSource
-
-
-class MqttSense(Named):
-    """Collect messages of an MQTT broker."""
-
-    type: Literal["mqtt"]
-    config: MqttSource
-
-
 class FunctionSense(Named):
     """Call a function of the program."""
 
@@ -270,7 +206,9 @@ class FunctionSense(Named):
 
 
 SenseSubstage: TypeAlias = Annotated[
-    ApiSense | CsvSense | SqlSense | MqttSense | MessagesSense | FunctionSense, Field(discriminator="type")
+    ApiSense | CsvSense | MessagesSense | FunctionSense,
+    Field(discriminator="type"),
+    BeforeValidator(_check_type),
 ]
 
 
@@ -430,20 +368,6 @@ class ApiCallAction(Action, Request):
     method: Method = "POST"
 
 
-class SqlAction(Action, SqlStatement):
-    """Run a SQL statement; a parameter `:idempotency_key` gets the key of the action."""
-
-    type: Literal["sql"]
-
-
-class MqttAction(Action, MqttBroker):
-    """Publish a message to an MQTT broker, with the user property `idempotency-key`."""
-
-    type: Literal["mqtt"]
-    body: Any = Field(default=None, description="The payload: text as it is, anything else as JSON.")
-    retain: bool = Field(default=False, description="Whether the broker keeps it for later subscribers.")
-
-
 class FunctionAction(Action, FunctionTimeout):
     """Call a function of the program."""
 
@@ -469,8 +393,9 @@ class AlertAction(Action):
 
 
 AnyAction: TypeAlias = Annotated[
-    ApiCallAction | SqlAction | MqttAction | FunctionAction | LogAction | AlertAction,
+    ApiCallAction | FunctionAction | LogAction | AlertAction,
     Field(discriminator="type"),
+    BeforeValidator(_check_type),
 ]
 
 
@@ -768,7 +693,7 @@ MEMORY = "memory."
 
 CONDITIONS = frozenset({"when", "require"})
 TEMPLATES = frozenset(
-    {"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path", "topic", "secret"}
+    {"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path", "secret"}
 )
 """The keys whose strings are templates, at any depth."""
 

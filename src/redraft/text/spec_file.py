@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar, c
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic_core import PydanticCustomError
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
@@ -35,6 +36,8 @@ ModelName = Annotated[
 UNKNOWN_KEY = "unknown key"
 """How the message about an unknown key begins."""
 EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
+REMOVED = "removed"
+"""The type of the error for a key or a type that an earlier version had; see `removed_error`."""
 TAGLESS, MISTAGGED = "union_tag_not_found", "union_tag_invalid"
 EXPECTED = {
     "bool_type": "true or false",
@@ -49,6 +52,14 @@ EXPECTED = {
 }
 """What was expected, in terms of the file, by the type of Pydantic's error."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
+
+
+def removed_error(key: str, advice: str) -> PydanticCustomError:
+    """Error of a validator for something that an earlier version had; `advice` says what replaces it.
+
+    It is reported at the line of `key`, in the part of the file that the validator received.
+    """
+    return PydanticCustomError(REMOVED, "{advice}", {"advice": advice, "key": key})
 
 
 class Strict(BaseModel):
@@ -164,6 +175,8 @@ def _mistake(
         tag = first["ctx"]["tag"]
         tags = [one.strip(" '") for one in first["ctx"]["expected_tags"].split(",")]
         return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
+    if what == REMOVED:
+        return (*place, first["ctx"]["key"]), first["ctx"]["advice"]
     kinds = [one["type"] for one in wrong if what in EXPECTED and _in_document(data, one["loc"]) == place]
     expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
     return place, f"expected {expected or _expected(first['msg'])}, got {got}"
