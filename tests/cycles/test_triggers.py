@@ -1,17 +1,15 @@
 import asyncio
-import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from redraft.cycles.spec import (
     CronTrigger,
-    FileTrigger,
     IntervalTrigger,
     ManualTrigger,
     MessageTrigger,
 )
-from redraft.cycles.triggers import LOOK_SECONDS, RETRIGGER_AFTER, Triggers, next_time
+from redraft.cycles.triggers import RETRIGGER_AFTER, Triggers, next_time
 from redraft.errors import AgentFileError, ConfigError
 from support.monitor import MONITOR, Clock, monitor, run
 
@@ -116,94 +114,6 @@ def test_a_new_process_knows_when_the_last_cycle_began(tmp_path):
     assert [event.trigger for event in events if hasattr(event, "trigger")] == ["cron"]
 
 
-def test_a_file_fires_when_it_was_added_changed_or_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0.01)
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    triggers = Triggers("a", [FileTrigger(type="file", path="inbox/**/*.csv")], none, folder=tmp_path)
-
-    async def main():
-        fired = [await fires(triggers, 0.2)]
-        (inbox / "a.txt").write_text("1")
-        fired.append(await fires(triggers, 0.1))
-        (inbox / "deep").mkdir()
-        (inbox / "deep" / "a.csv").write_text("1")
-        fired.append(await fires(triggers, 5))
-        (inbox / "deep" / "a.csv").write_text("1,2")
-        fired.append(await fires(triggers, 5))
-        (inbox / "deep" / "a.csv").unlink()
-        fired.append(await fires(triggers, 5))
-        return [*fired, await fires(triggers, 0.1)]
-
-    assert run(main()) == [None, None, "file", "file", "file", None]
-
-
-def test_a_file_that_is_being_written_fires_when_it_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0)
-    path = tmp_path / "a.csv"
-    watch = Triggers("a", [], none)._watch
-    file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="a.csv"))
-    assert watch(ManualTrigger(type="manual")) is None
-
-    async def main():
-        fired = [await file.fires()]
-        for text in ("1", "1,2", "1,2,3"):
-            path.write_text(text)
-            fired.append(await file.fires())
-        return [*fired, await file.fires(), await file.fires()]
-
-    assert run(main()) == [False, False, False, False, True, False]
-
-
-def test_files_are_looked_at_no_more_often_than_that_however_often_a_message_is(tmp_path, monkeypatch):
-    file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="*.csv"))
-    (tmp_path / "a.csv").write_text("1")
-
-    async def main():
-        return [await file.fires() for _ in range(5)]
-
-    assert run(main()) == [False] * 5  # it may still be being written
-    assert 0 < file.seconds() <= LOOK_SECONDS
-
-
-def test_a_file_that_never_rests_does_not_hold_up_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0)
-    file = Triggers("a", [], none, folder=tmp_path)._watch(FileTrigger(type="file", path="*.csv"))
-
-    async def main():
-        fired = [await file.fires()]
-        (tmp_path / "order.csv").write_text("1")
-        for count in range(4):
-            (tmp_path / "log.csv").write_text("1" * count)
-            fired.append(await file.fires())
-        (tmp_path / "order.csv").unlink()
-        for count in range(4, 7):
-            (tmp_path / "log.csv").write_text("1" * count)
-            fired.append(await file.fires())
-        return fired, [await file.fires(), await file.fires()]
-
-    assert run(main()) == (
-        [False, False, True, False, False, False, True, False],
-        [True, False],  # at last, the log
-    )
-
-
-@pytest.mark.parametrize(
-    ("written", "began", "expected"),
-    [(0, -60, "file"), (-3600, -60, "file"), (60, 30, "file"), (0, 60, None)],
-)
-def test_a_file_that_came_since_the_last_cycle_fires_at_the_start(
-    tmp_path, monkeypatch, written, began, expected
-):
-    monkeypatch.setattr("redraft.cycles.triggers.LOOK_SECONDS", 0.01)
-    path, now = tmp_path / "a.csv", datetime.now(UTC)
-    path.write_text("1")
-    os.utime(path, (now.timestamp() + written,) * 2)  # as a file that is moved keeps its time
-    since = now + timedelta(seconds=began)
-    triggers = Triggers("a", [FileTrigger(type="file", path=str(path))], none, since=since)
-    assert run(fires(triggers, 0.2)) == expected
-
-
 BAD = [
     ("{type: cron, expression: '61 * * * *'}", r"Invalid cron expression '61 \* \* \* \*' \(bad minute\)"),
     ("{type: cron, expression: hourly}", "expected minute, hour, day of month, month and day of week"),
@@ -211,7 +121,6 @@ BAD = [
     ("{type: cron, expression: '0 7 * * *', timezone: Vienna}", "Unknown time zone 'Vienna'"),
     ("{type: cron, expression: '0 7 * * *', timezone: ../etc}", "Unknown time zone '../etc'"),
     ("{type: cron}", "expression"),
-    ("{type: file}", "path"),
     ("{type: webhook, secret: A}", "topic"),
     ("{type: webhook, topic: a}", "secret"),
     ("{type: webhook, topic: a, secret: not-a-name}", "secret"),
@@ -219,7 +128,7 @@ BAD = [
         "{type: webhook, topic: a, secret: A}, {type: webhook, topic: a, secret: B}",
         "two webhooks of the topic",
     ),
-    ("{type: file, pattern: '*'}", "unknown key|path"),
+    ("{type: file, path: a.csv}", "the type 'file' no longer exists; use 'interval' and a function"),
 ]
 
 

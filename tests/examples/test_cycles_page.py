@@ -7,6 +7,7 @@ import re
 import shlex
 import socket
 import sqlite3
+import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -169,6 +170,22 @@ def test_the_source_in_postgresql(postgres, monkeypatch):
     names, _ = PAGE.run(re.sub("query = .*", 'query = "DELETE FROM stock WHERE count < %(least)s"', code))
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         names["low_stock"](5)
+
+
+def test_the_inbox_agent_takes_each_file_once():
+    for name in ("new", "done"):
+        Path("inbox", name).mkdir()
+    for age, name in ((0, "unfinished.csv"), (60, "b.csv"), (90, "a.csv")):
+        path = Path("inbox/new", name)
+        path.write_text("1\n2\n")
+        os.utime(path, (time.time() - age,) * 2)
+    agent = CycleAgent.from_file("inbox/agent.yaml", functions=functions_in(Path("inbox/functions.py")))
+    done = [
+        [one["result"] for one in agent.run_cycle_sync().state["derivedData"]["execution"]["actions"]]
+        for _ in range(3)
+    ]
+    assert done == [[{"file": "a.csv", "lines": 2}], [{"file": "b.csv", "lines": 2}], []]
+    assert [path.name for path in Path("inbox/new").iterdir()] == ["unfinished.csv"]
 
 
 def test_people_are_told(monkeypatch):

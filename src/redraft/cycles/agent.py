@@ -263,7 +263,6 @@ class CycleAgent:
             self.spec.triggers,
             newest_message,
             now=self._clock,
-            folder=self.folder,
             since=session.last_started,
         )
         count = 0

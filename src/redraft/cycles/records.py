@@ -17,7 +17,6 @@ from redraft.cycles.spec import (
     ANY,
     CronTrigger,
     Execute,
-    FileTrigger,
     IntervalTrigger,
     MessagesSense,
     MessageTrigger,
@@ -345,8 +344,6 @@ def _trigger_text(trigger: Trigger) -> str:
             return f"cron {trigger.expression} {trigger.timezone}"
         case WebhookTrigger():
             return f"webhook {trigger.topic}"
-        case FileTrigger():
-            return f"file {trigger.path}"
         case _:
             return trigger.type
 

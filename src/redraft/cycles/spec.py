@@ -44,6 +44,8 @@ S = TypeVar("S", bound=BaseModel)
 RECIPE = "write `type: function`, and copy the function from 'Databases and MQTT' in docs/cycles.md"
 REPLACED_TYPES = {
     "sql": f"the type 'sql' no longer exists; {RECIPE}",
+    "file": "the type 'file' no longer exists; use 'interval' and a function that lists the files, as under "
+    "'Triggers' in docs/cycles.md",
     "mqtt": f"the type 'mqtt' no longer exists; {RECIPE}",
 }
 """What replaces the types of earlier versions."""
@@ -563,19 +565,10 @@ class WebhookTrigger(CamelCase):
     )
 
 
-class FileTrigger(CamelCase):
-    """Start a cycle when a file is added, changed or removed."""
-
-    type: Literal["file"]
-    path: str = Field(
-        min_length=1,
-        description="The file, relative to this one, or a pattern: `inbox/*.csv`, `data/**/*.json`.",
-    )
-
-
 Trigger: TypeAlias = Annotated[
-    IntervalTrigger | CronTrigger | MessageTrigger | WebhookTrigger | FileTrigger | ManualTrigger,
+    IntervalTrigger | CronTrigger | MessageTrigger | WebhookTrigger | ManualTrigger,
     Field(discriminator="type"),
+    BeforeValidator(_check_type),
 ]
 
 

@@ -1,13 +1,10 @@
-"""Triggers: wait for what starts an agent's cycles: a time, a message, a webhook, a file."""
+"""Triggers: wait for what starts an agent's cycles: a time, a message, a webhook."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from glob import iglob
-from pathlib import Path
 from time import monotonic
 from typing import Protocol, TypeAlias
 from zoneinfo import ZoneInfo
@@ -15,7 +12,6 @@ from zoneinfo import ZoneInfo
 from redraft.cycles.mail import POLL_SECONDS, ring_count, wait_for_ring
 from redraft.cycles.spec import (
     CronTrigger,
-    FileTrigger,
     IntervalTrigger,
     MessageTrigger,
     Trigger,
@@ -25,8 +21,6 @@ from redraft.errors import ConfigError, MissingExtraError
 
 RETRIGGER_AFTER = 60.0
 """Seconds after which a message starts another cycle if the previous one failed and did not take it."""
-LOOK_SECONDS = 0.5
-"""Seconds between two looks at files; a change counts once they are the same for that long."""
 MAX_WAIT = 30.0
 """Seconds between two looks at the time of day, which may be set."""
 
@@ -43,11 +37,10 @@ class Triggers:
     """The triggers of an agent; those that fire during a cycle count as one, which fires when it has ended.
 
     An interval fires at once, then at fixed times. A message or webhook fires while its message waits to be
-    taken. A cron expression fires at its times, and a file when it has changed, both also for what happened
-    after `since`, the start of the last cycle (None: there was none). If all triggers are manual, every cycle
-    starts at once.
+    taken. A cron expression fires at its times, also for one that passed after `since`, the start of the last
+    cycle (None: there was none). If all triggers are manual, every cycle starts at once.
 
-    `clock` returns seconds, `now` the time of day in UTC; the paths of files are relative to `folder`.
+    `clock` returns seconds, `now` the time of day in UTC.
     """
 
     agent: str
@@ -55,7 +48,6 @@ class Triggers:
     newest_message: NewestMessage
     clock: Callable[[], float] = monotonic
     now: Callable[[], datetime] = _utc_now
-    folder: Path = field(default_factory=Path)
     since: datetime | None = None
     _watches: list[tuple[str, Watch]] | None = None
 
@@ -82,8 +74,6 @@ class Triggers:
                 return CronWatch(trigger, self.now, self.since)
             case MessageTrigger() | WebhookTrigger():
                 return MessageWatch(trigger.topic, self.newest_message, self.clock)
-            case FileTrigger():
-                return FileWatch(self.folder, trigger.path, self.since)
             case _:
                 return None
 
@@ -196,63 +186,3 @@ class MessageWatch:
     def seconds(self) -> float:
         """Return how often to look at what other processes have sent."""
         return POLL_SECONDS
-
-
-class FileWatch:
-    """Fire when a file of a pattern has changed, and is no longer being written; others may still be."""
-
-    def __init__(self, folder: Path, pattern: str, since: datetime | None) -> None:
-        self._folder = folder
-        self._pattern = pattern
-        self._since = since
-        self._fired_for: dict[str, SeenFile] | None = None
-        self._last_seen: dict[str, SeenFile] = {}
-        self._looked_at = float("-inf")
-
-    async def fires(self) -> bool:
-        """Return whether a file was added, changed or removed since it last fired."""
-        if self.seconds() > 0:  # another trigger is asked more often
-            return False
-        self._looked_at = monotonic()
-        seen = await asyncio.to_thread(self._look)
-        if self._fired_for is None:
-            since = float("-inf") if self._since is None else self._since.timestamp()
-            self._fired_for = {path: file for path, file in seen.items() if file.arrived <= since}
-        changed = {path for path in seen | self._fired_for if seen.get(path) != self._fired_for.get(path)}
-        settled = {path for path in changed if seen.get(path) == self._last_seen.get(path)}
-        self._last_seen = seen
-        untouched = {path: file for path, file in self._fired_for.items() if path not in settled}
-        self._fired_for = untouched | {path: seen[path] for path in settled if path in seen}
-        return bool(settled)
-
-    def seconds(self) -> float:
-        """Return the seconds until the next look."""
-        return self._looked_at + LOOK_SECONDS - monotonic()
-
-    def _look(self) -> dict[str, SeenFile]:
-        found: dict[str, SeenFile] = {}
-        for name in iglob(self._pattern, root_dir=self._folder, recursive=True):  # noqa: PTH207 (Path.glob refuses an absolute pattern)
-            path = self._folder / name
-            try:
-                status = path.stat()
-            except OSError:  # removed meanwhile, or a link to nothing
-                continue
-            if not path.is_dir():
-                # What is moved or copied here may have been written long before.
-                arrived = max(status.st_mtime, status.st_ctime)
-                found[name] = SeenFile(status.st_ino, status.st_mtime_ns, status.st_size, arrived)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class SeenFile:
-    """A file as it was seen; equal to a later look unless it was written or replaced meanwhile.
-
-    `written` is in nanoseconds, `size` in bytes; `arrived` is when it got its name, or its access rights, at
-    the latest, in seconds since 1970.
-    """
-
-    inode: int
-    written: int
-    size: int
-    arrived: float = field(compare=False)
