@@ -110,7 +110,6 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "memory": ("memory", "default"),
         "database_url": (None, "default"),
         "long_term_storage": (None, "default"),
-        "smtp_url": (None, "default"),
         "dashboard_url": (None, "default"),
         "project": (None, "default"),
         "redact_allow": (["Acme Corp", "Ada"], "environment"),
@@ -120,8 +119,8 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "Acme Corp, Ada" in shown[11]
-    assert "fast = openai:z" in shown[12]
+    assert "Acme Corp, Ada" in shown[10]
+    assert "fast = openai:z" in shown[11]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):
@@ -136,7 +135,6 @@ def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):
     [
         ("REDRAFT_DATABASE_URL", ["settings", "doctor"]),
         ("REDRAFT_LONG_TERM_STORAGE", ["settings"]),
-        ("REDRAFT_SMTP_URL", ["settings"]),
     ],
 )
 def test_the_password_in_a_url_is_not_shown(monkeypatch, tmp_path, variable, shown_by):

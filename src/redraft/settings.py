@@ -55,11 +55,6 @@ class Settings:
         "A PostgreSQL database for the memory of agents that run in cycles: a URL as above.",
         is_secret=True,
     )
-    smtp_url: str | None = _setting(
-        "REDRAFT_SMTP_URL",
-        "The mail server through which agents notify people: `smtp://USER:PASSWORD@HOST:PORT`, or `smtps://`.",
-        is_secret=True,
-    )
     dashboard_url: str | None = _setting(
         "REDRAFT_DASHBOARD_URL",
         "The address under which people reach `redraft ui`, such as `https://redraft.example.org`, for links "
@@ -91,6 +86,11 @@ class Settings:
         },
     )
 
+
+REMOVED = {
+    "smtp_url": "agents notify people through one webhook: see 'Notifications' in docs/cycles.md.",
+}
+"""What replaces the settings of earlier versions."""
 
 TABLES = ("models", "hook")
 """The settings that are tables of `redraft.toml`, and have no variable."""
@@ -165,6 +165,8 @@ def _from_file(path: Path) -> dict[str, Any]:
             name: joined_names(model) for name, model in cast("dict[str, object]", aliases).items()
         }
     for key, value in values.items():
+        if key in REMOVED:
+            raise ConfigError(f"{path.name}: the setting {key!r} no longer exists; {REMOVED[key]}")
         if key not in known:
             from redraft._validation import nearest  # noqa: PLC0415 (only an error needs it)
 

@@ -91,6 +91,12 @@ FILES = {
     "a name with a NUL": ('name: "a\\0b"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a visible name on one line"),
     "messages that nothing takes": ("triggers: [{type: message, topic: go}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "for each message of the topic 'go', but nothing reads these messages; add a source"),
     "messages of any topic that nothing takes": ("triggers: [{type: message}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "message of any topic"),
+    "the list of webhooks of an earlier version": ("name: t\nnotify:\n  - type: webhook\n    url: x\nstages: {}\n", 2, None, None, "notify", "'notify' is one webhook: write its keys under 'notify', without a list; see 'Notifications' in docs/cycles.md"),
+    "e-mail of an earlier version": ("name: t\nnotify: [{type: email, to: a@b.test}]\nstages: {}\n", 2, None, None, "notify", "the type 'email' no longer exists"),
+    "the type of notifications of an earlier version": ("name: t\nnotify:\n  url: x\n  type: email\nstages: {}\n", 4, None, None, "notify.type", "'notify' is one webhook, so 'type' no longer exists"),
+    "the limit of notifications of an earlier version": ("name: t\nnotify:\n  url: x\n  limit: {maxRuns: 1, perMs: 5}\nstages: {}\n", 4, None, None, "notify.limit", "a failure is sent when it begins and when it ends. For alerts, set the 'limit' of their action"),
+    "the method of notifications of an earlier version": ("name: t\nnotify: {url: x, method: PUT}\nstages: {}\n", 2, None, None, "notify.method", "a notification is a POST request"),
+    "an unknown event": ("name: t\nnotify: {url: x, events: [failures]}\nstages: {}\n", 2, None, None, "notify.events.0", "got 'failures'"),
     "no stages": ("name: t\n", 1, None, None, "stages", "'stages' is missing"),
     "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
     "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
@@ -324,8 +330,7 @@ def test_rejects_invalid_variable_names():
     [
         ("httpx2", stage("sense", "type: api\nname: s\nconfig: {url: 'https://a.test/'}"), "http"),
         ("httpx2", stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: 'https://a.test/'}"), "http"),
-        ("httpx2", "notify: [{type: webhook, url: 'https://a.test/'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "http"),
-        ("aiosmtplib", "notify: [{type: email, to: [a@a.test]}]\n" + stage("reason", ANALYZE + "prompt: hello"), "mail"),
+        ("httpx2", "notify: {url: 'https://a.test/'}\n" + stage("reason", ANALYZE + "prompt: hello"), "http"),
         ("cronsim", "triggers: [{type: cron, expression: '* * * * *'}]\n" + stage("reason", ANALYZE + "prompt: hello"), "cycles"),
     ],
 )  # fmt: skip

@@ -201,7 +201,7 @@ def test_check_reports_what_an_agent_would_use_without_running_it(heater):
         "triggers": ["manual"],
         "models": [],
         "functions": ["heat", "look"],
-        "notify": [],
+        "notify": None,
         "env": {"TOKEN": False},
     }
     assert document(cycles("status", "--json"))["agents"] == []

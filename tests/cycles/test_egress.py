@@ -4,7 +4,7 @@ import pytest
 
 from redraft.cycles import CycleAgent
 from redraft.cycles.actuate import execute
-from redraft.cycles.egress import Dispatch, Egress, LimitError
+from redraft.cycles.egress import Effect, Egress, LimitError
 from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
 from redraft.loop.journal import Journalled
@@ -20,7 +20,7 @@ async def act(egress, key, **limits):
     async def perform():
         return key
 
-    return await egress.act(Dispatch(key, limits), perform)
+    return await egress.act(Effect(key, limits), perform)
 
 
 def test_a_limit_counts_what_happened_within_its_period():
@@ -32,18 +32,14 @@ def test_a_limit_counts_what_happened_within_its_period():
         assert await act(egress, "a", refunds=hourly) == "a"
         clock.passes(minutes=10)
         await act(egress, "b", refunds=hourly)
-        with pytest.raises(
-            LimitError, match=r"'refunds' is reached: 2 runs in 3,600 s; .* in 3,000 s"
-        ) as hit:
+        with pytest.raises(LimitError, match=r"'refunds' is reached: 2 runs in 3,600 s; .* in 3,000 s$"):
             await act(egress, "c", refunds=hourly)
-        assert hit.value.seconds == pytest.approx(3000)
         await act(egress, "a", refunds=hourly)  # again, by a process that resumes the cycle
         await act(egress, "c", others=hourly)
         clock.passes(minutes=50, milliseconds=1)
         await act(egress, "c", refunds=hourly)
-        with pytest.raises(LimitError, match="0 runs") as hit:
+        with pytest.raises(LimitError, match=r"0 runs in 0\.001 s$"):
             await act(egress, "d", stopped=never)
-        assert hit.value.seconds is None
 
     run(main())
 
@@ -62,7 +58,7 @@ def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
         with pytest.raises(LimitError):
             await act(second, "b", refunds=hourly)
         clock.passes(hours=2)
-        second.claim(Dispatch("b", {"others": hourly}))
+        second.claim(Effect("b", {"others": hourly}))
         [record] = second.take_record()
         assert list(record.data["runs"]) == ["others"]
 
@@ -83,7 +79,7 @@ def test_what_is_about_to_happen_is_counted_even_if_it_kills_the_process():
 
     egress.load(None)
     with pytest.raises(SystemExit):
-        run(egress.act(Dispatch("a", {"refunds": hourly}), perform))
+        run(egress.act(Effect("a", {"refunds": hourly}), perform))
 
 
 def test_a_period_beyond_the_calendar_is_for_ever():

@@ -3,14 +3,18 @@
 import asyncio
 import json
 import logging
+from datetime import timedelta
 
 import pytest
 
 from redraft.cycles import CycleAgent
 from redraft.cycles import outbox as outbox_module
+from redraft.cycles.notices import FAILURES, Failures
+from redraft.cycles.records import CycleMetrics, CycleRecord
 from redraft.cycles.spec import AgentSpec
+from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
-from support.cycles import run
+from support.cycles import NOON, run
 from support.http_server import of_json, serving
 from support.monitor import Clock
 
@@ -23,7 +27,7 @@ def spec_of(url, *, actions=(ALERT,), mode=None, name="teller", **told):
         rules = {"rules": [{"action": one["name"], "reason": "why not"} for one in actions]}
         plan = {"type": "plan", "name": "plan", "config": rules}
         stages["reason"] = [plan, {"type": "authorize", "name": "ask", "config": mode}]
-    notify = [{"type": "webhook", "url": f"{url}/hook", **told}]
+    notify = {"url": f"{url}/hook", **told}
     parts = {stage: {"substages": parts} for stage, parts in stages.items()}
     return AgentSpec.model_validate({"name": name, "notify": notify, "stages": parts})
 
@@ -115,43 +119,102 @@ def test_what_was_not_delivered_is_delivered_by_the_next_process(hook):
     assert len(set(told(hook))) == 1
 
 
-def test_a_limit_postpones_what_is_beyond_it(hook):
-    store = MemoryStore()
-    spec = spec_of(hook.url, limit={"maxRuns": 1, "perMs": 3_600_000})
+FAILING = {"name": "work", "type": "function", "function": "work"}
+OTHER = {"name": "also", "type": "function", "function": "also"}
+
+
+def notices_of(server, *cycles, **options):
+    """Run cycles at these minutes, which fail with these texts ("": not), each in a process of its own.
+
+    Return which notices were sent: the minute, the event and the title.
+    """
+    clock, store, sent = Clock(), MemoryStore(), []
+
+    def failing(text):
+        def function():
+            if text:
+                raise RuntimeError(text)
+
+        return function
 
     async def main():
-        async with CycleAgent(spec, storage=store) as agent:
-            await agent.run_cycle()
-            await agent.run_cycle()
-        [kept] = [one.data for one in await store.find("notice") if not one.data.get("is_over")]
-        return kept
-
-    kept = run(main())
-    assert [title for _, title, _ in told(hook)] == ["teller: cycle 1"]
-    assert "the limit of" in kept["error"]
-
-
-def test_equal_failures_are_told_once_an_hour(hook):
-    clock, store = Clock(), MemoryStore()
-    failing = {"name": "work", "type": "function", "function": "work"}
-
-    def work():
-        raise RuntimeError(message)
-
-    async def main():
-        nonlocal message
-        async with CycleAgent(
-            spec_of(hook.url, actions=[failing]), functions={"work": work}, storage=store, clock=clock
-        ) as agent:
-            for minutes, text in ((0, "9 left"), (1, "8 left"), (1, "none left"), (61, "7 left")):
-                message = text
-                clock.passes(minutes=minutes)
+        now = 0
+        for minute, work, also in cycles:
+            clock.passes(minutes=minute - now)
+            now, count = minute, len(server.requests)
+            functions = {"work": failing(work), "also": failing(also)}
+            spec = spec_of(server.url, actions=[FAILING, OTHER], **options)
+            async with CycleAgent(spec, functions=functions, storage=store, clock=clock) as agent:
                 await agent.run_cycle()
-                await agent._sessions.current.outbox.aclose()  # until it is told
+            sent.extend((minute, event, title) for event, title, _ in told(server)[count:])
 
-    message = ""
     run(main())
-    assert [title.rpartition(": ")[2] for _, title, _ in told(hook)] == ["9 left", "none left", "7 left"]
+    return sent
+
+
+def test_a_failure_is_reported_when_it_begins_and_when_it_has_ended(hook):
+    cycles = [(0, "9 left", ""), (1, "8 left", ""), (90, "no answer", ""), (95, "", ""), (101, "", "")]
+    assert notices_of(hook, *cycles, (110, "", ""), (111, "again", "")) == [
+        (0, "failure", "teller: actuate/act/work: RuntimeError: 9 left"),
+        (101, "recovery", "teller has recovered: actuate/act/work"),
+        (111, "failure", "teller: actuate/act/work: RuntimeError: again"),
+    ]
+
+
+def test_a_failure_that_comes_and_goes_is_reported_once(hook):
+    cycles = [(minute, "busy" * (minute % 3 == 0), "") for minute in range(40)]
+    assert [event for _, event, _ in notices_of(hook, *cycles)] == ["failure"]
+
+
+def test_an_agent_that_rarely_runs_reports_its_recovery_at_once(hook):
+    day = 24 * 60
+    cycles = [(0, "busy", ""), (day, "busy", ""), (2 * day, "", ""), (3 * day, "", "")]
+    assert [(at // day, event) for at, event, _ in notices_of(hook, *cycles)] == [
+        (0, "failure"),
+        (2, "recovery"),
+    ]
+
+
+def test_another_failure_is_reported_while_the_first_goes_on(hook):
+    cycles = [(0, "busy", ""), (1, "busy", "gone"), (2, "busy", "gone"), (13, "busy", ""), (30, "", "")]
+    assert notices_of(hook, *cycles) == [
+        (0, "failure", "teller: actuate/act/work: RuntimeError: busy"),
+        (1, "failure", "teller: actuate/act/also: RuntimeError: gone"),
+        (13, "recovery", "teller has recovered: actuate/act/also"),
+        (30, "recovery", "teller has recovered: actuate/act/work"),
+    ]
+
+
+def test_a_failure_that_goes_on_is_reported_once_the_file_asks_for_it(hook):
+    assert notices_of(hook, (0, "busy", ""), events=["alert"]) == []
+    [(_, event, _)] = notices_of(hook, (0, "busy", ""), events=["failure"])
+    assert event == "failure"
+
+
+def test_a_failed_cycle_ends_no_failure_of_a_step_that_it_did_not_reach():
+    failures, now = Failures("a"), NOON
+
+    def reported(status, *failures_of_cycle):
+        nonlocal now
+        now += timedelta(hours=1)
+        metrics = CycleMetrics(failures=failures_of_cycle)
+        record = CycleRecord(1, now, "manual", status=status, metrics=metrics)
+        return [notice.event for notice in failures.report(record, now)[0]]
+
+    failures.load(None)
+    assert reported("finished", "actuate/act/work: busy") == ["failure"]
+    assert reported("failed", "sense: no file") == ["failure"]
+    assert reported("finished") == ["recovery"]
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_failure_for_ever():
+    failures = Failures("a")
+    failures.load(Record(FAILURES, FAILURES, {"last": {"sense": "2999-01-01T00:00:00.000Z"}}))
+    events = [
+        [one.event for one in failures.report(CycleRecord(1, NOON, "manual", status="finished"), at)[0]]
+        for at in (NOON, NOON + timedelta(minutes=10))
+    ]
+    assert events == [[], ["recovery"]]
 
 
 CONTROLLED = {"mode": "controlled"}
@@ -232,14 +295,35 @@ def test_secrets_and_personal_data_are_withheld(hook):
     assert "jane.doe" not in sent
 
 
-def test_a_channel_that_is_gone_from_the_file_is_said(hook, caplog):
+def test_what_was_not_delivered_goes_to_the_address_that_the_file_has_now(hook):
     hook.status = 500
     store = MemoryStore()
 
     async def cycle(url):
-        async with CycleAgent(spec_of(url, events=["alert"]), storage=store) as agent:
+        async with CycleAgent(spec_of(url), storage=store) as agent:
             await agent.run_cycle()
 
-    run(cycle(hook.url))
+    async def once_more():
+        async with CycleAgent(spec_of(hook.url), storage=store):
+            await until(lambda: any("cycle 1" in title for _, title, _ in told(hook)))
+
     run(cycle(f"{hook.url}/other"))
-    assert "its file no longer has that channel" in caplog.text
+    hook.status = 200
+    run(once_more())
+    assert len(told(hook)) == 1
+
+
+def test_a_file_without_a_webhook_any_more_drops_what_was_not_delivered(hook, caplog):
+    hook.status = 500
+    store, spec = MemoryStore(), spec_of(hook.url)
+
+    async def main():
+        async with CycleAgent(spec, storage=store) as agent:
+            await agent.run_cycle()
+        for _ in range(2):
+            async with CycleAgent(spec.model_copy(update={"notify": None}), storage=store) as agent:
+                await agent.run_cycle()
+        return await store.find("notice")
+
+    assert run(main()) == []
+    assert caplog.text.count("drops 1 notice that an earlier process could not deliver") == 1

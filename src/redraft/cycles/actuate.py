@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import short_repr, shortened
 from redraft.cycles.calls import ask_model, call_configured, call_function
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.egress import Dispatch, LimitError
+from redraft.cycles.egress import Effect, LimitError
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
@@ -116,21 +116,21 @@ async def _outcome(
         return {**outcome, "status": "failed", "error": problem}
     bounded = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
     limits = {name: limit for name, limit in bounded.items() if limit is not None}
-    dispatch = Dispatch(outcome["idempotencyKey"], limits)
-    outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, dispatch, cycle)
+    effect = Effect(outcome["idempotencyKey"], limits)
+    outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, effect, cycle)
     if outcome["error"] is not None:
         cycle.failures.append(f"{step}: {outcome['error']}")
     return outcome
 
 
 async def _run(
-    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, dispatch: Dispatch, cycle: Cycle
+    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, effect: Effect, cycle: Cycle
 ) -> dict[str, Any]:
     began = perf_counter()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
     seen = action_scope(planned, action)
     try:
-        result = await cycle.runtime.egress.act(dispatch, lambda: _perform(action, seen, dispatch.key, cycle))
+        result = await cycle.runtime.egress.act(effect, lambda: _perform(action, seen, effect.key, cycle))
         outcome["result"] = _bounded(result)
     except LeaseError:
         raise

@@ -34,7 +34,7 @@ from redraft.cycles.cycle import (
 )
 from redraft.cycles.mail import check_feedback, ring
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
-from redraft.cycles.notices import channel_of, waiting_notice
+from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import AgentCard, CycleRecord, data_redactor
 from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics_of, update_state
@@ -123,7 +123,7 @@ class CycleAgent:
         check(spec, source, self._functions, self._model_for)
         self._location = locate(spec.name, storage, network)
         self._redact = data_redactor()
-        self._channels = [channel_of(one, spec.env) for one in spec.notify]
+        self._webhook = None if spec.notify is None else Webhook(spec.notify, spec.env)
         self._keys = memory_keys(spec)
         self._metrics = metrics_config(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
@@ -200,7 +200,7 @@ class CycleAgent:
             "triggers": [trigger.type for trigger in self.spec.triggers],
             "models": sorted(models),
             "functions": sorted(set(functions_in(parts))),
-            "notify": [channel.name for channel in self._channels],
+            "notify": None if self.spec.notify is None else self.spec.notify.url,
             "env": {name: name in os.environ for name in (*self.spec.env, *secrets)},
         }
 
@@ -344,7 +344,7 @@ class CycleAgent:
             AgentCard.of(self.spec, self.file),
             network=self.network,
             cycles=self.spec.memory.cycles,
-            channels=self._channels,
+            webhook=self._webhook,
             redact=self._redact,
             clock=self._clock,
             on_wait=self._note_wait,

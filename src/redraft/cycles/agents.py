@@ -13,7 +13,7 @@ from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
 from redraft.cycles.memory import differences
-from redraft.cycles.outbox import kept_notices
+from redraft.cycles.outbox import stored_notices
 from redraft.cycles.records import (
     AgentCard,
     CycleRecord,
@@ -219,8 +219,8 @@ class AgentHandle:
         return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
 
     async def undelivered(self) -> list[Undelivered]:
-        """Return the notices to people that no channel has taken yet, oldest first."""
-        return [one for one in await kept_notices(self._store) if not one.is_over]
+        """Return the notices that are not delivered yet, oldest first."""
+        return [one for one in await stored_notices(self._store) if not one.is_over]
 
     async def pending(self) -> list[Feedback]:
         """Return the feedback that no cycle has taken yet, oldest first."""
@@ -356,7 +356,6 @@ def undelivered_document(one: Undelivered) -> dict[str, Any]:
     """Return a notice that is not delivered yet as JSON data."""
     notice = one.notice
     return {
-        "channel": one.channel,
         "event": notice.event,
         "cycle": notice.cycle,
         "title": notice.title,

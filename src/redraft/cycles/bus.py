@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record
-from redraft.cycles.egress import Dispatch
+from redraft.cycles.egress import Effect
 from redraft.cycles.mail import (
     FEEDBACK,
     OUTBOX,
@@ -217,7 +217,7 @@ class AgentBus:
     # What the agent sends
 
     async def tell(self, notice: Notice, /) -> None:
-        """Tell people, through the channels of the agent's file."""
+        """Notify people, through the webhook of the agent's file."""
         await self._outbox.tell(notice)
 
     async def publish(self, topic: str, data: Any, key: str, /) -> bool:
@@ -257,9 +257,9 @@ class AgentBus:
                         return
                     for record in queued:
                         message: Mapping[str, Any] = record.data
-                        dispatch = Dispatch(message["key"], {})
+                        effect = Effect(message["key"])
                         await self._egress.act(
-                            dispatch,
+                            effect,
                             lambda message=message: self._send(
                                 message["topic"], message["data"], message["key"]
                             ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
-from redraft.cycles.notices import Notice, channel_of
+from redraft.cycles.notices import Notice, Webhook
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
@@ -62,7 +62,7 @@ SCOPES: Mapping[str, tuple[str, ...] | None] = {
 }
 """The names that templates see, and the keys of each if they are known; `cycle` is a number."""
 NOTICE = "notice"
-"""Only what tells people sees it."""
+"""Only notifications see it."""
 
 DERIVED_KEYS: Mapping[str, tuple[str, ...]] = {
     "governance": ("violations", "approved", "authority"),
@@ -181,21 +181,15 @@ class _Checker:
                     self.fail(way, str(error))
 
     def check_notify(self) -> None:
-        """Check that each way to tell people can work, and leads to a place of its own."""
-        names: set[str] = set()
-        for at, told in enumerate(self.spec.notify):
-            way = ("notify", at)
-            for text in texts(told, way):
-                self.check_template(text, [NOTICE, ENV])
-            try:
-                name = channel_of(told, self.spec.env).name
-            except ConfigError as error:
-                self.fail(way, str(error))
-            if name in names:
-                self.fail(
-                    way, f"it has the same destination as an earlier one, {name!r}; list its events there"
-                )
-            names.add(name)
+        """Check the templates, the address and the secret of the webhook."""
+        if self.spec.notify is None:
+            return
+        for text in texts(self.spec.notify, ("notify",)):
+            self.check_template(text, [NOTICE, ENV])
+        try:
+            Webhook(self.spec.notify, self.spec.env)
+        except ConfigError as error:
+            self.fail(("notify",), str(error))
 
     def check_actions(self) -> None:
         """Check that the names of actions are unique, since a plan refers to them."""

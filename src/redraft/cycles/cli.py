@@ -482,13 +482,13 @@ def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
 
 
 def undelivered_lines(undelivered: Sequence[Undelivered]) -> list[Text]:
-    """Render what people could not be told yet, the newest last."""
+    """Render the notices that are not delivered yet, the newest last."""
     lines = (
         [Text(f"\n{counted(len(undelivered), 'notice')} not delivered yet", "bold")] if undelivered else []
     )
     for one in undelivered[-MAX_ITEMS:]:
         why = f": {one.error}" if one.error else ""
-        lines.append(Text(visible(f"  {one.channel}: {one.notice.title}")))
+        lines.append(Text(visible(f"  {one.notice.event}: {one.notice.title}")))
         lines.append(Text(visible(f"      {counted(one.attempts, 'attempt')}{why}"), QUIET))
     return lines
 

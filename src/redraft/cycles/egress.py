@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -19,32 +19,26 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 EGRESS = "egress"
-"""The kind and the key of the record of what was done lately, as far as limits count it."""
+"""The kind and the key of the record of recent effects, for their limits."""
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 class LimitError(RedraftError):
-    """A limit of the agent's file forbids something now; it may happen after `seconds` (None: never)."""
-
-    def __init__(self, message: str, seconds: float | None) -> None:
-        super().__init__(message)
-        self.seconds = seconds
+    """A limit of the agent's file forbids an effect now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Something that an agent does to the world.
-
-    The `key` tells it from all others; whoever receives it twice can tell by the key. `limits` bound how
-    often it happens, each by the name under which it is counted: several effects may share one.
-    """
+class Effect:
+    """Something that an agent does to the world."""
 
     key: str
-    limits: Mapping[str, ActionLimit]
+    """The idempotency key, by which a receiver recognises a repetition."""
+    limits: Mapping[str, ActionLimit] = field(default_factory=dict[str, ActionLimit])
+    """How often it may happen, by the name of the counter, which several effects may share."""
 
 
 class Egress:
-    """Carries out what an agent does to the world: its actions, sources that act, and what it sends.
+    """Runs effects under the lease and their limits: actions, sources that act, messages and notices.
 
     Nothing happens once another process runs the agent (`check_lease` raises `LeaseError`), or beyond a
     limit. What limits count is stored with the agent before it happens, by `save`, so neither a restart nor a
@@ -66,38 +60,37 @@ class Egress:
         """By the name of a limit, the keys of the effects that it counts, each with the end of that."""
         self._is_changed = self._is_loaded = False
 
-    async def act(self, dispatch: Dispatch, perform: Callable[[], Awaitable[R]]) -> R:
-        """Carry out a dispatch; raises `LimitError`, `LeaseError`, and what `perform` raises."""
+    async def act(self, effect: Effect, perform: Callable[[], Awaitable[R]]) -> R:
+        """Carry out an effect; raises `LimitError`, `LeaseError`, and what `perform` raises."""
         await self._check_lease()
-        self.claim(dispatch)
+        self.claim(effect)
         if counts := self.take_record():
             await self._save(counts)
         return await perform()
 
-    def claim(self, dispatch: Dispatch) -> None:
+    def claim(self, effect: Effect) -> None:
         """Count what is about to be done; raises `LimitError` if a limit forbids it now."""
-        self._check_limits(dispatch)
-        for name, limit in dispatch.limits.items():
+        self._check_limits(effect)
+        for name, limit in effect.limits.items():
             runs = self._runs.setdefault(name, {})
-            if dispatch.key not in runs:
-                runs[dispatch.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or FOR_EVER)
+            if effect.key not in runs:
+                runs[effect.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or FOR_EVER)
                 self._is_changed = True
 
-    def _check_limits(self, dispatch: Dispatch) -> None:
+    def _check_limits(self, effect: Effect) -> None:
         now = stamp_of(self._clock())
-        for name, limit in dispatch.limits.items():
+        for name, limit in effect.limits.items():
             counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}
-            if dispatch.key in counting or len(counting) < limit.max_runs:
+            if effect.key in counting or len(counting) < limit.max_runs:
                 continue
-            seconds = None
+            then = ""
             if limit.max_runs:
                 frees = moment_of(sorted(counting.values())[len(counting) - limit.max_runs]) or FOR_EVER
                 seconds = (frees - self._clock()).total_seconds()
-            then = "" if seconds is None else f"; the next one is allowed in {max(1, round(seconds)):,} s"
+                then = f"; the next one is allowed in {max(1, round(seconds)):,} s"
             raise LimitError(
                 f"the limit of {name!r} is reached: {counted(limit.max_runs, 'run')} in "
-                f"{limit.per_ms / 1000:,g} s{then}",
-                seconds,
+                f"{limit.per_ms / 1000:,g} s{then}"
             )
 
     # Between processes

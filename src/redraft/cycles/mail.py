@@ -70,7 +70,7 @@ DELIVERY = "delivery"
 DELIVERY_AGE = timedelta(minutes=10)
 """How long a delivery is remembered: twice as long as its signature is valid, before and after its time."""
 NOTICE = "notice"
-"""The kind of the records of what people are told; see `outbox`."""
+"""The kind of the records of notices; see `outbox`."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"

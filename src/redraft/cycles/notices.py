@@ -1,30 +1,27 @@
-"""Notices: tell people by webhook and e-mail that an agent waits for them, raised an alert, or failed."""
+"""Notices: notify people that an agent waits for them, raised an alert, or failed."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.message import EmailMessage
-from email.utils import format_datetime, parseaddr
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
 from redraft.cycles.cycle import render, render_text
-from redraft.cycles.memory import moment_of
+from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import PROVISIONAL, objects_in, values_in
-from redraft.cycles.spec import NoticeEvent, Webhook
+from redraft.cycles.spec import NoticeEvent
 from redraft.cycles.webhook import ID, secret_key, signed_headers
-from redraft.errors import ConfigError, MissingExtraError
-from redraft.http import HttpRequest, fetch, is_web_address
+from redraft.errors import ConfigError
+from redraft.http import HttpRequest, fetch, is_web_address, require_http
 from redraft.settings import load_settings
+from redraft.stores.base import Record
 from redraft.text.characters import visible
 from redraft.text.templates import TemplateError
 
@@ -32,20 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.cycles.records import CycleRecord
-    from redraft.cycles.spec import ActionLimit, Email
+    from redraft.cycles.spec import Notify
 
 MAX_TITLE, MAX_LINE, MAX_LINES = 150, 500, 20
-SMTP_SECONDS = 30.0
-"""How long a mail server may take, from the first connection to the last answer."""
-SMTP_PORT, SMTPS_PORT = 587, 465
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What people are told about a cycle of an agent: plain data without secrets, fit to leave the machine.
+    """A notification about one cycle: plain data, redacted before it is sent.
 
     `title` is one line, `text` some more, `url` the page of the cycle on the dashboard if its address is
-    known, and `details` what there is only for this `event`: the plan and the deadline, or the failures.
+    known, and `details` what only this `event` has: the plan and the deadline, the failures, the steps that
+    recovered.
     """
 
     event: NoticeEvent
@@ -99,19 +94,35 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
     )
 
 
-def failure_notice(record: CycleRecord, agent: str, now: str) -> Notice:
-    """Return the notice that something in a cycle failed."""
-    failures = list(record.metrics.failures or [record.error])
+def failure_notice(
+    record: CycleRecord, agent: str, begun: Sequence[str], failures: Sequence[str], now: str
+) -> Notice:
+    """Notice of what failed in a cycle; `begun` are the failures that are new."""
     lines = [f"Cycle {record.number} of {agent} {record.status} with:", "", *map(_line, failures)]
     return Notice(
         "failure",
         agent,
         record.number,
-        _title(f"{agent}: {failures[0]}"),
+        _title(f"{agent}: {begun[0]}"),
         _text(lines),
         now,
         url=page_url(agent, record.number),
-        details={"status": record.status, "failures": failures},
+        details={"status": record.status, "failures": list(failures)},
+    )
+
+
+def recovery_notice(record: CycleRecord, agent: str, steps: Sequence[str], now: str) -> Notice:
+    """Notice of steps that no longer fail."""
+    return Notice(
+        "recovery",
+        agent,
+        record.number,
+        _title(f"{agent} has recovered: {', '.join(steps)}"),
+        _text([f"By cycle {record.number} of {agent}, these no longer fail:", "", *map(_line, steps)]),
+        now,
+        "info",
+        page_url(agent, record.number),
+        {"steps": list(steps)},
     )
 
 
@@ -161,79 +172,48 @@ def _text(lines: Sequence[str]) -> str:
     return "\n".join([*lines[:MAX_LINES], f"... and {counted(more, 'more line')}"] if more > 0 else lines)
 
 
-# --- the channels -----------------------------------------------------------------------------------------
+class Webhook:
+    """Posts notices to the address of an agent's file, signed if the file has a secret.
 
-
-class Channel(Protocol):
-    """A way to reach people; its `name` stays the same as long as it leads to the same place."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in messages, and with what is kept for it."""
-        ...
-
-    @property
-    def events(self) -> Sequence[NoticeEvent]:
-        """What it tells."""
-        ...
-
-    @property
-    def limit(self) -> ActionLimit:
-        """How often it may be used."""
-        ...
-
-    async def send(self, notice: Notice, key: str, /) -> None:
-        """Deliver a notice; raises whatever prevents that. The `key` tells it from all others."""
-        ...
-
-
-def channel_of(told: Webhook | Email, env: Sequence[str]) -> Channel:
-    """Return a channel of the file, which may read these variables; raises `ConfigError` if it can't work."""
-    is_webhook = isinstance(told, Webhook)
-    if find_spec("httpx2" if is_webhook else "aiosmtplib") is None:
-        raise MissingExtraError("A webhook" if is_webhook else "E-mail", "http" if is_webhook else "mail")
-    return WebhookChannel(told, env) if is_webhook else EmailChannel(told, MailServer.of_settings())
-
-
-class WebhookChannel:
-    """Post notices to an address, signed if there is a secret.
-
-    Raises `ConfigError` for an address or a secret of no use, if it is known without a notice.
+    Raises `ConfigError` for an unusable address or secret, unless it depends on the notice or on a variable
+    that is not set here.
     """
 
-    def __init__(self, webhook: Webhook, env: Sequence[str]) -> None:
-        self._webhook = webhook
+    def __init__(self, notify: Notify, env: Sequence[str]) -> None:
+        require_http("A webhook")
+        self._notify = notify
         self._env = env
-        if (url := self._known(webhook.url)) is not None and not is_web_address(url):
-            raise ConfigError(f"Expected a URL that begins with http:// or https://, got {webhook.url!r}.")
-        if webhook.secret is not None and (secret := self._known(webhook.secret)) is not None:
-            secret_key(secret, webhook.secret)
-        self.name = f"webhook {webhook.url}"
-        self.events = webhook.events
-        self.limit = webhook.limit
+        if (url := self._rendered(notify.url)) is not None and not is_web_address(url):
+            raise ConfigError(f"Expected a URL that begins with http:// or https://, got {notify.url!r}.")
+        if notify.secret is not None and (secret := self._rendered(notify.secret)) is not None:
+            secret_key(secret, notify.secret)
 
-    async def send(self, notice: Notice, key: str, /) -> None:
-        """Post a notice; any reply of a status below 400 will do."""
-        webhook = self._webhook
+    def sends(self, *events: NoticeEvent) -> bool:
+        """Whether any of these events is sent."""
+        return not set(events).isdisjoint(self._notify.events)
+
+    async def send(self, notice: Notice, key: str) -> None:
+        """Post a notice, with `key` as its idempotency key; any status below 400 is a success."""
+        notify = self._notify
         scopes = {"notice": to_json(notice), "env": self._variables()}
-        body = notice.document() if webhook.body is None else render(webhook.body, scopes)
+        body = notice.document() if notify.body is None else render(notify.body, scopes)
         content = (as_text(body) if isinstance(body, str) else json.dumps(body)).encode()
         headers = {"content-type": "application/json", ID: key}
-        if webhook.secret is not None:
-            secret = secret_key(render_text(webhook.secret, scopes), webhook.secret)
+        if notify.secret is not None:
+            secret = secret_key(render_text(notify.secret, scopes), notify.secret)
             headers |= signed_headers(secret, key, content, datetime.now(UTC))
         request = HttpRequest(
-            url=render_text(webhook.url, scopes),
-            method=webhook.method,
-            headers={**headers, **render(webhook.headers, scopes)},
+            url=render_text(notify.url, scopes),
+            method="POST",
+            headers={**headers, **render(notify.headers, scopes)},
             body=content,
-            seconds=webhook.timeout_ms / 1000,
+            seconds=notify.timeout_ms / 1000,
             is_read=False,
         )
         await fetch(request)
 
-    def _known(self, text: str) -> str | None:
-        """Return what a template gives, if it reads only variables, and those are set here."""
+    def _rendered(self, text: str) -> str | None:
+        """Render a template that reads only variables; None if it reads others, or those are not set."""
         try:
             return render_text(text, {"env": self._variables()})
         except TemplateError:
@@ -243,97 +223,43 @@ class WebhookChannel:
         return {name: value for name in self._env if (value := os.environ.get(name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class MailServer:
-    """The mail server of the setting `smtp_url`: with TLS from the start (`smtps`), or by STARTTLS."""
-
-    host: str
-    port: int
-    user: str = ""
-    password: str = field(default="", repr=False)
-    is_tls: bool = False
-
-    @classmethod
-    def of_settings(cls) -> MailServer:
-        """Return the mail server of the settings; raises `ConfigError` without one, and for a wrong URL."""
-        form = "smtp://USER:PASSWORD@HOST:PORT, or smtps:// for TLS from the start"
-        url = load_settings().smtp_url
-        if not url:
-            raise ConfigError(f"E-mail needs the setting `smtp_url` (REDRAFT_SMTP_URL): {form}")
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port, parts = None, None, None
-        if parts is None or parts.scheme not in ("smtp", "smtps") or not host or parts.path.strip("/"):
-            raise ConfigError(f"The setting `smtp_url` (REDRAFT_SMTP_URL) is not of the form {form}")
-        is_tls = parts.scheme == "smtps"
-        return cls(
-            host,
-            port or (SMTPS_PORT if is_tls else SMTP_PORT),
-            unquote(parts.username or ""),
-            unquote(parts.password or ""),
-            is_tls,
-        )
-
-    async def send(self, message: EmailMessage) -> None:
-        """Hand a message over; raises an error that names the server."""
-        import aiosmtplib  # noqa: PLC0415 (only agents that send mail load it)
-
-        client = aiosmtplib.SMTP(
-            hostname=self.host, port=self.port, use_tls=self.is_tls, start_tls=False, timeout=SMTP_SECONDS
-        )
-        async with client:
-            if not self.is_tls and client.supports_extension("starttls"):
-                await client.starttls()
-            elif not self.is_tls and self.user and not _is_here(self.host):
-                raise ConfigError(
-                    f"The mail server {self.host!r} offers no encryption, so the password is not sent. Use "
-                    "smtps:// if it has a port for TLS."
-                )
-            if self.user:
-                await client.login(self.user, self.password)
-            await client.send_message(message)
+FAILURES = "failures"
+"""The kind and the key of the record of the steps that fail."""
+ENDS_AFTER = timedelta(minutes=10)
+"""How long a step must not have failed before it is reported as recovered."""
 
 
-def _is_here(host: str) -> bool:
-    return host in ("localhost", "127.0.0.1", "::1")
+class Failures:
+    """The failing steps of an agent: each is reported when it begins to fail, and when it has recovered.
 
-
-class EmailChannel:
-    """Send notices by e-mail.
-
-    Raises `ConfigError` if nothing says from whom: neither `from`, nor a user of the server that is an
-    address.
+    A step has recovered once a cycle went through without its failure, at least ten minutes after the last
+    one. So a step that fails now and then is reported once.
     """
 
-    def __init__(self, email: Email, server: MailServer) -> None:
-        self._server = server
-        self._to = [email.to] if isinstance(email.to, str) else email.to
-        self._sender = email.from_ or server.user
-        for address in (*self._to, self._sender):
-            if not is_address(address):
-                whose = "'from' (by default the user of `smtp_url`)" if address == self._sender else "'to'"
-                raise ConfigError(f"Expected an e-mail address in {whose}, got {address!r}")
-        self.name = f"email {', '.join(self._to)}"
-        self.events = email.events
-        self.limit = email.limit
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._last: dict[str, str] = {}
+        """The failing steps, each with the time of its last failure."""
+        self._stored: dict[str, str] | None = None
 
-    async def send(self, notice: Notice, key: str, /) -> None:
-        """Send a notice as plain text, with its page at the end."""
-        message = EmailMessage()
-        message["From"], message["To"] = self._sender, ", ".join(self._to)
-        message["Subject"] = notice.title
-        message["Date"] = format_datetime(moment_of(notice.timestamp) or datetime.now(UTC))
-        message["Message-ID"] = f"<{key}@{parseaddr(self._sender)[1].rpartition('@')[2]}>"
-        message["Auto-Submitted"] = "auto-generated"
-        message.set_content("\n\n".join(part for part in (notice.text, notice.url) if part) + "\n")
-        async with asyncio.timeout(SMTP_SECONDS):
-            await self._server.send(message)
+    def load(self, stored: Record | None) -> None:
+        """Continue from what an earlier process stored; before that, nothing is stored over it."""
+        self._stored = {} if stored is None else dict(stored.data["last"])
+        self._last = {**self._stored, **self._last}
 
-
-def is_address(text: str) -> bool:
-    """Return whether a text is an e-mail address, with or without a name."""
-    address = parseaddr(text)[1]
-    name, _, host = address.rpartition("@")
-    return bool(name and host) and text.isprintable() and not set(address) & set(' ,;<>"()')
+    def report(self, record: CycleRecord, now: datetime) -> tuple[list[Notice], list[Record]]:
+        """Notices of what began to fail and of what recovered in a cycle, and the record to store with it."""
+        stamp, earlier = stamp_of(now), stamp_of(now - ENDS_AFTER)
+        failures = list(record.metrics.failures) or [record.error] * bool(record.error)
+        steps = {failure.partition(": ")[0]: failure for failure in reversed(failures)}
+        begun = [failure for failure in failures if failure.partition(": ")[0] not in self._last]
+        # What comes after a step that failed the cycle did not run. A clock may have been set back.
+        last = {step: min(at, stamp) for step, at in self._last.items()} | dict.fromkeys(steps, stamp)
+        recovered = [step for step, at in last.items() if record.status != "failed" and at <= earlier]
+        self._last = {step: at for step, at in last.items() if step not in recovered}
+        notices = [failure_notice(record, self._agent, begun, failures, stamp)] if begun else []
+        notices += [recovery_notice(record, self._agent, recovered, stamp)] if recovered else []
+        if self._stored is None or self._stored == self._last:
+            return notices, []
+        self._stored = self._last
+        return notices, [Record(FAILURES, FAILURES, {"last": self._last})]

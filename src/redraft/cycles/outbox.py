@@ -1,4 +1,4 @@
-"""Outbox: what an agent tells people, kept until it is delivered."""
+"""Outbox: the notices of an agent, stored until they are delivered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record, to_record
+from redraft._texts import counted
 from redraft.cycles.cycle import error_line
-from redraft.cycles.egress import Dispatch, LimitError
+from redraft.cycles.egress import Effect
 from redraft.cycles.mail import NOTICE
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.notices import Notice
@@ -22,10 +23,11 @@ from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from redraft.cycles.egress import Egress
-    from redraft.cycles.notices import Channel
+    from redraft.cycles.notices import Webhook
+    from redraft.cycles.spec import NoticeEvent
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
     from redraft.stores.base import Store
@@ -40,30 +42,30 @@ CLOSE_TIMEOUT = 5.0
 
 @dataclass(slots=True)
 class Undelivered:
-    """A notice that a channel has not taken yet: how often that was tried, why it failed, and when it is due.
-
-    `key` is the same in each attempt; `is_over` once the notice was delivered, or nobody needs it any more.
-    """
+    """A notice that is not delivered yet."""
 
     key: str
-    channel: str
+    """The idempotency key, the same in each attempt."""
     notice: Notice
     attempts: int = 0
     error: str = ""
+    """Why the last attempt failed."""
     due: str = ""
+    """When it is tried next; empty: now."""
     is_over: bool = False
+    """Whether it was delivered, or is no longer needed."""
 
     @property
     def record(self) -> Record:
-        """The record in which it is kept."""
-        # Those that renumber the cycles of an outage look for `cycle` here, and in `data`.
+        """The record in which it is stored."""
+        # The renumbering of cycles after an outage looks for `cycle` here, and in `data`.
         fields = to_record(self)
         data = {**fields, "data": fields.pop("notice"), "cycle": self.notice.cycle}
         return Record(NOTICE, self.key, data)
 
     @classmethod
     def of(cls, record: Record) -> Undelivered:
-        """Return what a record keeps; raises `DamagedRecordError`."""
+        """Read a record; raises `DamagedRecordError`."""
         fields = dict(record.data)
         fields["notice"] = fields.pop("data", None)
         fields.pop("cycle", None)
@@ -75,8 +77,8 @@ class Undelivered:
         return 0.0 if due is None else max(0.0, (due - datetime.now(UTC)).total_seconds())
 
 
-async def kept_notices(store: Store) -> list[Undelivered]:
-    """Return the notices that an agent keeps, oldest first; those that are over go with their cycle."""
+async def stored_notices(store: Store) -> list[Undelivered]:
+    """Return the stored notices of an agent, oldest first; delivered ones are deleted after their cycle."""
     kept: list[Undelivered] = []
     for record in intact(await store.find(NOTICE)):
         try:
@@ -87,12 +89,11 @@ async def kept_notices(store: Store) -> list[Undelivered]:
 
 
 class Outbox:
-    """Delivers notices to people through `channels`.
+    """Delivers notices to people through the `webhook` of the agent's file.
 
     They are stored with the agent's own records, and leave through `egress`; `redact` withholds secrets and
-    personal data in them. What can't be delivered is tried again, later each time, by a later process if need
-    be; an outage of the store does not stop that. Whoever gets a notice a second time, because a process was
-    killed before it had noted the delivery, can tell by the key.
+    personal data in them. A delivery that fails is repeated, later each time, by a later process if need be;
+    an outage of the store does not stop that. Delivery is at least once; receivers deduplicate by key.
     """
 
     def __init__(
@@ -100,36 +101,37 @@ class Outbox:
         location: AgentLocation,
         write_behind: WriteBehind,
         egress: Egress,
-        channels: Sequence[Channel],
+        webhook: Webhook | None,
         redact: Callable[[Any], Any],
     ) -> None:
         self._location = location
         self._write_behind = write_behind
         self._egress = egress
+        self._webhook = webhook
         self._redact = redact
-        self._channels = {channel.name: channel for channel in channels}
         self._notices: dict[str, Undelivered] = {}
         """Those of this process and of earlier ones by key, until the cycle that they are about is over."""
         self._news = asyncio.Event()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._delivering: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Go on with what an earlier process left."""
+        """Continue with the notices that an earlier process left."""
         if self._write_behind.is_away:
             return
         try:
-            notices = await kept_notices(self._location.store)
+            notices = await stored_notices(self._location.store)
         except StoreError as error:
             logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
             return
-        for one in notices:
-            self._notices[one.key] = one
-            if not one.is_over and one.channel not in self._channels:
-                logger.warning(
-                    "A notice of the agent %r to %r is not delivered: its file no longer has that channel.",
-                    self._location.agent,
-                    one.channel,
-                )
+        self._notices = {one.key: one for one in notices}
+        if self._webhook is None and (left := self._waiting()):
+            logger.warning(
+                "The agent %r drops %s that an earlier process could not deliver: its file no longer has "
+                "'notify'.",
+                self._location.agent,
+                counted(len(left), "notice"),
+            )
+            for one in left:
                 await self._end(one)
         self.wake()
 
@@ -138,11 +140,10 @@ class Outbox:
         ends = monotonic() + CLOSE_TIMEOUT
         while (left := ends - monotonic()) > 0 and self._is_trying():
             await self._news_within(left)
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
-        self._tasks = {}
+        if self._delivering is not None:
+            self._delivering.cancel()
+            await asyncio.wait([self._delivering])
+            self._delivering = None
         if not self._location.is_durable and (waiting := self._waiting()):
             logger.warning(
                 "The agent %r is closing with undelivered notices, which are lost because it is not stored: "
@@ -152,34 +153,33 @@ class Outbox:
             )
 
     def _is_trying(self) -> bool:
-        """Return whether there is a notice that has not been tried, and something that will try it."""
-        new = {one.channel for one in self._waiting() if not one.error}
-        return any(name in new and not task.done() for name, task in self._tasks.items())
+        """Whether there is a notice without an attempt, and a task that will make one."""
+        is_delivering = self._delivering is not None and not self._delivering.done()
+        return is_delivering and any(not one.error for one in self._waiting())
 
-    def _start(self, name: str, work: Callable[[], Any]) -> None:
-        if (task := self._tasks.get(name)) is None or task.done():
-            title = f"redraft-outbox-{self._location.agent} {name}"
-            self._tasks[name] = asyncio.create_task(work(), name=title)
+    def sends(self, *events: NoticeEvent) -> bool:
+        """Whether people are notified of any of these events."""
+        return self._webhook is not None and self._webhook.sends(*events)
 
     async def tell(self, notice: Notice, *records: Record) -> None:
-        """Keep a notice for each channel that tells such events, atomically with `records`, and deliver it.
+        """Store a notice atomically with `records`, and deliver it.
 
-        A notice that is equal but for its time to one of the same cycle is told only once.
+        A notice that equals another one of the same cycle, except for its time, is sent only once.
         """
         await self._write_behind.save([*records, *self.enter(notice)])
         self.wake()
 
     def enter(self, notice: Notice) -> list[Record]:
-        """Take a notice for delivery; return the records that keep it until then, which the caller saves."""
+        """Accept a notice if its event is sent; return the records to store, which is up to the caller."""
+        if not self.sends(notice.event):
+            return []
         title, text, details = self._redact([notice.title, notice.text, dict(notice.details)])
         notice = replace(notice, title=title, text=text, details=details)
-        entered: list[Undelivered] = []
-        for channel in self._channels.values():
-            parts = (channel.name, notice.agent, notice.cycle, notice.event, notice.title, notice.text)
-            key = sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
-            if notice.event in channel.events and key not in self._notices:
-                entered.append(Undelivered(key, channel.name, notice))
-        self._notices |= {one.key: one for one in entered}
+        parts = (notice.agent, notice.cycle, notice.event, notice.title, notice.text)
+        key = sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
+        if key in self._notices:
+            return []
+        self._notices[key] = entered = Undelivered(key, notice)
         if excess := self._waiting()[:-MAX_NOTICES]:
             logger.warning(
                 "The agent %r dropped its %d oldest undelivered notices; it keeps at most %d.",
@@ -189,10 +189,10 @@ class Outbox:
             )
             for one in excess:
                 one.is_over = True
-        return [one.record for one in (*excess, *entered)]
+        return [one.record for one in (*excess, entered)]
 
     async def withdraw(self, cycle: int) -> None:
-        """Stop telling that a cycle waits: it was decided on."""
+        """Stop delivering that a cycle waits: a person has decided."""
         for one in self._waiting():
             if one.notice.cycle == cycle and one.notice.event == "waiting":
                 await self._end(one)
@@ -204,30 +204,29 @@ class Outbox:
             del self._notices[one.key]
         return [one.record for one in over]
 
-    def _waiting(self, channel: str | None = None) -> list[Undelivered]:
-        return [one for one in self._notices.values() if not one.is_over and channel in (None, one.channel)]
+    def _waiting(self) -> list[Undelivered]:
+        return [one for one in self._notices.values() if not one.is_over]
 
     def wake(self) -> None:
-        """Deliver what is waiting, in the background."""
+        """Deliver the waiting notices, in the background."""
         self._tell_news()
-        for name in {one.channel for one in self._waiting()}:
-            self._start(name, lambda name=name: self._deliver(self._channels[name]))
+        is_idle = self._delivering is None or self._delivering.done()
+        if is_idle and self._webhook is not None and self._waiting():
+            title = f"redraft-outbox-{self._location.agent}"
+            self._delivering = asyncio.create_task(self._deliver(self._webhook), name=title)
 
-    async def _deliver(self, channel: Channel) -> None:
-        """Deliver what waits for a channel, one after the other."""
-        while waiting := self._waiting(channel.name):
+    async def _deliver(self, webhook: Webhook) -> None:
+        """Deliver the waiting notices one after the other."""
+        while waiting := self._waiting():
             one = min(waiting, key=lambda one: (one.seconds(), one.notice.timestamp))
             if (seconds := one.seconds()) > 0:
                 await self._news_within(seconds)
                 continue
-            dispatch = Dispatch(one.key, {channel.name: channel.limit})
             try:
-                await self._egress.act(dispatch, lambda one=one: channel.send(one.notice, one.key))
-            except LeaseError:  # the process that runs the agent now goes on with it
+                await self._egress.act(Effect(one.key), lambda one=one: webhook.send(one.notice, one.key))
+            except LeaseError:  # the process that runs the agent now delivers it
                 self._tell_news()
                 return
-            except LimitError as error:
-                await self._postpone(one, MAX_RETRY if error.seconds is None else error.seconds, str(error))
             except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
                 wait = min(MAX_RETRY, MIN_RETRY * 2.0 ** min(one.attempts, 20))
                 one.attempts += 1
@@ -238,21 +237,20 @@ class Outbox:
                 await self._end(one)
 
     async def _postpone(self, one: Undelivered, seconds: float, error: str) -> None:
-        """Keep a notice for a later attempt; the first failure is a warning."""
+        """Store a notice for a later attempt; the first failure is a warning."""
         is_first = not one.error
         one.error = self._redact(error)
         one.due = stamp_of(datetime.now(UTC) + timedelta(seconds=seconds))
         if is_first:
             logger.warning(
-                "The agent %r could not deliver a notice to %r, and will retry: %s",
+                "The agent %r could not deliver a notice, and will retry: %s",
                 self._location.agent,
-                one.channel,
                 one.error,
             )
         await self._note(one)
 
     async def _end(self, one: Undelivered) -> None:
-        """Keep, until its cycle is over, that a notice needs no delivery: a resumed cycle enters it again."""
+        """Store that a notice needs no delivery, until its cycle ends: a resumed cycle enters it again."""
         one.is_over = True
         await self._note(one)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
-from redraft.cycles.egress import EGRESS, Dispatch, Egress, LimitError
+from redraft.cycles.egress import EGRESS, Egress
 from redraft.cycles.journal import CycleSteps, unjournalled
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
-from redraft.cycles.memory import Memory, stamp_of
-from redraft.cycles.notices import failure_notice
+from redraft.cycles.memory import Memory
+from redraft.cycles.notices import FAILURES, Failures
 from redraft.cycles.outbox import Outbox
 from redraft.cycles.records import (
     UNFINISHED,
@@ -26,7 +25,6 @@ from redraft.cycles.records import (
     redacted_cycle,
     stored_cycle,
 )
-from redraft.cycles.spec import ActionLimit
 from redraft.cycles.storage import prune, register
 from redraft.cycles.trace import trace_record
 from redraft.errors import ConfigError, LeaseError, StoreError
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.notices import Channel, Notice
+    from redraft.cycles.notices import Notice, Webhook
     from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.loop.journal import StepData
@@ -47,11 +45,6 @@ if TYPE_CHECKING:
 
 DELETE_BATCH = 100
 """How many obsolete records are deleted at once, and after how many cycles excess mail is."""
-
-
-EQUAL_FAILURES = ActionLimit(max_runs=1, per_ms=3_600_000)
-"""How often people are told the same failures, which differ in nothing but numbers."""
-_DIGITS = re.compile(r"\d+")
 
 
 class SessionManager:
@@ -156,7 +149,7 @@ class Session:
         *,
         network: str,
         cycles: int,
-        channels: Sequence[Channel],
+        webhook: Webhook | None,
         redact: Callable[[Any], Any],
         clock: Callable[[], datetime],
         on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
@@ -166,7 +159,8 @@ class Session:
         self.write_behind = location.write_behind()
         self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
-        self.outbox = Outbox(location, self.write_behind, self.egress, channels, redact)
+        self.outbox = Outbox(location, self.write_behind, self.egress, webhook, redact)
+        self.failures = Failures(location.agent)
         self.bus = AgentBus(
             location, network, self.mailbox, self.outbox, self.write_behind, self.egress, on_wait
         )
@@ -181,7 +175,7 @@ class Session:
         self._calls: list[StepData] = []
         self._may_resume = True
         self._is_registered = False
-        """Whether the agent's card is stored, and what its limits count is read."""
+        """Whether the agent's card is stored, and its recent effects and failing steps are read."""
         self._obsolete: list[tuple[str, str]] = []
         self._deleting: asyncio.Task[None] | None = None
 
@@ -239,7 +233,7 @@ class Session:
             await self._steps.settled()
 
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
-        """Store a cycle under way, and tell people of it: one who is to decide on its plan must see it."""
+        """Store a cycle under way, with a notice of it: its approvers must see the plan."""
         if notice is not None:
             await self.outbox.tell(notice, self._stored(record))
         elif self.location.is_durable or record.status == "waiting":
@@ -316,8 +310,9 @@ class Session:
             await self.location.store.aclose()
 
     async def _register(self) -> None:
-        """Store the agent's card, let others find the agent, and read what its limits count."""
+        """Store the card, let others find the agent, and read its recent effects and failing steps."""
         self.egress.load(await self.location.store.get(EGRESS, EGRESS))
+        self.failures.load(await self.location.store.get(FAILURES, FAILURES))
         stored = await card_of(self.location.store)
         self.card = replace(self.card, id=stored.id or self.card.id)
         await self.write_behind.write_now([self.card.record])
@@ -329,9 +324,13 @@ class Session:
 
     async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
         self.number, self.unfinished = record.number, None
-        told = [] if (failure := self._failure(record)) is None else self.outbox.enter(failure)
-        counts = self.egress.take_record()
-        await self.write_behind.save([*memory, self._stored(record), *taken, *counts, *told])
+        notices: list[Notice] = []
+        state = self.egress.take_record()
+        if self.outbox.sends("failure", "recovery"):
+            notices, failing = self.failures.report(record, self._clock())
+            state += failing
+        entered = [stored for notice in notices for stored in self.outbox.enter(notice)]
+        await self.write_behind.save([*memory, self._stored(record), *taken, *state, *entered])
         self.outbox.wake()
         if self._steps is not None:
             self._steps.close()
@@ -343,18 +342,6 @@ class Session:
         is_much = len(self._obsolete) >= (DELETE_BATCH if self.location.is_durable else 1)
         if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
-
-    def _failure(self, record: CycleRecord) -> Notice | None:
-        """Return the notice of what failed in a cycle; None if nothing did, or that was told lately."""
-        if not record.metrics.failures and not record.error:
-            return None
-        notice = failure_notice(record, self.location.agent, stamp_of(self._clock()))
-        same = sha256(_DIGITS.sub("0", notice.text).encode()).hexdigest()[:16]
-        try:
-            self.egress.claim(Dispatch(str(record.number), {f"failure {same}": EQUAL_FAILURES}))
-        except LimitError:
-            return None
-        return notice
 
     async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
         if not self._obsolete and not excess_mail:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from redraft.cycles.memory import STANDARD_KEYS
@@ -54,8 +54,8 @@ REPLACED_TYPES = {
 def _check_type(part: Any) -> Any:
     kind = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
     if isinstance(kind, str) and kind in REPLACED_TYPES:
-        raise removed_error("type", REPLACED_TYPES[kind])
-    return part
+        raise removed_error(REPLACED_TYPES[kind], "type")
+    return cast("Any", part)
 
 
 class CamelCase(Strict):
@@ -309,43 +309,55 @@ class Reason(CamelCase):
     substages: list[ReasonSubstage] = Field(min_length=1)
 
 
-NoticeEvent: TypeAlias = Literal["waiting", "alert", "failure"]
+NoticeEvent: TypeAlias = Literal["waiting", "alert", "failure", "recovery"]
+
+NOTIFICATIONS = "see 'Notifications' in docs/cycles.md"
+REPLACED_NOTIFY_KEYS = {
+    "type": f"'notify' is one webhook, so 'type' no longer exists; delete it, and {NOTIFICATIONS}",
+    "limit": "a notification has no 'limit' any more: a failure is sent when it begins and when it ends. For "
+    f"alerts, set the 'limit' of their action, and {NOTIFICATIONS}",
+    "method": f"'method' no longer exists: a notification is a POST request; {NOTIFICATIONS}",
+}
 
 
-class Told(CamelCase):
-    """What people are told, and how often."""
-
-    events: list[NoticeEvent] = Field(
-        default=["waiting", "alert", "failure"],
-        min_length=1,
-        description="The events to notify people of: a plan that waits for a person, an alert, a cycle in "
-        "which something failed. Default: all.",
-    )
-    limit: ActionLimit = Field(
-        default=ActionLimit(max_runs=60, per_ms=3_600_000),
-        description="The most notices in a period; further ones wait. Default: 60 an hour.",
-    )
+def _is_email(item: Any) -> bool:
+    return isinstance(item, dict) and cast("dict[str, Any]", item).get("type") == "email"
 
 
-class Webhook(Told, Request):
-    """Tell people through an address that takes HTTP requests; `notice` is what is told."""
+class Notify(CamelCase):
+    """The webhook through which people are notified; templates see `notice`."""
 
-    type: Literal["webhook"]
-    method: Method = "POST"
-    body: Any = Field(
-        default=None, description="Sent as JSON; strings in it may be templates. Default: all of `notice`."
-    )
+    url: Template
     secret: Template | None = Field(
         default=None, description="Signs the requests, as standardwebhooks.com describes: `{{env.NAME}}`."
     )
+    events: list[NoticeEvent] = Field(
+        default=["waiting", "alert", "failure", "recovery"],
+        min_length=1,
+        description="Which events to send: a plan waits for a person, an alert, something began to fail, it "
+        "no longer fails. Default: all.",
+    )
+    headers: dict[str, Template] = Field(default_factory=dict[str, str])
+    body: Any = Field(
+        default=None, description="Sent as JSON; strings in it may be templates. Default: all of `notice`."
+    )
+    timeout_ms: Milliseconds = 10_000
 
-
-class Email(Told):
-    """Tell people by e-mail, through the mail server of the setting `smtp_url`."""
-
-    type: Literal["email"]
-    to: str | Annotated[list[str], Field(min_length=1)] = Field(description="One address or several.")
-    from_: str | None = Field(default=None, alias="from", description="Default: the user of the mail server.")
+    @model_validator(mode="before")
+    @classmethod
+    def _check_form(cls, value: Any) -> Any:
+        """Reject the forms of earlier versions, with what replaces them."""
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            email = "the type 'email' no longer exists, and " if any(map(_is_email, items)) else ""
+            raise removed_error(
+                f"{email}'notify' is one webhook: write its keys under 'notify', without a list; "
+                f"{NOTIFICATIONS}"
+            )
+        for key, advice in REPLACED_NOTIFY_KEYS.items() if isinstance(value, dict) else ():
+            if key in value:
+                raise removed_error(advice, key)
+        return cast("Any", value)
 
 
 class Action(CamelCase):
@@ -605,9 +617,7 @@ class AgentSpec(CamelCase):
         "key has to be written into the file; prompts can't read them.",
     )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
-    notify: list[Annotated[Webhook | Email, Field(discriminator="type")]] = Field(
-        default_factory=list[Webhook | Email], description="How people are notified."
-    )
+    notify: Notify | None = Field(default=None, description="How people are notified. Default: not at all.")
     memory: MemoryLimits = MemoryLimits()
     stages: Stages
 

@@ -54,10 +54,10 @@ EXPECTED = {
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
 
 
-def removed_error(key: str, advice: str) -> PydanticCustomError:
+def removed_error(advice: str, *key: str) -> PydanticCustomError:
     """Error of a validator for something that an earlier version had; `advice` says what replaces it.
 
-    It is reported at the line of `key`, in the part of the file that the validator received.
+    It is reported at the line of `key` in the part of the file that the validator received, or at that part.
     """
     return PydanticCustomError(REMOVED, "{advice}", {"advice": advice, "key": key})
 
@@ -176,7 +176,7 @@ def _mistake(
         tags = [one.strip(" '") for one in first["ctx"]["expected_tags"].split(",")]
         return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
     if what == REMOVED:
-        return (*place, first["ctx"]["key"]), first["ctx"]["advice"]
+        return (*place, *first["ctx"]["key"]), first["ctx"]["advice"]
     kinds = [one["type"] for one in wrong if what in EXPECTED and _in_document(data, one["loc"]) == place]
     expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
     return place, f"expected {expected or _expected(first['msg'])}, got {got}"
