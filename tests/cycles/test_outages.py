@@ -1,6 +1,7 @@
 """Agents on a real PostgreSQL server that is stopped, killed, hangs, or is down at the start."""
 
 import asyncio
+import json
 import logging
 import signal
 from collections import Counter
@@ -16,6 +17,7 @@ from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stor
 from redraft.cycles.spec import AgentSpec, MemoryLimits
 from redraft.cycles.storage import LongTermStorage, storage_of
 from redraft.errors import ConfigError
+from support.http_server import of_json, serving
 from support.postgres_server import Place
 
 AGENTS, CYCLES = 20, 200
@@ -452,3 +454,33 @@ def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place, tmp_pa
         await storage.aclose()
 
     asyncio.run(main())
+
+
+def test_an_agent_that_starts_in_an_outage_delivers_what_an_earlier_process_could_not(server, place):
+    def answer(handler):
+        handler.reply(*of_json({}, handler.server.status))
+
+    async def main(hook):
+        storage = LongTermStorage(place.url)
+        spec = AgentSpec.model_validate(WARNS | {"notify": {"url": f"{hook.url}/hook"}})
+        hook.status = 500
+        async with CycleAgent(spec, storage=storage) as agent:
+            await agent.run_cycle()
+        server.stop()
+        hook.status, refused = 200, len(hook.requests)
+        async with CycleAgent(spec, storage=storage) as agent:
+            await agent.run_cycle()
+            assert agent.is_storage_away
+            server.start()
+            await is_back(agent)
+            await agent.run_cycle()
+            async with asyncio.timeout(20):
+                while len(hook.requests) < refused + 3:  # noqa: ASYNC110 (likewise)
+                    await asyncio.sleep(0.05)
+        await storage.aclose()
+        sent = [json.loads(request.body)["data"]["title"] for request in hook.requests[refused:]]
+        assert sent[0] == f"warner: cycle {PROVISIONAL + 1}"
+        assert sorted(sent[1:]) == ["warner: cycle 1", "warner: cycle 3"]
+
+    with serving({"/hook": answer}) as hook:
+        asyncio.run(main(hook))

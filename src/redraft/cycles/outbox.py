@@ -123,7 +123,7 @@ class Outbox:
         except StoreError as error:
             logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
             return
-        self._notices = {one.key: one for one in notices}
+        self._notices = {one.key: one for one in notices} | self._notices
         if self._webhook is None and (left := self._waiting()):
             logger.warning(
                 "The agent %r drops %s that an earlier process could not deliver: its file no longer has "

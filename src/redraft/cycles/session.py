@@ -199,8 +199,7 @@ class Session:
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
-        await self.bus.open()
-        await self.outbox.open()
+        await self._exchange_mail()
 
     async def begin_cycle(self) -> None:
         """Get ready for a cycle: after an outage, continue from what is stored."""
@@ -212,6 +211,7 @@ class Session:
         if not self._is_registered and not self.write_behind.is_away:
             try:
                 await self._register()
+                await self._exchange_mail()
             except LeaseError:
                 raise
             except StoreError as error:
@@ -318,6 +318,11 @@ class Session:
         await self.write_behind.write_now([self.card.record])
         await register(self.location)
         self._is_registered = True
+
+    async def _exchange_mail(self) -> None:
+        """Send the messages and deliver the notices that an earlier process left."""
+        await self.bus.open()
+        await self.outbox.open()
 
     def _stored(self, record: CycleRecord) -> Record:
         return stored_cycle(redacted_cycle(record, self._redact) if self.location.is_durable else record)
