@@ -4,7 +4,7 @@ import pytest
 
 from redraft.cycles import CycleAgent
 from redraft.cycles.actuate import execute
-from redraft.cycles.egress import Effect, Egress, LimitError
+from redraft.cycles.egress import AgentEffect, Egress, LimitError
 from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
 from redraft.loop.journal import Journalled
@@ -20,7 +20,7 @@ async def act(egress, key, **limits):
     async def perform():
         return key
 
-    return await egress.act(Effect(key, limits), perform)
+    return await egress.act(AgentEffect(key, limits), perform)
 
 
 def test_a_limit_counts_what_happened_within_its_period():
@@ -58,7 +58,7 @@ def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
         with pytest.raises(LimitError):
             await act(second, "b", refunds=hourly)
         clock.passes(hours=2)
-        second.claim(Effect("b", {"others": hourly}))
+        second.claim(AgentEffect("b", {"others": hourly}))
         [record] = second.take_record()
         assert list(record.data["runs"]) == ["others"]
 
@@ -79,7 +79,7 @@ def test_what_is_about_to_happen_is_counted_even_if_it_kills_the_process():
 
     egress.load(None)
     with pytest.raises(SystemExit):
-        run(egress.act(Effect("a", {"refunds": hourly}), perform))
+        run(egress.act(AgentEffect("a", {"refunds": hourly}), perform))
 
 
 def test_a_period_beyond_the_calendar_is_for_ever():

@@ -35,7 +35,7 @@ class ScriptedBus:
         self.published.append((topic, data, key))
         return True
 
-    async def tell(self, notice, /):
+    async def notify(self, notice, /):
         self.told.append(notice)
 
     async def verdict(self, cycle, within, known=(), /):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import short_repr, shortened
 from redraft.cycles.calls import ask_model, call_configured, call_function
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.egress import Effect, LimitError
+from redraft.cycles.egress import AgentEffect, LimitError
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
@@ -116,7 +116,7 @@ async def _outcome(
         return {**outcome, "status": "failed", "error": problem}
     bounded = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
     limits = {name: limit for name, limit in bounded.items() if limit is not None}
-    effect = Effect(outcome["idempotencyKey"], limits)
+    effect = AgentEffect(outcome["idempotencyKey"], limits)
     outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, effect, cycle)
     if outcome["error"] is not None:
         cycle.failures.append(f"{step}: {outcome['error']}")
@@ -124,7 +124,7 @@ async def _outcome(
 
 
 async def _run(
-    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, effect: Effect, cycle: Cycle
+    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, effect: AgentEffect, cycle: Cycle
 ) -> dict[str, Any]:
     began = perf_counter()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
@@ -156,8 +156,8 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
     if isinstance(action, AlertAction):
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
         now = stamp_of(cycle.runtime.clock())
-        told = alert_notice(cycle.spec.name, cycle.number, action.name, action.severity, message, now)
-        await cycle.runtime.bus.tell(told)
+        notice = alert_notice(cycle.spec.name, cycle.number, action.name, action.severity, message, now)
+        await cycle.runtime.bus.notify(notice)
         if not await cycle.runtime.bus.publish(ALERTS, cycle.runtime.redact(alert), key):
             return {**data, QUEUED: True}
     return data

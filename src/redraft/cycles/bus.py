@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record
-from redraft.cycles.egress import Effect
+from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import (
     FEEDBACK,
     OUTBOX,
@@ -216,9 +216,9 @@ class AgentBus:
 
     # What the agent sends
 
-    async def tell(self, notice: Notice, /) -> None:
+    async def notify(self, notice: Notice, /) -> None:
         """Notify people, through the webhook of the agent's file."""
-        await self._outbox.tell(notice)
+        await self._outbox.notify(notice)
 
     async def publish(self, topic: str, data: Any, key: str, /) -> bool:
         """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
@@ -257,7 +257,7 @@ class AgentBus:
                         return
                     for record in queued:
                         message: Mapping[str, Any] = record.data
-                        effect = Effect(message["key"])
+                        effect = AgentEffect(message["key"])
                         await self._egress.act(
                             effect,
                             lambda message=message: self._send(

@@ -66,8 +66,8 @@ class Bus(Protocol):
         """Publish data, once per `key`; return whether it was sent, rather than queued."""
         ...
 
-    async def tell(self, notice: Notice, /) -> None:
-        """Tell people, as far as the agent's file says how."""
+    async def notify(self, notice: Notice, /) -> None:
+        """Notify people, if the agent's file has a webhook for that."""
         ...
 
     async def verdict(

@@ -28,7 +28,7 @@ class LimitError(RedraftError):
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class AgentEffect:
     """Something that an agent does to the world."""
 
     key: str
@@ -60,7 +60,7 @@ class Egress:
         """By the name of a limit, the keys of the effects that it counts, each with the end of that."""
         self._is_changed = self._is_loaded = False
 
-    async def act(self, effect: Effect, perform: Callable[[], Awaitable[R]]) -> R:
+    async def act(self, effect: AgentEffect, perform: Callable[[], Awaitable[R]]) -> R:
         """Carry out an effect; raises `LimitError`, `LeaseError`, and what `perform` raises."""
         await self._check_lease()
         self.claim(effect)
@@ -68,7 +68,7 @@ class Egress:
             await self._save(counts)
         return await perform()
 
-    def claim(self, effect: Effect) -> None:
+    def claim(self, effect: AgentEffect) -> None:
         """Count what is about to be done; raises `LimitError` if a limit forbids it now."""
         self._check_limits(effect)
         for name, limit in effect.limits.items():
@@ -77,7 +77,7 @@ class Egress:
                 runs[effect.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or FOR_EVER)
                 self._is_changed = True
 
-    def _check_limits(self, effect: Effect) -> None:
+    def _check_limits(self, effect: AgentEffect) -> None:
         now = stamp_of(self._clock())
         for name, limit in effect.limits.items():
             counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_record, to_record
 from redraft._texts import counted
 from redraft.cycles.cycle import error_line
-from redraft.cycles.egress import Effect
+from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import NOTICE
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.notices import Notice
@@ -161,7 +161,7 @@ class Outbox:
         """Whether people are notified of any of these events."""
         return self._webhook is not None and self._webhook.sends(*events)
 
-    async def tell(self, notice: Notice, *records: Record) -> None:
+    async def notify(self, notice: Notice, *records: Record) -> None:
         """Store a notice atomically with `records`, and deliver it.
 
         A notice that equals another one of the same cycle, except for its time, is sent only once.
@@ -223,7 +223,9 @@ class Outbox:
                 await self._news_within(seconds)
                 continue
             try:
-                await self._egress.act(Effect(one.key), lambda one=one: webhook.send(one.notice, one.key))
+                await self._egress.act(
+                    AgentEffect(one.key), lambda one=one: webhook.send(one.notice, one.key)
+                )
             except LeaseError:  # the process that runs the agent now delivers it
                 self._tell_news()
                 return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from redraft._codec import to_json
 from redraft.cycles.calls import call_function
 from redraft.cycles.cycle import error_line, render, render_text
-from redraft.cycles.egress import Effect, LimitError
+from redraft.cycles.egress import AgentEffect, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
@@ -113,7 +113,7 @@ async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Reading
 async def _act(substage: ApiSense, cycle: Cycle) -> Reading:
     """Ask a source that acts on the world; beyond its limit, it fails."""
     name, limit = f"sense/{substage.name}", substage.config.limit
-    effect = Effect(cycle.idempotency_key(name), {} if limit is None else {name: limit})
+    effect = AgentEffect(cycle.idempotency_key(name), {} if limit is None else {name: limit})
     try:
         return await cycle.runtime.egress.act(effect, lambda: _read_safely(substage, cycle))
     except LimitError as error:

@@ -235,7 +235,7 @@ class Session:
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
         """Store a cycle under way, with a notice of it: its approvers must see the plan."""
         if notice is not None:
-            await self.outbox.tell(notice, self._stored(record))
+            await self.outbox.notify(notice, self._stored(record))
         elif self.location.is_durable or record.status == "waiting":
             await self.write_behind.save([self._stored(record)])
 
