@@ -1,10 +1,15 @@
+import json
 from fractions import Fraction
+from types import MappingProxyType
 
+import numpy as np
 import pytest
 
-from redraft import Draft, Issue, ReflectionEvaluation
+from redraft import Draft, Issue, ReflectionEvaluation, reflect_sync
+from redraft._codec import from_record, to_record
 from redraft._verdicts import draft_of, evaluation_of
 from redraft.errors import OutputError
+from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,28 @@ from redraft.errors import OutputError
         ({"valid": "true", "score": "0.4"}, 0.4, True, []),
         ({"valid": "False"}, 0.0, False, []),
         ({"valid": " false", "reason": "meh"}, 0.0, False, ["meh"]),
+        ({"pass": True, "score": 0.75}, 0.75, True, []),
+        ({"pass": False, "score": 0.95}, 0.95, False, []),
+        ({"Passed": "true", "Score": "0.5"}, 0.5, True, []),
+        ({"score": True, "comment": "fine"}, 1.0, True, []),
+        ({"score": False, "comment": "dull"}, 0.0, False, ["dull"]),
+        ({"score": 0.4, "issues": "too long"}, 0.4, False, ["too long"]),
+        (
+            {"valid": False, "errors": [{"description": "no title"}, {"text": "no end"}]},
+            0.0,
+            False,
+            ["no title", "no end"],
+        ),
+        ({"valid": False, "errors": [], "reason": "meh"}, 0.0, False, ["meh"]),
+        (np.bool_(True), 1.0, True, []),
+        (np.bool_(False), 0.0, False, []),
+        ((np.bool_(False), "wrong"), 0.0, False, ["wrong"]),
+        (np.float32(0.5), 0.5, False, []),
+        (np.int64(1), 1.0, True, []),
+        (np.array(True), 1.0, True, []),
+        ({"valid": np.bool_(True), "score": np.float64(0.4)}, 0.4, True, []),
+        ({"score": np.int64(85), "score_max": np.int64(100)}, 0.85, True, []),
+        (MappingProxyType({"valid": True}), 1.0, True, []),
     ],
 )
 def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
@@ -81,7 +108,8 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
         {"score": 1, "score_max": True},
         {"score": 1, "score_max": "100"},
         {"score": 1, "score_max": float("inf")},
-        {"score": True},
+        {"score": True, "valid": False},
+        {"valid": True, "pass": False},
         {"score": 1.1},
         {"valid": "maybe"},
         {"valid": "yes"},
@@ -125,7 +153,7 @@ def test_suggestions_are_kept():
 
 def test_an_evaluation_is_taken_as_it_is():
     evaluation = ReflectionEvaluation(0.1, satisfactory=True)
-    assert evaluation_of(evaluation) is evaluation
+    assert evaluation_of(evaluation) == evaluation
 
 
 def test_one_text_is_one_issue_and_one_suggestion():
@@ -150,3 +178,149 @@ def test_outputs_become_drafts(output):
 def test_invalid_outputs_are_refused(value):
     with pytest.raises(OutputError):
         draft_of(value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"overall_score": np.float64(0.5)}, {"overall_score": 0.5}),
+        ({"overall_score": 1}, {"overall_score": 1.0}),
+        ({"satisfactory": "false"}, {"satisfactory": False}),
+        ({"satisfactory": "True"}, {"satisfactory": True}),
+        ({"satisfactory": np.bool_(True)}, {"satisfactory": True}),
+        ({"satisfactory": None}, {"satisfactory": False}),
+        ({"confidence": None}, {"confidence": 1.0}),
+        ({"confidence": np.float32(0.5)}, {"confidence": 0.5}),
+        ({"issues": None}, {"issues": ()}),
+        ({"issues": "dull"}, {"issues": (Issue("dull"),)}),
+        (
+            {"issues": [{"message": "dull", "criterion": "tone", "line": 3}]},
+            {"issues": (Issue("dull", "tone", None, 3),)},
+        ),
+        ({"issues": [7, Issue("dull", "tone")]}, {"issues": (Issue("7"), Issue("dull", "tone"))}),
+        ({"suggestions": None}, {"suggestions": ()}),
+        ({"suggestions": [1]}, {"suggestions": ("1",)}),
+        ({"suggestions": "shorten"}, {"suggestions": ("shorten",)}),
+        ({"suggestions": ({"suggestion": "shorten"},)}, {"suggestions": ("shorten",)}),
+        ({"criteria_scores": None}, {"criteria_scores": {}}),
+        (
+            {"criteria_scores": {"a": True, "b": None, "c": np.float64(0.5)}},
+            {"criteria_scores": {"a": 1.0, "b": None, "c": 0.5}},
+        ),
+        ({"spread": None}, {"spread": 0.0}),
+        ({"samples": [{"a": 1, "b": None}]}, {"samples": ({"a": 1.0},)}),
+        ({"samples": None}, {"samples": ()}),
+        ({"agreement": None}, {"agreement": 1.0}),
+        ({"usage": None}, {"usage": NOTHING_USED}),
+        ({"usage": TokenUsage(np.int64(3), 1, requests=1)}, {"usage": TokenUsage(3, 1, requests=1)}),
+        (
+            {"generated": ["a"], "opinions": "a", "unmet": ["a"]},
+            {"generated": ("a",), "opinions": ("a",), "unmet": ("a",)},
+        ),
+        ({"gates_passed": "true"}, {"gates_passed": True}),
+    ],
+)
+def test_odd_fields_of_an_evaluation_are_repaired(fields, expected):
+    evaluation = ReflectionEvaluation(**({"overall_score": 0.9} | _for_constructor(fields)))
+    for name, value in fields.items():
+        setattr(evaluation, name, value)  # what the constructor repairs by itself, too
+    found = evaluation_of(evaluation)
+    for name, value in expected.items():
+        assert getattr(found, name) == value
+        assert type(getattr(found, name)) is type(value)
+    assert from_record(ReflectionEvaluation, json.loads(json.dumps(to_record(found)))) == found
+
+
+def _for_constructor(fields):
+    return {name: value for name, value in fields.items() if name not in ("issues", "suggestions")}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("overall_score", value) for value in ("0.5", float("nan"), 7, -0.1, float("inf"), True, [0.5])],
+        *[("satisfactory", value) for value in ("yes", 1, 0.9, [])],
+        *[("confidence", value) for value in ("high", float("nan"), 2, -1, True)],
+        ("issues", 7),
+        ("suggestions", 7),
+        *[
+            ("criteria_scores", value)
+            for value in ([0.5], "x", {"a": "x"}, {"a": 7}, {"a": float("nan")}, {1: 0.5}, {"a": [1]})
+        ],
+        *[("spread", value) for value in ("x", -1, float("nan"), float("inf"))],
+        *[("samples", value) for value in ("x", [0.5], {"a": 1}, [{"a": "x"}])],
+        *[("agreement", value) for value in ("x", 2)],
+        *[("preferred", value) for value in ("x", 2)],
+        *[("gates_passed", value) for value in ("maybe", 1)],
+        *[
+            ("usage", value)
+            for value in (
+                5,
+                {"input_tokens": 5},
+                TokenUsage("5"),
+                TokenUsage(-5),
+                TokenUsage(1.5),
+                TokenUsage(1, cost_usd="x"),
+                TokenUsage(1, cost_usd=-1.0),
+                TokenUsage(1, cost_usd=float("nan")),
+            )
+        ],
+        ("shown", "all"),
+        ("generated", 7),
+    ],
+)
+def test_a_field_of_an_evaluation_that_cannot_be_used_is_named(name, value):
+    evaluation = ReflectionEvaluation(0.9)
+    setattr(evaluation, name, value)
+    with pytest.raises(OutputError, match=rf"^{name} of the evaluation is .*; expected "):
+        evaluation_of(evaluation)
+    result = reflect_sync("Task.", generate=lambda _: "draft", evaluate=lambda _: evaluation)
+    assert result.best_output == "draft"
+    assert result.final_evaluation.overall_score is None
+    assert f"{name} of the evaluation" in result.final_evaluation.issues[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"improvements": "shortened"}, {"improvements": ("shortened",)}),
+        ({"improvements": None}, {"improvements": ()}),
+        ({"improvements": ["a", 2]}, {"improvements": ("a", "2")}),
+        ({"notes": "odd"}, {"notes": ("odd",)}),
+        ({"usage": None}, {"usage": NOT_REPORTED}),
+        ({"strategy": None}, {"strategy": "draft"}),
+        ({"model": None}, {"model": ""}),
+    ],
+)
+def test_odd_fields_of_a_draft_are_repaired(fields, expected):
+    draft = draft_of(Draft("x", **fields))
+    assert {name: getattr(draft, name) for name in expected} == expected
+    assert from_record(Draft, json.loads(json.dumps(to_record(draft)))) == draft
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("improvements", 7),
+        ("usage", 5),
+        ("usage", TokenUsage(-1)),
+        ("strategy", 7),
+        ("model", 7),
+        ("notes", 7),
+        ("conversation", "hello"),
+        ("choice", "first"),
+        ("evaluation", 0.9),
+        ("evaluation", ReflectionEvaluation("x")),
+    ],
+)
+def test_a_field_of_a_draft_that_cannot_be_used_is_named(name, value):
+    with pytest.raises(OutputError, match=rf"{name} of the draft of generate is|of the evaluation is"):
+        draft_of(Draft("x", **{name: value}))
+
+
+def test_an_evaluation_that_is_used_again_is_copied():
+    evaluation = ReflectionEvaluation(0.2, {"a": 0.2}, issues=("first",))
+    first = evaluation_of(evaluation)
+    evaluation.overall_score, evaluation.issues = 1.0, ("second",)
+    evaluation.criteria_scores["a"] = 1.0
+    assert (first.overall_score, first.criteria_scores, first.issues) == (0.2, {"a": 0.2}, ("first",))

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
-from numbers import Real
+from math import inf
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import short_repr
+from redraft._texts import copy_of, short_repr
 from redraft._validation import is_number
 from redraft.errors import OutputError
-from redraft.types import Draft, Issue, ReflectionEvaluation
+from redraft.types import (
+    NOT_REPORTED,
+    NOTHING_USED,
+    Choice,
+    Conversation,
+    Draft,
+    Issue,
+    ReflectionEvaluation,
+    TokenUsage,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 DEFAULT_THRESHOLD = 0.8
 VERDICTS = (
@@ -28,11 +40,14 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 
 
 def draft_of(value: Any, source: str = "generate") -> Draft:
-    """Wrap what a generator or reviser returned in a `Draft`; raises `OutputError` if it is not an output."""
+    """Wrap what a generator or reviser returned in a `Draft`, normalised.
+
+    Raises `OutputError` for what is not an output, and for a draft with a field that can't be used.
+    """
     if isinstance(value, Draft):
         draft = cast("Draft", value)
         _check_output(draft.output, source)
-        return draft
+        return replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
     _check_output(value, source)
     return Draft(value)
 
@@ -50,11 +65,12 @@ def _check_output(value: Any, source: str) -> None:
 def evaluation_of(
     value: Any, threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
 ) -> ReflectionEvaluation:
-    """Turn a verdict into a `ReflectionEvaluation`.
+    """Turn a verdict into a `ReflectionEvaluation` of its own, normalised.
 
     A verdict is a bool, a number in 0..1, a pair of either and a reason, a `ReflectionEvaluation`, or a
-    mapping with `valid` or `score` and, optionally, `reason`, `errors` and `suggestions`. Since models write
-    mappings, `valid` may be a text there ("true"), and so may `score` if it says its scale ("0.4", "85/100",
+    mapping with `valid` (or `pass`, `passed`) or `score` and, optionally, `reason`, `errors` (or `issues`)
+    and `suggestions`. Scalars of NumPy count as Python's. Since models write mappings, the case of the keys
+    does not matter, `valid` may be a text ("true"), and so may `score` if it says its scale ("0.4", "85/100",
     "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for anything
     else, including NaN and numbers out of range.
     """
@@ -63,6 +79,7 @@ def evaluation_of(
         pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (whatever it holds)
         if len(pair) == 2:  # noqa: PLR2004 (a pair)
             verdict, reason = pair
+    verdict = plain_scalar(verdict)
     if isinstance(verdict, bool):
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
@@ -71,14 +88,8 @@ def evaluation_of(
             raise _out_of_range(verdict, score_max)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
-        if isinstance(value.overall_score, str):  # unlike in a mapping, it would be kept as a text
-            raise OutputError(f"the score is {value.overall_score!r}; expected a number in 0..1")
-        if value.overall_score is not None:
-            _score_of(value.overall_score, None)
-        if value.satisfactory and value.unjudged:  # an unknown never wins
-            return replace(value, satisfactory=False, unmet=())
-        return value
-    elif isinstance(value, dict):
+        return normalised_evaluation(value)
+    elif isinstance(value, Mapping):
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
     else:
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
@@ -88,27 +99,296 @@ def evaluation_of(
     return evaluation
 
 
+def plain_scalar(value: Any) -> Any:
+    """Convert a scalar of NumPy, or an array of one element without dimensions, to Python's own type."""
+    if getattr(value, "shape", None) == () and hasattr(value, "dtype") and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def normalised_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
+    """Copy an evaluation that somebody's code made, with every field of its declared type.
+
+    None stands for a default, a single text for a list of one, and texts for issues. Raises `OutputError` for
+    any other value that can't be used; it names the field.
+    """
+    fields = _normalised(evaluation, _EVALUATION_FIELDS, "the evaluation")
+    copy = replace(evaluation, **fields)
+    if copy.satisfactory and copy.unjudged:  # an unknown never wins
+        return replace(copy, satisfactory=False, unmet=())
+    return copy
+
+
+def _normalised(value: Any, readers: Mapping[str, Callable[[Any], Any]], owner: str) -> dict[str, Any]:
+    """Return the fields of a data class as `readers` read them."""
+    fields: dict[str, Any] = {}
+    for name, read in readers.items():
+        given = getattr(value, name)
+        try:
+            fields[name] = read(plain_scalar(given))
+        except (TypeError, ValueError) as error:
+            raise OutputError(f"{name} of {owner} is {short_repr(given)}; expected {error}") from None
+    return fields
+
+
+# Readers of single fields: each returns the value to store, or raises ValueError with what it expected.
+
+
+def _share(value: Any) -> float:
+    # An integer may be too large for a float, and NaN is in no range.
+    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not 0 <= value <= 1:
+        raise ValueError("a number in 0..1")
+    return float(value)
+
+
+def _share_or(default: float) -> Callable[[Any], float]:
+    return lambda value: default if value is None else _share(value)
+
+
+def _optional_share(value: Any) -> float | None:
+    return None if value is None else _share(value)
+
+
+def _not_negative(value: Any) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not 0 <= value < inf:
+        raise ValueError("a number of at least 0")
+    return float(value)
+
+
+def _flag(value: Any) -> bool | None:
+    if isinstance(value, str):
+        value = _BOOLS.get(value.strip().lower(), value)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("True or False")
+    return value
+
+
+def _flag_or(default: bool) -> Callable[[Any], bool]:
+    def read(value: Any) -> bool:
+        flag = _flag(value)
+        return default if flag is None else flag
+
+    return read
+
+
+def _scores(value: Any) -> dict[str, float | None]:
+    if value is None:
+        return {}
+    scores: dict[str, float | None] = {}
+    for name, score in _pairs(value, "a mapping of names to numbers in 0..1, or to None"):
+        number = plain_scalar(score)
+        try:
+            scores[name] = float(number) if isinstance(number, bool) else _optional_share(number)
+        except ValueError as error:
+            raise ValueError(f"{error} or None for {name!r}, got {short_repr(score)}") from None
+    return scores
+
+
+def _pairs(value: Any, expected: str) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise TypeError(expected)
+    items = cast("Mapping[Any, Any]", value).items()
+    if not all(isinstance(name, str) for name, _ in items):
+        raise TypeError(f"{expected}; a name is a text")
+    return [(str(name), item) for name, item in items]
+
+
+def _samples(value: Any) -> tuple[dict[str, float], ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError("a list of mappings of names to scores")
+    samples = [_scores(sample) for sample in cast("Iterable[Any]", value)]
+    return tuple({name: score for name, score in sample.items() if score is not None} for sample in samples)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Return a text, or the texts in a list, as a tuple; objects are read for the text in them."""
+    if value is None or value == "":
+        return ()
+    if isinstance(value, str | Mapping):
+        value = (cast("Any", value),)
+    if not isinstance(value, Iterable):
+        raise TypeError("a list of texts")
+    texts = [message_of(item) for item in cast("Iterable[Any]", value)]
+    return tuple(text for text in texts if text)
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else _texts(value)
+
+
+def _issues(value: Any) -> tuple[Issue, ...]:
+    """Return issues; objects and texts become issues."""
+    if value is None or value == "":
+        return ()
+    if isinstance(value, str | Mapping):
+        value = (cast("Any", value),)
+    if not isinstance(value, Iterable):
+        raise TypeError("a list of issues or texts")
+    return tuple(issue for item in cast("Iterable[Any]", value) if (issue := _issue(item)))
+
+
+def _issue(item: Any) -> Issue:
+    if not isinstance(item, Issue):
+        fields = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+        place = {name: fields.get(name) for name in ("criterion", "path")}
+        line = fields.get("line")
+        is_line = isinstance(line, int) and not isinstance(line, bool)
+        return Issue(
+            message_of(item),
+            **{name: text for name, text in place.items() if isinstance(text, str) and text},
+            line=line if is_line else None,
+        )
+    for name, kind in (("criterion", str), ("path", str), ("line", int), ("number", int)):
+        part = getattr(item, name)
+        if part is not None and not isinstance(part, kind):
+            raise TypeError(
+                f"an issue whose {name} is a {'text' if kind is str else 'whole number'}, got {part!r}"
+            )
+    return item
+
+
+MESSAGES = ("message", "description", "text", "issue", "problem", "error", "comment", "detail", "reason")
+"""The keys under which objects say what is wrong, or what to do."""
+
+
+def message_of(item: Any) -> str:
+    """Return the text in an item of a list: the item itself, or what an object says under a usual key."""
+    if not isinstance(item, Mapping):
+        return "" if item is None else str(item)
+    fields = {key_name(key): value for key, value in cast("Mapping[Any, Any]", item).items()}
+    for key in (*MESSAGES, "suggestion", "title"):
+        if isinstance(text := fields.get(key), str) and text.strip():
+            return text.strip()
+    return json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
+
+
+_KEY_PARTS = re.compile(r"[\W_]+")
+
+
+def key_name(key: Any) -> str:
+    """Return a key in lower case, with underscores for everything but letters and digits."""
+    return _KEY_PARTS.sub("_", str(key).casefold()).strip("_")
+
+
+def _usage(value: Any) -> TokenUsage:
+    if value is None:
+        return NOTHING_USED
+    if not isinstance(value, TokenUsage):
+        raise TypeError("a TokenUsage")
+    if value is NOTHING_USED or value is NOT_REPORTED:
+        return value
+    counts: dict[str, int] = {}
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "requests", "failed_requests"):
+        count = plain_scalar(getattr(value, name))
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+            raise ValueError(f"a TokenUsage whose {name} is a whole number of at least 0")
+        counts[name] = int(count)
+    cost = plain_scalar(value.cost_usd)
+    return TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError("a text")
+    return value
+
+
+def _instance_of(kind: type[Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"a {kind.__name__} or None")
+        return value
+
+    return read
+
+
+def _own_evaluation(value: Any) -> ReflectionEvaluation | None:
+    evaluation = _instance_of(ReflectionEvaluation)(value)
+    return None if evaluation is None else normalised_evaluation(evaluation)
+
+
+_EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "overall_score": _optional_share,
+    "criteria_scores": _scores,
+    "satisfactory": _flag_or(default=False),
+    "issues": _issues,
+    "suggestions": _texts,
+    "confidence": _share_or(1.0),
+    "spread": _not_negative,
+    "samples": _samples,
+    "agreement": _share_or(1.0),
+    "repeats_itself": _flag_or(default=False),
+    "preferred": _optional_share,
+    "gates_passed": _flag,
+    "usage": _usage,
+    "memo": copy_of,
+    "generated": _texts,
+    "meets_given": _flag_or(default=True),
+    "shown": _instance_of(Mapping),
+    "opinions": _texts,
+    "unmet": _names,
+}
+_DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "usage": lambda value: NOT_REPORTED if value is None else _usage(value),
+    "improvements": _texts,
+    "strategy": lambda value: _text(value) or "draft",
+    "notes": _texts,
+    "conversation": _instance_of(Conversation),
+    "evaluation": _own_evaluation,
+    "choice": _instance_of(Choice),
+    "model": _text,
+}
+
+
 def _evaluation_of_mapping(
     value: Mapping[Any, Any], threshold: float, score_max: float | None
 ) -> ReflectionEvaluation:
-    valid, score = value.get("valid"), value.get("score")
-    if valid is None and score is None:
+    fields = {key_name(key): plain_scalar(item) for key, item in value.items()}
+    score = fields.get("score")
+    decisions = {name: fields[name] for name in DECISIONS if fields.get(name) is not None}
+    if score is None and not decisions:
         raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
-    if isinstance(valid, str):
-        valid = _BOOLS.get(valid.strip().lower(), valid)
-    if valid is not None and not isinstance(valid, bool):
-        raise OutputError(f"the verdict's 'valid' is {short_repr(valid)}; expected true or false")
-    declared = value.get("score_max")
+    valid: bool | None = None
+    for name, given in decisions.items():
+        decision = _BOOLS.get(given.strip().lower(), given) if isinstance(given, str) else given
+        if not isinstance(decision, bool):
+            raise OutputError(f"the verdict's {name!r} is {short_repr(given)}; expected true or false")
+        if valid is not None and valid is not decision:
+            raise OutputError(
+                f"the verdict {short_repr(value)} contradicts itself in {listed_keys(decisions)}"
+            )
+        valid = decision
+    if isinstance(score, bool):
+        if valid is not None and valid is not score:
+            raise OutputError(f"the verdict {short_repr(value)} contradicts itself in 'score' and 'valid'")
+        valid, score = score, None
+    declared = fields.get("score_max")
     if declared is not None and (not is_number(declared) or declared <= 0):
         raise OutputError(f"the verdict's 'score_max' is {short_repr(declared)}; expected a number above 0")
     scale = score_max if declared is None else float(declared)
     number = _score_of(score, scale) if score is not None else (1.0 if valid else 0.0)
     satisfactory = number >= threshold if valid is None else valid
-    problems = _texts(value.get("errors"))
+    problems = _issues(fields.get("errors")) or _issues(fields.get("issues"))
     if not satisfactory and not problems:
-        problems = _texts(value.get("reason"))
-    issues = tuple(Issue(text) for text in problems)
-    return ReflectionEvaluation(number, {}, satisfactory, issues, _texts(value.get("suggestions")))
+        reason = next((fields[key] for key in REASONS if fields.get(key)), None)
+        problems = _issues(reason)
+    return ReflectionEvaluation(number, {}, satisfactory, problems, _texts(fields.get("suggestions")))
+
+
+DECISIONS = ("valid", "pass", "passed", "satisfactory")
+"""The keys under which a mapping says whether an output is good enough."""
+REASONS = ("reason", "comment", "explanation", "feedback")
+
+
+def listed_keys(keys: Iterable[str]) -> str:
+    """Join keys for a message."""
+    return " and ".join(map(repr, keys))
 
 
 def _score_of(value: Any, score_max: float | None) -> float:
@@ -162,11 +442,3 @@ def _out_of_range(score: Any, score_max: float | None) -> OutputError:
         f"; declare another scale with score_max, as in {scaled}" if score_max is None and score > 1 else ""
     )
     return OutputError(f"the score is {short_repr(score)}; expected a number in 0..{score_max or 1:g}{hint}")
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if value is None or value == "":
-        return ()
-    if isinstance(value, list | tuple):
-        return tuple(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return (str(value),)

@@ -522,6 +522,7 @@ class ReflectionEvaluation:
     If the judge was asked more than once, `samples` holds the scores of each judgement by criterion, `spread`
     is the margin of error of the overall score (the standard error of the samples, times the pattern's
     `judge_margin`), and `agreement` is the share of samples (0..1) with the same verdict as `satisfactory`.
+    `repeats_itself` says that all its replies were the same, word for word.
     A gain counts only if it exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
 
     With `accept="pairwise"`, `preferred` is what the judge said when it compared the output with the best one
@@ -529,8 +530,9 @@ class ReflectionEvaluation:
     could not be found out; None if they were not compared.
 
     `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
-    be judged, which does not count as passed. `opinions` names the criteria that a model judged, `generated`
-    those of generated origin, and `meets_given` says whether the output would be satisfactory without these.
+    be judged, which does not count as passed; without an overall score, it is never True. `opinions` names
+    the criteria that a model judged, `generated` those of generated origin, and `meets_given` says whether
+    the output would be satisfactory without these.
     `unmet` names the criteria that were judged and fall short: of their own threshold or, where
     the mean alone does, of that; empty if nothing is known to be wrong, None if the evaluator does not say.
     `shown` holds the criteria that the writer is not told everything about, with their
@@ -546,6 +548,7 @@ class ReflectionEvaluation:
     spread: float = 0.0
     samples: tuple[Mapping[str, float], ...] = ()
     agreement: float = 1.0
+    repeats_itself: bool = False
     preferred: float | None = None
     gates_passed: bool | None = True
     usage: TokenUsage = NOTHING_USED
@@ -563,6 +566,8 @@ class ReflectionEvaluation:
             )
         if self.suggestions:
             self.suggestions = _as_tuple(self.suggestions)
+        if self.overall_score is None and self.gates_passed:
+            self.gates_passed = None  # nothing was judged, so no gate was
 
     @property
     def reasons_unjudged(self) -> tuple[str, ...]:
@@ -673,11 +678,11 @@ class ReflectionEvaluation:
     def outranks(self, other: ReflectionEvaluation) -> bool:
         """Return whether this output is certainly better than an earlier one judged by `other`.
 
-        Satisfactory comes before not satisfactory, then gates passed before not passed, then fewer unjudged
-        criteria before more. Scores decide only between outputs judged by the same criteria, and a gain
-        within the margins of error does not count. Generated criteria decide only between outputs that are
-        equal by the given ones, and only for an output that passes all against one that passed less than
-        half.
+        An output with a score comes before one without, satisfactory before not satisfactory, fully judged
+        before partly judged, gates passed before not passed, and fewer unjudged criteria before more. Scores
+        decide only between outputs judged by the same criteria, and a gain within the margins of error does
+        not count. Generated criteria decide only between outputs that are equal by the given ones, and only
+        for an output that passes all against one that passed less than half.
         """
         if self.generated or other.generated:
             one, two = self.by_given(), other.by_given()
@@ -685,13 +690,17 @@ class ReflectionEvaluation:
                 return one.outranks(two)
             mine, its = self.generated_score, other.generated_score
             return mine == 1 and its is not None and its < ENOUGH
-        if self.satisfactory != other.satisfactory:
-            return self.satisfactory
-        if bool(self.gates_passed) != bool(other.gates_passed):
-            return bool(self.gates_passed)
+        for mine, its in (
+            (self.overall_score is not None, other.overall_score is not None),
+            (self.satisfactory, other.satisfactory),
+            (self.is_fully_judged, other.is_fully_judged),
+            (bool(self.gates_passed), bool(other.gates_passed)),
+        ):
+            if mine is not its:
+                return mine
         if self.overall_score is None or other.overall_score is None:
-            return self.overall_score is not None
-        if not (self.is_fully_judged and other.is_fully_judged):
+            return False
+        if not self.is_fully_judged:
             missing, others = self.unjudged, other.unjudged
             if len(missing) != len(others):
                 return len(missing) < len(others)

@@ -228,15 +228,23 @@ def test_samples_give_mean_and_margin_of_error(samples, scores, spread, confiden
     assert evaluation.usage.requests == len(samples)
 
 
-def test_identical_replies_count_as_one_sample():
-    same, other = reply(0.4, 0.4), reply(0.8, 0.8)
-    _, asked, evaluation = scores_of(same, other, same, same, options=JudgeOptions(samples=4, margin=1))
-    assert asked == 4
-    assert evaluation.criteria_scores == pytest.approx({"clarity": 0.6, "tone": 0.6})
-    assert evaluation.spread == pytest.approx(0.2)
-    assert len(evaluation.samples) == 2
-    _, _, evaluation = scores_of(same, same, options=JudgeOptions(samples=2))
-    assert (evaluation.spread, evaluation.samples) == (0.0, ())
+@pytest.mark.parametrize(
+    ("samples", "score", "spread"),
+    [
+        ((0.9, 0.85, 0.5, 0.5, 0.5), 0.65, 0.0922),
+        ((0.4, 0.8, 0.4, 0.4), 0.5, 0.1),
+        ((0.85,) * 5, 0.85, 0.0),
+        ((1.0, 0.0, 0.0), 1 / 3, 1 / 3),
+    ],
+)
+def test_every_sample_counts(samples, score, spread):
+    replies = [reply(one, one) for one in samples]
+    options = JudgeOptions(samples=len(samples), margin=1)
+    _, _, evaluation = scores_of(*replies, options=options)
+    assert evaluation.overall_score == pytest.approx(score)
+    assert evaluation.spread == pytest.approx(spread, abs=1e-4)
+    assert [one["tone"] for one in evaluation.samples] == list(samples)
+    assert evaluation.repeats_itself is (len(set(samples)) == 1)
 
 
 def test_a_model_that_refuses_a_temperature_gets_the_criteria_in_another_order():

@@ -266,10 +266,11 @@ def test_a_verdict_near_the_threshold_is_confirmed(scores, final, satisfactory):
         ([QualityCriterion("clarity", threshold=0.8)], {"threshold": 0.3}, 2),
         ([QualityCriterion("clarity"), checked("fails", 0.0)], {"threshold": 0.3}, 1),
         (["clarity"], {"judge_options": JudgeOptions(samples=2), "threshold": 0.84}, 2),
+        (["clarity"], {"judge_options": JudgeOptions(samples=5)}, 5),
     ],
 )
 def test_only_a_verdict_that_hangs_on_one_judgement_is_confirmed(criteria, options, calls):
-    model = scoring(0.85, 0.86, 0.85)
+    model = scoring(*[0.85] * 6)
     evaluate(panel(criteria, model=model, **options), "x")
     assert len(model.requests) == calls
 

@@ -14,11 +14,13 @@ from redraft import (
     MemoryStore,
     ModelError,
     QualityCriterion,
+    ReflectionEvaluation,
     ReflectionPattern,
     ScriptedModel,
     SqliteStore,
     TokenUsage,
     reflect,
+    reflect_sync,
     reflected,
 )
 from redraft._calls import evaluator
@@ -546,3 +548,21 @@ async def test_a_stream_of_a_resumed_run_has_the_drafts_that_were_stored():
     model = ScriptedModel(["second"])
     assert await texts(killed, model) == {first, "second"}
     assert len(model.requests) == 1
+
+
+def test_a_draft_that_could_not_be_judged_is_not_chosen_over_one_whose_gate_failed():
+    drafts = iter(["judged", "broken"])
+
+    def evaluate(output):
+        if output == "broken":
+            raise RuntimeError("the evaluator is down")
+        return ReflectionEvaluation(0.4, {"runs": 0.4}, gates_passed=False)
+
+    result = reflect_sync(
+        "Task.",
+        generate=lambda _: next(drafts),
+        evaluate=evaluate,
+        pattern=ReflectionPattern(candidates=2, max_iterations=0),
+    )
+    assert (result.best_output, result.error) == ("judged", None)
+    assert [one.output for one in result.history.best_version.rejected] == ["broken"]

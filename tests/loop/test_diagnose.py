@@ -70,6 +70,12 @@ def sampled(*scores):
             set(),
         ),
         (
+            judged(0.5, samples=sampled(0.5, 0.5), repeats_itself=True),
+            ConvergenceReason.MAX_ITERATIONS,
+            JUDGED,
+            {"repeating_judge"},
+        ),
+        (
             judged(0.5, samples=sampled(0.3, 0.5, 0.7)),
             ConvergenceReason.MAX_ITERATIONS,
             JUDGED,

@@ -45,9 +45,13 @@ BLIND = {"clarity": None, "regex": 1.0}  # whose mean, 1.0, is above that of HAL
             1,
         ),  # not alike
         ([judged(1, {"a": 0.3, "b": None}), judged(2, {"a": 0.4, "b": None})], "highest_score", 2),
-        # Gates come before that; a gate that could not be judged has not passed.
-        ([judged(1, HALF, gates_passed=False), judged(2, BLIND)], "highest_score", 2),
-        ([judged(1, HALF, gates_passed=None), judged(2, BLIND)], "highest_score", 2),
+        # A verdict comes before none, whatever the gates; a gate that could not be judged has not passed.
+        ([judged(1, HALF, gates_passed=False), judged(2, BLIND)], "highest_score", 1),
+        ([judged(1, HALF, gates_passed=None), judged(2, BLIND)], "highest_score", 1),
+        ([judged(1, BLIND), judged(2, HALF, gates_passed=False)], "highest_score", 2),
+        ([judged(1, BLIND, gates_passed=False), judged(2, BLIND)], "highest_score", 2),
+        ([judged(1, HALF, gates_passed=False), version(2, None)], "highest_score", 1),
+        ([version(1, None), judged(2, HALF, gates_passed=False)], "highest_score", 2),
         ([judged(1, HALF), judged(2, {"clarity": 0.9, "regex": 1.0}, gates_passed=None)], "highest_score", 1),
     ],
 )

@@ -8,7 +8,16 @@ def version(number, score, output=None, **fields):
     """One version; fields of the evaluation are taken out by name."""
     names = (
         *("satisfactory", "issues", "suggestions", "confidence", "gates_passed", "criteria_scores"),
-        *("spread", "samples", "agreement", "generated", "meets_given", "preferred", "unmet"),
+        *(
+            "spread",
+            "samples",
+            "agreement",
+            "repeats_itself",
+            "generated",
+            "meets_given",
+            "preferred",
+            "unmet",
+        ),
     )
     evaluation = {name: fields.pop(name) for name in names if name in fields}
     text = f"output {number}" if output is None else output

@@ -1,5 +1,7 @@
 """reflection.loop and reflection.correct."""
 
+import json
+
 import pytest
 
 from redraft import ConfigError, ModelError, ScriptedModel
@@ -672,20 +674,27 @@ def test_an_attempt_is_accepted_if_a_model_prefers_it():
     assert value["result"] == "second", "a failed attempt is compared with nothing"
 
 
-def test_a_judgement_of_several_samples_is_their_mean():
+@pytest.mark.parametrize(
+    ("verdicts", "score", "valid"),
+    [
+        ([(False, 0.2), (False, 0.6), (True, 1.0), (False, 0.6)], 0.6, False),
+        ([(False, 0.3), (False, 0.3), (False, 0.3), (True, 0.9), (True, 0.95)], 0.55, False),
+        ([(True, 0.9), (False, 0.5)], 0.7, False),
+        ([(True, 0.9)] * 3 + [(False, 0.1)] * 2, 0.58, True),
+    ],
+)
+def test_a_judgement_of_several_samples_is_their_mean_and_their_majority(verdicts, score, valid):
     replies = [
-        '{"valid": false, "score": 0.2, "errors": ["far too short"]}',
-        '{"valid": false, "score": 0.6, "errors": ["flat"]}',
-        '{"valid": true, "score": 1.0}',
-        MIDDLING,
+        json.dumps({"valid": valid, "score": score, "errors": [f"{score}"]}) for valid, score in verdicts
     ]
     model = ScriptedModel(replies)
     value = act(
         "reflection.evaluate", None, None, {"gpt-4": model},
-        data="x", evaluator_type="llm", model="gpt-4", prompt="Judge it.", judge_samples=4,
+        data="x", evaluator_type="llm", model="gpt-4", prompt="Judge it.", judge_samples=len(replies),
     )  # fmt: skip
-    assert (value["score"], value["valid"]) == (0.6, False), "a reply that is repeated counts once"
-    assert [error["message"] for error in value["errors"]] == ["flat"]
+    assert (value["score"], value["valid"]) == (pytest.approx(score), valid)
+    majority = [score for verdict, score in verdicts if verdict is valid]
+    assert value["errors"][0]["message"] == str(min(majority, key=lambda one: abs(one - score)))
     assert {request.temperature for request in model.requests} == {0.7}
 
 

@@ -627,12 +627,9 @@ def _combine(
 ) -> ReflectionEvaluation:
     """Combine samples: the mean of each score, and the critique of the sample closest to the means.
 
-    Identical replies count as one sample: they come from a model that repeats itself.
+    Every sample counts, whether or not another one says the same.
     """
-    readings: list[JudgeReply] = []
-    for one in answers:
-        if one.value not in readings:
-            readings.append(one.value)
+    readings = [answer.value for answer in answers]
     scores: dict[str, float | None] = {}
     for criterion in criteria:
         known = [reading.scores[criterion.name] for reading in readings if criterion.name in reading.scores]
@@ -662,6 +659,7 @@ def _combine(
         spread=spread,
         samples=judged,
         agreement=agreement(criteria, 0.0, scores, judged),
+        repeats_itself=len(readings) > 1 and all(reading == readings[0] for reading in readings),
         usage=usage,
         unmet=tuple(
             [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from redraft._calls import sees_run
@@ -296,6 +297,7 @@ class Panel:
             spread=_spread(self.counting, scores, judged) if judged else 0.0,
             samples=judged.samples if judged else (),
             agreement=_agreement(self.counting, self.least, scores, judged, missed) if judged else 1.0,
+            repeats_itself=judged is not None and judged.repeats_itself,
             gates_passed=gates_passed,
             usage=total_usage(evaluations),
             memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
@@ -376,7 +378,10 @@ def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> Refl
         issues=(*first.issues, *second.issues),
         confidence=min(first.confidence, second.confidence),
         spread=max(first.spread, second.spread),
-        samples=tuple({**one, **other} for one, other in zip(first.samples, second.samples, strict=False)),
+        samples=tuple(
+            {**one, **other} for one, other in zip_longest(first.samples, second.samples, fillvalue={})
+        ),
+        repeats_itself=first.repeats_itself or second.repeats_itself,
         usage=total_usage([first, second]),
     )
 

@@ -163,6 +163,12 @@ def _judge_problems(
             "The only signal was the model's opinion of itself, which often makes answers worse; "
             "add a check, or let another model judge."
         )
+    judged = [version.evaluation for version in versions if version.repeats is None]
+    if any(evaluation.repeats_itself for evaluation in judged):
+        found["repeating_judge"] = (
+            "All samples of a version were the same reply, word for word, so they say nothing about the "
+            "judge's noise. The model may not accept a temperature."
+        )
     difference = max(sample_difference(version.evaluation.samples) for version in versions)
     if difference > UNSTABLE:
         found["unstable_judge"] = f"The judge's scores of one output differ by {difference:.2f}."

@@ -76,7 +76,7 @@ from redraft.protocols import (
     Stopper,
 )
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, PlainTask, QualityCriterion
+from redraft.types import NOTHING_USED, Draft, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
     from redraft.evaluate.judge import JudgeId
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from redraft.loop.output_type import OutputType
     from redraft.protocols import Generator, Preference, Step
     from redraft.types import (
-        Draft,
         Output,
         ReflectionEvaluation,
         ReflectionHistory,
@@ -727,7 +726,7 @@ def starting_draft(draft: Output | Draft | None, output_type: OutputType[Any] | 
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
     output = start.output if output_type is None else output_type.take(start.output)
-    usage = start.usage if start is draft else NOTHING_USED
+    usage = start.usage if isinstance(draft, Draft) else NOTHING_USED
     return replace(start, output=output, strategy="given", usage=usage)
 
 

@@ -217,25 +217,22 @@ def _hint_for(output: Any) -> str:
 
 
 def _mean(verdicts: Sequence[ReflectionEvaluation], evaluator: EvaluatorSpec) -> ReflectionEvaluation:
-    """Combine several verdicts: the mean of the scores, what the majority says, and the errors of one of it.
+    """Combine several verdicts: the mean of the scores, the majority's verdict, and the errors of one of it.
 
-    Identical verdicts count as one: they come from a model that repeats itself.
+    Every verdict counts, whether or not another one says the same. A tie is not valid.
     """
-    distinct: list[ReflectionEvaluation] = []
-    for verdict in verdicts:
-        if verdict not in distinct:
-            distinct.append(verdict)
-    scores = [verdict.overall_score or 0.0 for verdict in distinct]  # all have one
-    mean, share = fmean(scores), fmean(verdict.satisfactory for verdict in distinct)
-    alike = [verdict for verdict in distinct if verdict.satisfactory is (share > 0.5)]  # noqa: PLR2004 (the majority)
-    closest = min(alike, key=lambda verdict: abs((verdict.overall_score or 0.0) - mean))
+    scores = [verdict.overall_score or 0.0 for verdict in verdicts]  # all have one
+    mean, share = fmean(scores), fmean(verdict.satisfactory for verdict in verdicts)
+    majority = [verdict for verdict in verdicts if verdict.satisfactory is (share > 0.5)]  # noqa: PLR2004 (half)
+    closest = min(majority, key=lambda verdict: abs((verdict.overall_score or 0.0) - mean))
     spread = evaluator.judge_margin * standard_error(scores)
     return replace(
         closest,
         overall_score=round(mean, 12),
         confidence=max(0.0, closest.confidence - spread),
         spread=round(spread, 12),
-        agreement=len(alike) / len(distinct),
+        agreement=len(majority) / len(verdicts),
+        repeats_itself=len(verdicts) > 1 and all(verdict == verdicts[0] for verdict in verdicts),
     )
 
 
