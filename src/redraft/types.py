@@ -678,7 +678,7 @@ class ReflectionEvaluation:
     def outranks(self, other: ReflectionEvaluation) -> bool:
         """Return whether this output is certainly better than an earlier one judged by `other`.
 
-        An output with a score comes before one without, satisfactory before not satisfactory, fully judged
+        Satisfactory comes before not satisfactory, an output with a score before one without, fully judged
         before partly judged, gates passed before not passed, and fewer unjudged criteria before more. Scores
         decide only between outputs judged by the same criteria, and a gain within the margins of error does
         not count. Generated criteria decide only between outputs that are equal by the given ones, and only
@@ -691,8 +691,8 @@ class ReflectionEvaluation:
             mine, its = self.generated_score, other.generated_score
             return mine == 1 and its is not None and its < ENOUGH
         for mine, its in (
-            (self.overall_score is not None, other.overall_score is not None),
             (self.satisfactory, other.satisfactory),
+            (self.overall_score is not None, other.overall_score is not None),
             (self.is_fully_judged, other.is_fully_judged),
             (bool(self.gates_passed), bool(other.gates_passed)),
         ):

@@ -101,7 +101,6 @@ def test_verdicts_in_a_judges_reply(reply, valid, score, errors):
         '{"valid": 1}',
         '{"score": 7}',
         '{"score": "high"}',
-        '{"score": true}',
         '{"score": NaN}',
         '{"valid": true} or {"valid": false}',
         'It says:\n```json\n{"valid": true, "score": 1.0}\n```\nI say:\n{"valid": false, "score": 0.1}',
