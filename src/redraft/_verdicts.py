@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
-from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -135,10 +134,10 @@ def _normalised(value: Any, readers: Mapping[str, Callable[[Any], Any]], owner: 
 
 
 def _share(value: Any) -> float:
-    # An integer may be too large for a float, and NaN is in no range.
-    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not 0 <= value <= 1:
+    share = None if isinstance(value, bool) or not isinstance(value, NUMBERS) else _within(value, 1.0)
+    if share is None:
         raise ValueError("a number in 0..1")
-    return float(value)
+    return share
 
 
 def _share_or(default: float) -> Callable[[Any], float]:
@@ -152,7 +151,7 @@ def _optional_share(value: Any) -> float | None:
 def _not_negative(value: Any) -> float:
     if value is None:
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not 0 <= value < inf:
+    if not is_number(value) or value < 0:
         raise ValueError("a number of at least 0")
     return float(value)
 
@@ -232,23 +231,21 @@ def _issues(value: Any) -> tuple[Issue, ...]:
 
 
 def _issue(item: Any) -> Issue:
-    if not isinstance(item, Issue):
-        fields = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
-        place = {name: fields.get(name) for name in ("criterion", "path")}
-        line = fields.get("line")
-        is_line = isinstance(line, int) and not isinstance(line, bool)
-        return Issue(
-            message_of(item),
-            **{name: text for name, text in place.items() if isinstance(text, str) and text},
-            line=line if is_line else None,
-        )
-    for name, kind in (("criterion", str), ("path", str), ("line", int), ("number", int)):
-        part = getattr(item, name)
-        if part is not None and not isinstance(part, kind):
-            raise TypeError(
-                f"an issue whose {name} is a {'text' if kind is str else 'whole number'}, got {part!r}"
-            )
-    return item
+    if isinstance(item, Issue):
+        for name, kind in (("criterion", str), ("path", str), ("line", int), ("number", int)):
+            part = getattr(item, name)
+            if part is not None and not isinstance(part, kind):
+                expected = "a text" if kind is str else "a whole number"
+                raise TypeError(f"an issue whose {name} is {expected}, got {part!r}")
+        return item
+    fields = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
+    criterion, path, line = (fields.get(name) for name in ("criterion", "path", "line"))
+    return Issue(
+        message_of(item),
+        criterion if isinstance(criterion, str) and criterion else None,
+        path if isinstance(path, str) and path else None,
+        line if isinstance(line, int) and not isinstance(line, bool) else None,
+    )
 
 
 MESSAGES = ("message", "description", "text", "issue", "problem", "error", "comment", "detail", "reason")
@@ -267,11 +264,12 @@ def message_of(item: Any) -> str:
 
 
 _KEY_PARTS = re.compile(r"[\W_]+")
+_ZERO_WIDTH: dict[int, None] = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 
 
 def key_name(key: Any) -> str:
     """Return a key in lower case, with underscores for everything but letters and digits."""
-    return _KEY_PARTS.sub("_", str(key).casefold()).strip("_")
+    return _KEY_PARTS.sub("_", str(key).translate(_ZERO_WIDTH).casefold()).strip("_")
 
 
 def _usage(value: Any) -> TokenUsage:

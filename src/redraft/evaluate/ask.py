@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redraft._steps import answer
 from redraft.errors import ModelError, RedraftError, over_budget
 from redraft.protocols import ChatRequest, Message
+from redraft.text.replies import is_quoted_from, verdict_json_of
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -67,6 +69,16 @@ def _read(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple
     if reply.finish_reason == "length":
         return value, f"It was cut off; be briefer. {problem}".strip()
     return value, problem
+
+
+def verdict_of(reply: ChatReply, *judged: str) -> Any:
+    """Return the JSON value that is a judge's own verdict in its reply about the `judged` texts.
+
+    Raises `OutputError` if there is none, as `verdict_json_of` does.
+    """
+    if reply.parsed is None or is_quoted_from(json.dumps(reply.parsed, ensure_ascii=False), judged):
+        return verdict_json_of(reply.text, *judged)
+    return reply.parsed
 
 
 # Several calls at once.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._texts import as_text
 from redraft._validation import nearest
+from redraft._verdicts import key_name
 from redraft.errors import OutputError
-from redraft.evaluate.ask import ask, together, total_usage
+from redraft.evaluate.ask import ask, together, total_usage, verdict_of
 from redraft.evaluate.criteria import (
     NOT_APPLICABLE,
     SKIPPED,
@@ -21,22 +23,24 @@ from redraft.evaluate.criteria import (
 from redraft.evaluate.judge import task_text
 from redraft.protocols import Message
 from redraft.text.diff import similarity
-from redraft.text.replies import fenced, verdict_json_of
+from redraft.text.replies import fenced
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, highest, with_images
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redraft.evaluate.ask import Answer
     from redraft.protocols import ChatModel, ChatReply, Evaluator, Preference, RunContext
     from redraft.types import Output, ReflectionVersion
 
-    Verdict = tuple[Literal["A", "B", "tie"] | None, str]
+    Winner = Literal["A", "B", "tie"]
+    Verdict = tuple[Winner | None, str]
 
 EARLIER = ("previous", "best", "first")
 METHODS = ("judge", "similarity")
 
 TIE = 0.5
+WINNERS: Mapping[str, Winner] = {"a": "A", "b": "B", "tie": "tie"}
 REFERENCE = "the reference"
 
 
@@ -113,10 +117,11 @@ async def _pairwise(
     criterion: QualityCriterion, model: ChatModel, texts: tuple[str, str], name: str, run: RunContext
 ) -> ReflectionEvaluation:
     mine, theirs = texts
+    read = partial(_read, judged=texts)
     answers = await together(
         [
-            ask(model, _messages(criterion, mine, theirs, name, run), SCHEMA, _read),
-            ask(model, _messages(criterion, theirs, mine, name, run), SCHEMA, _read),
+            ask(model, _messages(criterion, mine, theirs, name, run), SCHEMA, read),
+            ask(model, _messages(criterion, theirs, mine, name, run), SCHEMA, read),
         ]
     )
     usage = total_usage(answers)
@@ -148,15 +153,17 @@ def _messages(
     return Message("system", system), with_images(case, run.task.all_images)
 
 
-def _read(reply: ChatReply) -> tuple[Verdict, str]:
+def _read(reply: ChatReply, judged: Sequence[str] = ()) -> tuple[Verdict, str]:
     try:
-        data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
+        data = verdict_of(reply, *judged)
     except OutputError as error:
         return (None, ""), str(error)
-    fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    winner, reason = fields.get("winner"), fields.get("reason")
-    if winner not in ("A", "B", "tie"):
-        return (None, ""), f"The winner is {winner!r}; expected 'A', 'B' or 'tie'."
+    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    fields = {key_name(key): value for key, value in given.items()}
+    stated, reason = fields.get("winner"), fields.get("reason")
+    winner = WINNERS.get(stated.strip().casefold()) if isinstance(stated, str) else None
+    if winner is None:
+        return (None, ""), f"The winner is {stated!r}; expected 'A', 'B' or 'tie'."
     return (winner, reason.strip() if isinstance(reason, str) else ""), ""
 
 

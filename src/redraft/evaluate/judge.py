@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain, count
 from math import exp
@@ -17,13 +17,13 @@ from redraft._critique import render_issue
 from redraft._steps import answer
 from redraft._texts import as_text, short_repr
 from redraft._validation import is_number, nearest
-from redraft._verdicts import leading_share_of, share_of
+from redraft._verdicts import DECISIONS, MESSAGES, REASONS, key_name, leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
-from redraft.evaluate.ask import Answer, add_usage, ask, samples, together, total_usage
+from redraft.evaluate.ask import Answer, add_usage, ask, samples, together, total_usage, verdict_of
 from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weighted_mean
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
-from redraft.text.replies import fenced, verdict_json_of, without_thoughts
+from redraft.text.replies import fenced, is_quoted_from, unfenced, without_thoughts
 from redraft.types import (
     NOT_JUDGED,
     NOTHING_USED,
@@ -182,7 +182,8 @@ class ScoreJudge:
         form = self.form.beginning_with(turn) if turn else self.form
         form = form.after(run, self.options)
         messages = judge_messages(form, self.options, output, run)
-        return await ask(self.model, messages, form.schema, form.read, temperature=temperature)
+        read = partial(form.read, judged=as_text(output))
+        return await ask(self.model, messages, form.schema, read, temperature=temperature)
 
     async def _sample(self, number: int, output: Output, run: RunContext) -> Answer[JudgeReply]:
         """Ask for one of several judgements.
@@ -419,58 +420,116 @@ class ReplyForm:
             '"suggestions": ["..."], "confidence": <0.0 to 1.0>}'
         )
 
-    def read(self, reply: ChatReply) -> tuple[JudgeReply, str]:
-        """Parse a reply; return it with what is wrong with it ("" if nothing is)."""
+    def read(self, reply: ChatReply, judged: str = "") -> tuple[JudgeReply, str]:
+        """Parse a reply about the `judged` text; return it with what is wrong with it ("" if nothing is).
+
+        A verdict in a quotation, or one that is also in the judged text, is not the judge's own.
+        """
         if self.scored and len(self.names) == 1:  # then a reply that is only a score can only be its score
             alone = share_of(without_thoughts(reply.text).strip())
             if alone is not None:
                 return self._read_object({"criteria": dict.fromkeys(self.names, alone)})
         if not self.structured:
-            data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier])
+            data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier], judged)
         else:
             try:
-                data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
+                data = verdict_of(reply, judged)
             except OutputError as error:
                 return JudgeReply(), str(error)
+        if isinstance(data, list) and self._by_name(cast("list[Any]", data)):
+            data = {"criteria": cast("list[Any]", data)}
         if not isinstance(data, dict):
             return JudgeReply(), f"It is {short_repr(data, 60)}; expected a JSON object."
         return self._read_object(cast("dict[str, Any]", data))
 
-    def _read_object(self, data: dict[str, Any]) -> tuple[JudgeReply, str]:
+    def _read_object(self, data: Mapping[str, Any]) -> tuple[JudgeReply, str]:
+        fields = self._unwrapped(data)
         scores: dict[str, float] = {}
         reasons: dict[str, str] = {}
         problems: list[str] = []
+        entries = self._entries(fields) if self.scored else {}
         for key, name in self.names.items() if self.scored else ():
-            given = _mapping(data.get("criteria")).get(key)
-            entry = _mapping(given)
-            maximum = entry.get("score_max")
-            scale = float(maximum) if is_number(maximum) and maximum > 0 else None
-            # Some models leave out the object, and give the bare score.
-            score = share_of(entry.get("score"), scale) if "score" in entry else share_of(given)
+            score, reason, problem = _scored(key, entries.get(name), self._threshold(name))
             if score is None:
-                found = f"is {short_repr(entry['score'], 60)}" if "score" in entry else "is missing"
-                problems.append(f"The score of {key!r} {found}; expected a number from 0 to 1.")
+                problems.append(problem)
             else:
-                scores[name], reasons[name] = score, _text(entry.get("reason"))
-        if not self.scored and not isinstance(data.get("issues"), list):
+                scores[name], reasons[name] = score, reason
+        if not self.scored and not isinstance(fields.get("issues"), list | str | dict):
             problems.append("The list of issues is missing.")
-        suggestions = [_text(item) for item in _items(data.get("suggestions"))]
-        confidence = share_of(data.get("confidence"))
+        confidence = share_of(fields.get("confidence"))
         reading = JudgeReply(
             scores,
             reasons,
-            self._tracked(self._issues(data.get("issues")), _mapping(data.get("earlier"))),
-            tuple(text for text in suggestions if text and not _says_none(text)),
+            self._tracked(self._issues(fields.get("issues")), _statuses(fields.get("earlier"))),
+            tuple(text for item in _items(fields.get("suggestions")) if (text := _message(item))),
             UNSTATED_CONFIDENCE if confidence is None else confidence,
         )
         return reading, " ".join(problems)
 
+    def _unwrapped(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a reply, by keys in one spelling, without objects around all of them."""
+        fields = {key_name(key): value for key, value in data.items()}
+        for _ in range(MAX_WRAPPERS):
+            inner = next(iter(fields.values()), None)
+            if len(fields) != 1 or not isinstance(inner, dict) or self._is_known(*fields):
+                break
+            fields = {key_name(key): value for key, value in cast("dict[Any, Any]", inner).items()}
+        return fields
+
+    def _is_known(self, key: str) -> bool:
+        return key in (*SCORES, "score", "issues") or key in self._names_by_key
+
+    @cached_property
+    def _names_by_key(self) -> dict[str, str]:
+        """The criteria's names by their keys and by themselves, as `key_name` spells them."""
+        by_name = {key_name(name): name for name in self.names.values()}
+        return by_name | {key_name(key): name for key, name in self.names.items()}
+
+    def _threshold(self, name: str) -> float:
+        return next(criterion.threshold for criterion in self.criteria if criterion.name == name)
+
+    def _entries(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a reply says of each criterion, by its name.
+
+        That is an object or a list of named objects under a usual key, or, flat, the key of the criterion
+        itself. A single criterion needs no name.
+        """
+        entries: dict[str, Any] = {}
+        for key, value in fields.items():
+            if name := self._names_by_key.get(key) or self._names_by_key.get(key.removesuffix("_score")):
+                entries[name] = value
+        for key in SCORES:
+            entries |= self._by_name(fields.get(key))
+        if not entries and len(self.names) == 1 and ("score" in fields or _decision(fields) is not None):
+            entries = dict.fromkeys(self.names.values(), fields)
+        return entries
+
+    def _by_name(self, listed: Any) -> dict[str, Any]:
+        """Return the entries of an object or a list of named objects, by the names of the criteria."""
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(listed, dict):
+            pairs = list(cast("dict[Any, Any]", listed).items())
+        for item in _items(listed) if isinstance(listed, list) else ():
+            fields = {key_name(key): value for key, value in _mapping(item).items()}
+            label = next((fields[key] for key in NAMES if isinstance(fields.get(key), str)), None)
+            pairs.append((label, fields))
+        return {
+            name: value for key, value in pairs if (name := self._names_by_key.get(key_name(key))) is not None
+        }
+
     def _issues(self, listed: Any) -> list[Issue]:
+        """Return the issues in a list of texts or objects, in one text, or in an object by criterion."""
+        if isinstance(listed, dict) and not _message(listed):
+            listed = [
+                {"criterion": key, "message": item}
+                for key, value in cast("dict[str, Any]", listed).items()
+                for item in _items(value)
+            ]
         issues: list[Issue] = []
         for item in _items(listed):
-            entry: dict[str, Any] = {"message": item} if isinstance(item, str) else _mapping(item)
-            if (message := _text(entry.get("message"))) and not _says_none(message):
-                issues.append(Issue(message, self.names.get(_text(entry.get("criterion")))))
+            if message := _message(item):
+                fields = {key_name(key): value for key, value in _mapping(item).items()}
+                issues.append(Issue(message, self._names_by_key.get(key_name(fields.get("criterion", "")))))
         return issues
 
     def _tracked(self, found: Sequence[Issue], statuses: Mapping[str, Any]) -> tuple[Issue, ...]:
@@ -507,8 +566,65 @@ def _object_schema(**properties: Any) -> dict[str, Any]:
     }
 
 
+SCORES = ("criteria", "scores", "criteria_scores", "ratings")
+"""The keys under which a reply has its scores."""
+NAMES = ("criterion", "name", "key", "id")
+"""The keys under which an object in a list names its criterion."""
+MAX_WRAPPERS = 3
+
+
+def _scored(key: str, given: Any, threshold: float) -> tuple[float | None, str, str]:
+    """Return the score of a criterion, its reason, and what is wrong with it.
+
+    Some models leave out the object, and give the bare score; some say true or false instead of a number.
+    """
+    entry = {key_name(name): value for name, value in _mapping(given).items()}
+    maximum = entry.get("score_max", entry.get("max_score"))
+    scale = float(maximum) if is_number(maximum) and maximum > 0 else None
+    stated = entry.get("score") if isinstance(given, dict) else given
+    decision = _decision(entry)
+    score = float(stated) if isinstance(stated, bool) else share_of(stated, scale)
+    if stated is None and decision is not None:
+        score = float(decision)
+    reason = next((_text(entry[name]) for name in REASONS if _text(entry.get(name))), "")
+    if score is None:
+        found = f"is {short_repr(stated, 60)}" if stated is not None else "is missing"
+        return None, reason, f"The score of {key!r} {found}; expected a number from 0 to 1."
+    if decision is not None and decision is not (score >= threshold):
+        decided = f"it is said to {'pass' if decision else 'fail'}"
+        return None, reason, f"The score of {key!r} is {score:g}, although {decided}; say which is right."
+    return score, reason, ""
+
+
+def _decision(fields: Mapping[str, Any]) -> bool | None:
+    """Return whether a reply says that an output passes, if it does."""
+    return next((fields[key] for key in DECISIONS if isinstance(fields.get(key), bool)), None)
+
+
+def _statuses(given: Any) -> dict[str, Any]:
+    """Return the statuses of earlier issues by their numbers, from an object or a list of objects."""
+    if not isinstance(given, list):
+        return {str(number): status for number, status in _mapping(given).items()}
+    return {
+        str(fields["number"]): fields.get("status")
+        for item in _items(cast("list[Any]", given))
+        if "number" in (fields := _mapping(item))
+    }
+
+
 def _items(value: Any) -> list[Any]:
-    return cast("list[Any]", value)[:MAX_ITEMS] if isinstance(value, list) else []
+    """Return the items of a list, or a text or an object as the only one."""
+    if isinstance(value, list):
+        return cast("list[Any]", value)[:MAX_ITEMS]
+    return [cast("Any", value)] if isinstance(value, str | dict) else []
+
+
+def _message(item: Any) -> str:
+    """Return the text of an issue or a suggestion; "" if it has none, or says that there is nothing."""
+    fields = {key_name(key): value for key, value in _mapping(item).items()}
+    named = next((_text(fields[key]) for key in (*MESSAGES, "suggestion") if _text(fields.get(key))), "")
+    text = named or _text(item)
+    return "" if _says_none(text) else text
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -546,12 +662,18 @@ def prose_instructions(keys: Sequence[str], numbers: Sequence[str] = ()) -> str:
     )
 
 
-def read_prose(text: str, keys: Sequence[str], numbers: Sequence[str] = ()) -> dict[str, Any]:
-    """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out."""
-    lines = [line.strip() for line in without_thoughts(text).splitlines()]
-    scores = {key: _values(lines, _score_line(key)) for key in keys}
+def read_prose(
+    text: str, keys: Sequence[str], numbers: Sequence[str] = (), judged: str = ""
+) -> dict[str, Any]:
+    """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out.
+
+    Score lines in a quotation, or that are also in the judged text, are not the judge's own.
+    """
+    lines = [line.strip() for line in unfenced(without_thoughts(text).strip())[0].splitlines()]
+    own = _outside_quotations(lines)
+    scores = {key: _values(own, _score_line(key), judged) for key in keys}
     statuses = [found for line in lines if (found := _STATUS.match(line)) and found[1] in numbers]
-    confidence = _values(lines, _CONFIDENCE)
+    confidence = _values(own, _CONFIDENCE)
     issues, suggestions = _sections(lines, [_CONFIDENCE, *map(_score_line, keys)])
     return {
         "earlier": {found[1]: found[2].lower() for found in statuses},
@@ -564,6 +686,22 @@ def read_prose(text: str, keys: Sequence[str], numbers: Sequence[str] = ()) -> d
         "suggestions": [text for _, text in suggestions],
         "confidence": confidence[-1] if confidence else None,
     }
+
+
+def _outside_quotations(lines: Sequence[str]) -> list[str]:
+    """Return the lines that are in no fence and no block quote, and not wholly in inline code."""
+    own: list[str] = []
+    fence = ""
+    for line in lines:
+        marks = next((marks for marks in ("```", "~~~") if line.startswith(marks)), "")
+        if marks and fence in ("", marks):
+            fence = "" if fence else marks
+        elif not fence and not line.startswith(">") and not _INLINE_CODE.fullmatch(line):
+            own.append(line)
+    return own
+
+
+_INLINE_CODE = re.compile(r"[-*+\s]*`[^`]*`[.,;]?")
 
 
 def _sections(lines: Sequence[str], others: Sequence[re.Pattern[str]]) -> list[list[tuple[str, str]]]:
@@ -607,8 +745,12 @@ def _score_line(key: str) -> re.Pattern[str]:
     return re.compile(rf"[\s>*_`#-]*{re.escape(key)}[\s*_`]*[:=](.*)", re.IGNORECASE)
 
 
-def _values(lines: Sequence[str], pattern: re.Pattern[str]) -> list[float | None]:
-    return [leading_share_of(found[1].strip(_EMPHASIS)) for line in lines if (found := pattern.match(line))]
+def _values(lines: Sequence[str], pattern: re.Pattern[str], judged: str = "") -> list[float | None]:
+    return [
+        leading_share_of(found[1].strip(_EMPHASIS))
+        for line in lines
+        if (found := pattern.match(line)) and not is_quoted_from(line.strip(_EMPHASIS + "-"), (judged,))
+    ]
 
 
 def _says_none(text: str) -> bool:
@@ -797,7 +939,8 @@ async def _with_critique(
 ) -> ReflectionEvaluation:
     form = ReplyForm(missed, options.structured, scored=False).after(run, options)
     try:
-        critique = await ask(model, judge_messages(form, options, output, run), form.schema, form.read)
+        read = partial(form.read, judged=as_text(output))
+        critique = await ask(model, judge_messages(form, options, output, run), form.schema, read)
     except RedraftError as error:
         if over_budget(error):  # the scores stand without a critique
             return replace(evaluation, usage=total_usage([evaluation], [error]))

@@ -379,7 +379,7 @@ def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> Refl
         confidence=min(first.confidence, second.confidence),
         spread=max(first.spread, second.spread),
         samples=tuple(
-            {**one, **other} for one, other in zip_longest(first.samples, second.samples, fillvalue={})
+            {**(one or {}), **(other or {})} for one, other in zip_longest(first.samples, second.samples)
         ),
         repeats_itself=first.repeats_itself or second.repeats_itself,
         usage=total_usage([first, second]),

@@ -12,7 +12,7 @@ from redraft.errors import OutputError
 from redraft.types import framed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
@@ -40,13 +40,16 @@ def json_of(text: str) -> Any:
     return _read(text, _find)
 
 
-def verdict_json_of(text: str) -> Any:
-    """Return the only JSON value in a judge's reply, found as `json_of` does.
+def verdict_json_of(text: str, *judged: str) -> Any:
+    """Return the JSON value that is a judge's own verdict in its reply about the `judged` texts.
 
-    A judge may quote what it judges, and that may hold a verdict in its own favour. So fences take no
-    precedence here: another object anywhere in the reply, bare or in a fence, raises `OutputError`, too.
+    A judge may quote what it judges, and that may hold a verdict in its own favour. So a value does not count
+    in a block quote, in inline code or in quotation marks, nor if it is also in one of the judged texts. Of
+    those left, fences take no precedence. No-break spaces count as spaces, and zero-width ones as nothing.
+
+    Raises `OutputError` as `json_of` does, and if no value, or more than one, is the judge's own.
     """
-    return _read(text, _find_only)
+    return _read(text.translate(_SPACES), lambda reply: _find_own(reply, judged))
 
 
 def _read(text: str, find: Callable[[str], Any]) -> Any:
@@ -89,20 +92,59 @@ def _find(text: str) -> Any:
     return _in_prose(text, fences)
 
 
-def _find_only(text: str) -> Any:
-    value = _find(text)  # raises whatever `json_of` would raise
+def _find_own(text: str, judged: Sequence[str]) -> Any:
+    try:
+        values = [(_decode_all(text, 0, len(text)), text)]
+    except json.JSONDecodeError:
+        values = _outside_quotes(text)
+        if not values:
+            hint = " outside quotations" if _OPENING.search(text) else ""
+            raise OutputError(f"The reply holds no JSON{hint}: {shortened(text, 80)!r}.") from None
+    own = [value for value, source in values if not is_quoted_from(source, judged)]
+    if not own:
+        raise OutputError(QUOTED)
+    return _the_one([value for value in own if _has_object(value)] or own)
+
+
+QUOTED = "The JSON in the reply is also in the output that is judged; give a verdict of your own."
+
+
+def _outside_quotes(text: str) -> list[tuple[Any, str]]:
+    """Return the JSON values that a reply does not mark as quotations, each with its source."""
+    text = _BLOCK_QUOTE.sub("", text)
     fences = list(_fences(text, nested=True))
-    if not fences:
-        return value  # found in prose, where nothing takes precedence
-    others: list[Any] = [value]
+    values: list[tuple[Any, str]] = []
     for fence in fences:
         try:
-            others.append(_decode_all(text, fence.start, fence.end))
+            values.append((_decode_all(text, fence.start, fence.end), text[fence.start : fence.end]))
         except json.JSONDecodeError:
             if fence.tag == "json":
                 raise
-    others += _values_outside(text, fences, lambda _, start: start + 1)
-    return _the_one([other for other in others if _has_object(other)] or [value])
+    for value, start, end in _values_outside(text, fences, lambda _, start: start + 1):
+        before, after = text[:start].rstrip()[-1:], text[end:].lstrip()[:1]
+        if not (before in _QUOTES and after in _QUOTES and before and after):
+            values.append((value, text[start:end]))
+    return values
+
+
+def is_quoted_from(part: str, texts: Iterable[str]) -> bool:
+    """Return whether one of the texts has a part of a reply, but for spacing, quotes, emphasis and case."""
+    wanted = _condensed(part)
+    pattern = re.compile(rf"{re.escape(wanted)}(?![\d.])") if wanted else None
+    return pattern is not None and any(pattern.search(_condensed(text)) for text in texts)
+
+
+def _condensed(text: str) -> str:
+    return _ZEROS.sub("", _INSIGNIFICANT.sub("", text.translate(_SPACES)).translate(_ALIKE).casefold())
+
+
+_SPACES = {0xA0: " ", 0x202F: " ", 0x2007: " "} | dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+"""No-break spaces as spaces, zero-width ones as nothing."""
+_BLOCK_QUOTE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
+_QUOTES = "`\"'\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
+_ALIKE = dict.fromkeys(map(ord, _QUOTES), '"')
+_INSIGNIFICANT = re.compile(r"[\s\\*]+")
+_ZEROS = re.compile(r"(?<=\d)\.0+(?!\d)")
 
 
 def _has_object(value: Any) -> bool:
@@ -141,18 +183,20 @@ def _decode_all(text: str, start: int, end: int) -> Any:
 def _in_prose(text: str, code: list[_Fence]) -> Any:
     # Only brackets of prose, such as {name}, may be skipped, and only up to the closing one: a search inside
     # a broken value would take a part of it for the answer.
-    values = _values_outside(text, code, _closing)
+    values = [value for value, _, _ in _values_outside(text, code, _closing)]
     if not values:
         raise OutputError(f"The reply holds no JSON: {shortened(text, 80)!r}.")
     return _the_one([value for value in values if isinstance(value, dict)] or values)
 
 
-def _values_outside(text: str, fences: list[_Fence], skip: Callable[[str, int], int]) -> list[Any]:
-    """Return every JSON value outside the fences.
+def _values_outside(
+    text: str, fences: list[_Fence], skip: Callable[[str, int], int]
+) -> list[tuple[Any, int, int]]:
+    """Return every JSON value outside the fences, with where it begins and ends.
 
     `skip` says where to go on after a bracket of prose; one that begins like JSON but is broken raises.
     """
-    values: list[Any] = []
+    values: list[tuple[Any, int, int]] = []
     position, blocks = 0, iter(fences)
     block = next(blocks, None)
     for _ in range(MAX_BRACKETS):
@@ -170,7 +214,7 @@ def _values_outside(text: str, fences: list[_Fence], skip: Callable[[str, int], 
                 raise
             position = skip(text, start)
         else:
-            values.append(value)
+            values.append((value, start, position))
     raise OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
 
 

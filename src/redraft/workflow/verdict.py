@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from redraft._verdicts import evaluation_of
 from redraft.errors import ModelError, OutputError, SandboxError
-from redraft.evaluate.ask import Answer, ask, samples, total_usage
+from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
 from redraft.protocols import ChatReply, Message
 from redraft.stats import standard_error
-from redraft.text.replies import fenced, json_of, verdict_json_of
+from redraft.text.replies import fenced, json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
 from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
@@ -146,7 +146,7 @@ class Judge:
 
         def read(reply: ChatReply) -> tuple[ReflectionEvaluation | None, str]:
             try:
-                value = verdict_json_of(reply.text)
+                value = verdict_of(reply, as_template_text(output))
                 if not isinstance(value, dict):
                     return None, "expected a JSON object with 'valid' or 'score'"
                 return self._read(value), ""
