@@ -727,6 +727,29 @@ def test_probability_is_the_share_of_yes(alternatives, score):
         assert (evaluation.issues, evaluation.confidence) == ((issue,), 0.0)
 
 
+@pytest.mark.parametrize(
+    ("alternatives", "score"),
+    [
+        ({"Yes": 0.34}, None),
+        ({"No": 0.5}, None),
+        ({"Yes": 0.34, "Sure": 0.3}, None),
+        ({"Yes": 0.99}, 1.0),
+        ({"No": 0.95}, 0.0),
+        ({"Yes": 0.34, "No": 0.33, "Sure": 0.01}, 0.34 / 0.67),
+        ({"Yes": 0.8, "Maybe": 0.02}, 1.0),
+    ],
+)
+def test_a_probability_that_depends_on_missing_alternatives_is_unknown(alternatives, score):
+    critique = {"issues": [], "suggestions": [], "confidence": 1}
+    model = answering(critique, clarity=tokens(**alternatives))
+    evaluation = evaluate(judge(YES_NO_CRITERIA[:1], model, HOW), "x")
+    assert evaluation.criteria_scores["clarity"] == (None if score is None else pytest.approx(score))
+    if score is None:
+        returned = "1 alternative" if len(alternatives) == 1 else "2 alternatives"
+        assert f"the model returned only {returned}" in evaluation.issues[0]
+        assert not evaluation.satisfactory
+
+
 def test_probability_asks_one_short_question_per_criterion():
     model = answering(clarity=tokens(Yes=0.8, No=0.2), tone=tokens(Yes=0.9))
     evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")

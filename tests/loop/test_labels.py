@@ -32,8 +32,12 @@ def run(work):
     return asyncio.run(work)
 
 
-def test_a_judge_that_nobody_compared_with_a_person_says_so():
-    result = run(judged(MemoryStore()))
+def test_a_judge_without_a_floor_needs_no_calibration():
+    assert "uncalibrated_judge" not in run(judged(MemoryStore())).diagnostics
+
+
+def test_a_judge_that_was_not_compared_with_a_person_says_so():
+    result = run(judged(MemoryStore(), calibrated_floor=0.6))
     assert "has not been compared with a person's judgement" in result.diagnostics["uncalibrated_judge"]
 
 
@@ -42,13 +46,13 @@ def test_a_calibrated_judge_says_nothing_and_some_labels_are_counted():
         store = MemoryStore()
         few = await calibrated(store, agreeing=True, count=5)
         assert len(few.told) == 10
-        begun = await judged(store)
+        begun = await judged(store, calibrated_floor=0.6)
         assert (
             "needs 20 labels to be compared with a person, and has 10."
             in begun.diagnostics["uncalibrated_judge"]
         )
         await calibrated(store, agreeing=True)
-        return await judged(store)
+        return await judged(store, calibrated_floor=0.6)
 
     result = run(main())
     assert "uncalibrated_judge" not in result.diagnostics
@@ -83,11 +87,11 @@ def test_labels_are_read_once_a_judge_and_not_again_for_a_while(monkeypatch):
             return await find(kind, **where)
 
         monkeypatch.setattr(store, "find", counted)
-        await judged_runs(store, 5)
+        await judged_runs(store, 5, calibrated_floor=0.6)
         assert calls.count("label") == 1
         # A label that is stored in this process counts at once.
         await calibrated(store, agreeing=True, count=0)
-        await judged(store)
+        await judged(store, calibrated_floor=0.6)
         return calls.count("label")
 
     assert run(main()) >= 3
@@ -150,7 +154,7 @@ def test_labels_that_cannot_be_read_are_no_reason_to_fail(monkeypatch, caplog):
         return await find(kind, **where)
 
     monkeypatch.setattr(store, "find", broken)
-    result = run(judged(store, score=lambda *_: 0.95))
+    result = run(judged(store, CLEAR, ENDS, score=lambda *_: 0.95, calibrated_floor=0.6))
     assert result.success is True
     assert "can't be compared with people: The disk is full." in result.diagnostics["uncalibrated_judge"]
     assert "can't be read: The disk is full." in caplog.text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._critique import render_issue
 from redraft._steps import answer
-from redraft._texts import as_text, short_repr
+from redraft._texts import as_text, counted, short_repr
 from redraft._validation import is_number, nearest
 from redraft._verdicts import DECISIONS, MESSAGES, REASONS, key_name, leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
@@ -837,6 +837,8 @@ ALTERNATIVES = 20
 """Log probabilities to ask for."""
 MIN_MASS = 0.01
 """When yes and no together are less probable than this, the model answered something else."""
+MAX_DOUBT = 0.1
+"""How far the share of yes may depend on alternatives that the provider did not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -919,9 +921,20 @@ async def _ask_yes_no(model: ChatModel, case: str, criterion: QualityCriterion) 
             "'probability' needs; use the judge 'score'.",
             usage=reply.usage,
         )
-    yes, no = (_probability(reply.logprobs[0], word) for word in ("yes", "no"))
+    token = reply.logprobs[0]
+    yes, no = (_probability(token, word) for word in ("yes", "no"))
     mass = yes + no
-    return YesNo(yes / mass if mass >= MIN_MASS else None, min(mass, 1.0), reply.usage)
+    if mass < MIN_MASS:
+        return YesNo(None, min(mass, 1.0), reply.usage)
+    if not (yes and no):
+        # The missing word is no likelier than the least likely alternative that was returned.
+        listed = [exp(log) for log in token.values()]
+        missing = max(0.0, min(1.0 - sum(listed), *listed))
+        if missing / (mass + missing) > MAX_DOUBT:
+            returned = counted(len(token), "alternative")
+            why = f"the model returned only {returned}, too few to tell yes from no."
+            return YesNo(None, min(mass, 1.0), reply.usage, why)
+    return YesNo(yes / mass, min(mass, 1.0), reply.usage)
 
 
 def _probability(token: Mapping[str, float], word: str) -> float:

@@ -74,16 +74,16 @@ class Standing:
         """Whether the judge is known to agree with people with at least this kappa."""
         return self.kappa is not None and self.kappa >= floor
 
-    def diagnostics(self, floor: float | None) -> dict[str, str]:
-        """Return what a reader of a run should know of its judge: nothing if it is calibrated."""
-        only_advises = "" if floor is None else f" With calibrated_floor={floor:g}, it only advised."
+    def diagnostics(self, floor: float) -> dict[str, str]:
+        """Return why the judge of a run with a `calibrated_floor` only advised; nothing if it decided."""
+        only_advises = f" With calibrated_floor={floor:g}, it only advised."
         name = f"The judge {self.judge.model}"
         if self.problem:
             return {
                 "uncalibrated_judge": f"{name} can't be compared with people: {self.problem}{only_advises}"
             }
         if self.kappa is not None:
-            if floor is None or self.kappa >= floor:
+            if self.kappa >= floor:
                 return {}
             below = f"{name} agrees too little with people, {self.agreement}, {self.labels} labels."
             return {"judge_below_floor": below + only_advises}

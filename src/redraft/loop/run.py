@@ -315,13 +315,14 @@ class Run:
         # What was known to be wrong stays wrong, whatever the judge might say of the rest.
         if evaluation.is_conclusive or evaluation.unmet:
             self.judged[key] = version
-        judges = self.verbs.judges
-        if evaluation.opinions and judges.signals.judge_id is not None and not self.knows_judge:
-            from redraft.loop.labels import standing_of  # noqa: PLC0415 (only where a model judges)
+        judges, floor = self.verbs.judges, self.options.choices.get("calibrated_floor")
+        judge = None if floor is None or self.knows_judge else judges.signals.judge_id
+        if evaluation.opinions and judge is not None:
+            from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
             self.knows_judge = True
-            standing = await standing_of(judges.signals.judge_id, judges.criteria, self.step_once)
-            self.notes |= standing.diagnostics(self.options.choices.get("calibrated_floor"))
+            standing = await standing_of(judge, judges.criteria, self.step_once)
+            self.notes |= standing.diagnostics(floor)
         return version
 
     def _add(
