@@ -8,7 +8,7 @@ import re
 import sys
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import allowance
+from redraft._texts import copy_of, snapshot
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
-from redraft.protocols import RunContext
+from redraft.protocols import Attempt, RunContext
 from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
     call, _ = _caller(fn, "revise", 2)
 
     async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return draft_of(await call(run, output, evaluation), "revise")
+        return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
 
     return revise
 
@@ -209,8 +210,24 @@ def kind_of(parameter: inspect.Parameter) -> str | None:
 def value_of(kind: str, run: RunContext) -> Any:
     """Return the value for a parameter of this kind: `run`, `feedback` or `attempt`."""
     if kind == "run":
-        return run
-    return run.attempt if kind == "attempt" else render_feedback(run.attempt)
+        return replace(
+            run,
+            versions=snapshot(run.versions),
+            attempt=_copy_of_attempt(run.attempt),
+            rivals=tuple(map(snapshot, run.rivals)),
+        )
+    return _copy_of_attempt(run.attempt) if kind == "attempt" else render_feedback(run.attempt)
+
+
+def _copy_of_attempt(attempt: Attempt) -> Attempt:
+    if attempt.evaluation is None:
+        return attempt
+    return replace(
+        attempt,
+        previous=copy_of(attempt.previous),
+        evaluation=snapshot(attempt.evaluation),
+        failed=snapshot(attempt.failed),
+    )
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:

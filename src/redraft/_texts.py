@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from redraft.types import in_prose
+from redraft.types import (
+    Choice,
+    Conversation,
+    Draft,
+    ReflectionEvaluation,
+    ReflectionResult,
+    ReflectionVersion,
+    in_prose,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import tzinfo
 
-    from redraft.types import Output, ReflectionEvaluation, ReflectionVersion
+    from redraft.types import Output
 
 SHOWN = 80
 """The most characters of a value within a message."""
@@ -114,6 +123,81 @@ def _copied(value: Any) -> Any:
     if kind is list:
         return [item if item.__class__ in _IMMUTABLE else _copied(item) for item in value]
     return deepcopy(value)
+
+
+def snapshot(value: Any) -> Any:
+    """Copy what a run hands to somebody else's code, so that a change there does not rewrite its history.
+
+    Versions, evaluations, drafts, attempts and results are copied with all that can be changed in them;
+    anything else is returned as it is.
+    """
+    copy = _SNAPSHOTS.get(type(value))
+    return value if copy is None else copy(value)
+
+
+def _evaluation(one: ReflectionEvaluation) -> ReflectionEvaluation:
+    return replace(one, criteria_scores=dict(one.criteria_scores), memo=copy_of(one.memo))
+
+
+def _version(one: ReflectionVersion) -> ReflectionVersion:
+    return replace(
+        one,
+        output=copy_of(one.output),
+        evaluation=_evaluation(one.evaluation),
+        conversation=snapshot(one.conversation),
+        memo=copy_of(one.memo),
+        choice=snapshot(one.choice),
+    )
+
+
+def _draft(one: Draft) -> Draft:
+    return replace(
+        one,
+        output=copy_of(one.output),
+        conversation=snapshot(one.conversation),
+        memo=copy_of(one.memo),
+        evaluation=snapshot(one.evaluation),
+        choice=snapshot(one.choice),
+    )
+
+
+def _choice(one: Choice) -> Choice:
+    rejected = tuple(map(_version, one.rejected))
+    return replace(one, numbers=copy_of(dict(one.numbers)), rejected=rejected, usage=dict(one.usage))
+
+
+def _conversation(one: Conversation) -> Conversation:
+    return replace(one, messages=copy_of(one.messages))
+
+
+def _result(one: ReflectionResult) -> ReflectionResult:
+    history = one.history
+    copies = {id(version): _version(version) for version in history.versions}
+    best, final = (
+        copies.get(id(version)) or _version(version)
+        for version in (history.best_version, history.final_version)
+    )
+    versions = tuple(copies[id(version)] for version in history.versions)
+    return replace(
+        one,
+        best_output=best.output,
+        final_output=final.output,
+        final_evaluation=final.evaluation,
+        history=replace(history, versions=versions, best_version=best, final_version=final),
+        usage_by_role=dict(one.usage_by_role),
+        diagnostics=dict(one.diagnostics),
+    )
+
+
+_SNAPSHOTS: dict[type[Any], Callable[[Any], Any]] = {
+    ReflectionEvaluation: _evaluation,
+    ReflectionVersion: _version,
+    Draft: _draft,
+    Choice: _choice,
+    Conversation: _conversation,
+    ReflectionResult: _result,
+    tuple: lambda items: tuple(map(snapshot, items)),
+}
 
 
 BYTES_PER_TOKEN = 3.6  # the mean of o200k and the Qwen tokenizers on English prose and Python

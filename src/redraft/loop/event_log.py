@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from logging import INFO
 from os import fsync
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 from redraft._codec import describe_error, to_json
 from redraft._hints import keyword_hints
+from redraft._texts import snapshot
 from redraft.errors import ConfigError
-from redraft.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.events import RunFinished, RunStarted, StepFinished, VersionEvaluated
 from redraft.redact.log import logger, run_logger
 from redraft.redact.redactor import redactor_of_environment
 from redraft.types import REASONS, render_score, render_usage
@@ -211,17 +213,26 @@ def run_line(result: ReflectionResult, at: datetime, redactor: Redactor) -> str:
 
 
 def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
-    """Return a function that passes events to a listener, and logs what the listener raises."""
+    """Return a function that passes copies of events to a listener, and logs what the listener raises."""
     if listener is None:
         return ignore
 
     def emit(event: E) -> None:
         try:
-            listener(event)
+            listener(_detached(event))
         except Exception:
             logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
 
     return emit
+
+
+def _detached(event: E) -> E:
+    """Copy an event, so that a listener that changes it does not change the run."""
+    if isinstance(event, VersionEvaluated):
+        return replace(event, version=snapshot(event.version))
+    if isinstance(event, StepFinished | RunFinished):
+        return replace(event, result=snapshot(event.result))
+    return event
 
 
 def ignore(_event: object) -> None:

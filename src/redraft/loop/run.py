@@ -15,7 +15,7 @@ from redraft._calls import awaited
 from redraft._codec import MISTAKES
 from redraft._steps import OBSERVE, Retry, allowance, direct, find_in_step, observed, retried
 from redraft._telemetry import traced
-from redraft._texts import copy_of, counted, key_of, listed
+from redraft._texts import copy_of, counted, key_of, listed, snapshot
 from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
@@ -291,9 +291,9 @@ class Run:
         if draft.conversation is not None and self.verbs.live is not None:
             self.verbs.live.keep(draft.conversation.reflections)
         if self.options.callbacks is not None:
-            await self._call_back("on_generation", draft.output, number)
+            await self._call_back("on_generation", copy_of(draft.output), number)
             if base is not None:
-                await self._call_back("on_revision", base.output, draft.output, number)
+                await self._call_back("on_revision", copy_of(base.output), copy_of(draft.output), number)
         return draft
 
     async def _evaluate(self, draft: Draft) -> ReflectionVersion:
@@ -497,7 +497,7 @@ class Run:
 
     async def _decision(self, version: ReflectionVersion) -> ReflectionDecision:
         """Return what `on_reflection` decides; anything but a decision leaves it to the rules."""
-        answer = await self._call_back("on_reflection", version.evaluation, version.iteration)
+        answer = await self._call_back("on_reflection", snapshot(version.evaluation), version.iteration)
         if answer is None:
             return ReflectionDecision.AUTO
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored
+from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better, is_setback
 from redraft.types import ConvergenceReason, Stop, highest, in_prose, joined, same_issue
@@ -35,11 +35,12 @@ IN_A_ROW = 3
 
 
 def first(*rules: Stopper) -> Rule:
-    """Combine rules: the first one with a reason decides."""
+    """Combine rules: the first one with a reason decides. A caller's own rule gets copies of the versions."""
 
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         for rule in rules:
-            answer = rule(versions)
+            is_own = getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.")
+            answer = rule(versions if is_own else snapshot(tuple(versions)))
             if answer is not None and (stop := stop_of(answer, versions)):
                 return stop
         return None
