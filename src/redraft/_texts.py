@@ -196,7 +196,7 @@ _SNAPSHOTS: dict[type[Any], Callable[[Any], Any]] = {
     Choice: _choice,
     Conversation: _conversation,
     ReflectionResult: _result,
-    tuple: lambda items: tuple(map(snapshot, items)),
+    tuple: lambda items: tuple([snapshot(item) for item in items]),
 }
 
 

@@ -316,8 +316,8 @@ class Run:
         if evaluation.is_conclusive or evaluation.unmet:
             self.judged[key] = version
         judges, floor = self.verbs.judges, self.options.choices.get("calibrated_floor")
-        judge = None if floor is None or self.knows_judge else judges.signals.judge_id
-        if evaluation.opinions and judge is not None:
+        judge = judges.signals.judge_id
+        if evaluation.opinions and judge is not None and floor is not None and not self.knows_judge:
             from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
             self.knows_judge = True
