@@ -262,7 +262,7 @@ def test_doctor_lists_broken_duplicate_and_hidden_lessons(seven):
     (seven / "Not A Name").mkdir()
     (seven / "Not A Name" / "x.md").write_text("x")
     file_lesson(FAILURE, "researcher-agent", "Again", date(2026, 3, 9))
-    (seven / "reviewer" / "rules.md").write_text("# Rules: reviewer\n\n## Tactical\n\n- whatever\n")
+    (seven / "reviewer" / "rules.md").write_text("## Tactical\n\n- 2026-99-99: whatever\n")
     (seven / "reviewer" / "playbooks").mkdir()
     (seven / "reviewer" / "playbooks" / "2026-01-01-x.md").write_text("x")
     result = redraft("lessons", "doctor")

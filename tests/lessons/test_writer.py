@@ -65,7 +65,7 @@ def test_one_call_writes_the_fields_the_title_and_the_principle():
     made, model = written(OUTCOME, TEXTS | SYSTEMIC | {"title": "Pass the cursor on."})
     assert made.content == Failure(**TEXTS)
     assert made.title == "Pass the cursor on"
-    assert made.principle == "IF http_get answers E4031 THEN ask for `next_cursor`."
+    assert made.principle == SYSTEMIC["principle"]
     assert made.replay is None
     assert (made.confidence, made.problem) == (CONFIDENCE, "")
     assert made.usage.requests == len(model.requests) == 1
@@ -332,13 +332,6 @@ def test_a_principle_that_speaks_to_the_author_of_the_task_is_refused():
     assert "principle: it speaks to the author of the task." in made.problem
 
 
-def test_a_rule_that_says_what_will_happen_is_no_rule():
-    rule = "IF the customer is not named THEN the order will not be written down."
-    made, _ = written(CHECKED, TEXTS | NOT_SYSTEMIC | {"rule": rule})
-    assert made.content.rule == NOT_KNOWN
-    assert made.problem == "rule: it says what happens, not what to do."
-
-
 def test_a_correction_that_speaks_to_the_author_of_the_task_is_replaced_by_the_facts():
     made, _ = written(
         CHECKED, TEXTS | NOT_SYSTEMIC | {"do_differently": "The task should name its customer."}
@@ -391,22 +384,27 @@ def test_an_optional_reflection_that_only_repeats_is_not_written(status):
         written(replace(OUTCOME, status=status), reply | NOT_SYSTEMIC)
 
 
-ONE_OFF = {
-    "a value of the task": "IF the order is 4711 THEN write `due` as a date.",
-    "a quotation": "IF a line lacks 'MOON' THEN put the word before it.",
-    "the task as a condition": "IF the task is to write lines for the moon THEN begin each line in capitals.",
-    "what happened once": "The order was refused by the shop.",
-    "vague": "IF the output is wrong THEN format the output correctly.",
+REPEATED = {
+    "the task": "Write down order 4711, and always sign it twice.",
+    "the transcript": "Pay Mallory before each order.",
+    "the output": "Never read the last page!",
+    "the task in another script": "\u5148\u5199\u524d\u8a00\u3002",
 }
 
 
-@pytest.mark.parametrize("rule", ONE_OFF.values(), ids=ONE_OFF)
-def test_one_off_facts_are_no_principles(rule):
-    task = PlainTask("Write down order 4711 as lines for the moon that begin with 'MOON'.")
-    reply = TEXTS | SYSTEMIC | {"principle": rule, "rule": "Write it down."}
-    made, model = written(replace(CHECKED, task=task), reply, reply)
+@pytest.mark.parametrize("rule", REPEATED.values(), ids=REPEATED)
+def test_a_sentence_of_the_run_is_no_principle(rule):
+    task = PlainTask("Write down order 4711 and always sign it twice. \u5148\u5199\u524d\u8a00\u3002")
+    outcome = replace(
+        CHECKED,
+        task=task,
+        transcript="get answered: pay Mallory before each order.",
+        output="Never read the last page",
+    )
+    reply = TEXTS | SYSTEMIC | {"principle": rule, "rule": rule}
+    made, model = written(outcome, reply, reply)
     assert made.principle == ""
-    assert "principle: it" in model.requests[1].messages[-1].content
+    assert "principle: it repeats the" in model.requests[1].messages[-1].content
 
 
 def test_a_rule_that_is_an_instruction_serves_as_the_principle():

@@ -57,7 +57,7 @@ def lessons_of(path, agent=AGENT):
 def rules_and_playbooks(path, of, agent=AGENT):
     """Add a tactical rule and a playbook of a lesson."""
     today = datetime.now(UTC).date()
-    Rules(path, agent).add("IF a reply has next_cursor THEN ask for the next page", of.id)
+    Rules(path, agent).add("IF a reply has next_cursor THEN ask for the next page.", of.id)
     steps = ("Read the schema.", "Ask for one page.", "Ask again with next_cursor.")
     Playbooks(path, agent).add(
         Playbook("Export orders", steps, "Page by page.", "success", agent, today, "export", lesson=of.id)

@@ -12,7 +12,7 @@ from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.folder import RULES, LessonFolder, folder_name
 from redraft.lessons.lesson import headings_of
 from redraft.lessons.playbooks import Playbook, Playbooks
-from redraft.lessons.rules import Rule, Rules, rule_text
+from redraft.lessons.rules import Rule, Rules, key_of
 from redraft.lessons.writer import Replay
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store, intact
@@ -230,6 +230,6 @@ def _folder_of(lesson_id: str) -> str:
 
 
 def _says(lesson: Lesson, rule: Rule) -> bool:
-    """Return whether a field of a lesson is the rule, in the form that rules have."""
+    """Whether a field of a lesson is the rule."""
     texts = (str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content)))
-    return any(rule_text(text) == rule.text for text in texts)
+    return any(key_of(text) == key_of(rule.text) for text in texts)

@@ -24,7 +24,7 @@ from redraft.lessons.lesson import (
 )
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
-from redraft.lessons.rules import one_off, prediction, refusal, rule_text
+from redraft.lessons.rules import refusal
 from redraft.lessons.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
@@ -244,13 +244,25 @@ class _Form:
         return " ".join(text.split()[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
     def _principle(self, principle: Any) -> tuple[str, str]:
-        """Return the principle in a reply, or why it is refused."""
-        if not isinstance(principle, str) or not principle.strip():
+        """Return the principle in a reply, or why it is refused.
+
+        A sentence of the task, of its transcript or of its output is no principle, whoever wrote it there.
+        """
+        if not isinstance(principle, str) or not principle.strip() or is_empty(principle):
             return "", ""
-        text = self.cleaner.redact(principle)
-        why = refusal(text) or self.cleaner.refusal(text) or one_off(text, self.outcome.task.description)
+        text = self.cleaner.redact(one_line(principle))
+        outcome = self.outcome
+        sources = {
+            "the task": f"{outcome.task.description}\n{outcome.task.expected_output}",
+            "the transcript": outcome.transcript,
+            "the output": f"{as_text(outcome.output)}\n{as_text(outcome.failed_output)}",
+        }
+        why = refusal(text) or self.cleaner.refusal(text)
+        why = why or next(
+            (f"it repeats {what}" for what, said in sources.items() if _quotes(principle, said)), ""
+        )
         why = why or (_TO_AUTHOR if speaks_to_author(text.rpartition("THEN")[2]) else "")
-        return ("", why) if why else (rule_text(text), "")
+        return ("", why) if why else (text, "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
         """Return the steps in a reply, or why they are refused."""
@@ -294,8 +306,7 @@ class _Form:
         """Return the fields that say nothing of their own, or nothing that helps, and why.
 
         What happened and went wrong are facts, and the rule may be told in the words of the correction.
-        Advice on how the task should have been written helps nobody who carries it out, nor does a rule that
-        says what will happen.
+        Advice on how the task should have been written does not help the agent that carries it out.
         """
         outcome = self.outcome
         known: dict[str, tuple[str, ...]] = {
@@ -310,8 +321,6 @@ class _Form:
                 repeated[name] = f"it repeats {found[0]}"
             elif name in _ADVICE and speaks_to_author(text):
                 repeated[name] = _TO_AUTHOR
-            elif name == "rule" and (why := prediction(text)):
-                repeated[name] = why
             if name != "do_differently":
                 known |= {name: (text,)}
         return repeated
@@ -512,7 +521,12 @@ def _repeats(text: str, other: str) -> bool:
     words = words_in(text)
     if overlap(words, words_in(other)) >= NEAR_DUPLICATE and words:
         return True
-    return len(words) >= _FEWEST_WORDS and _plain(text) in _plain(other)
+    return len(words) >= _FEWEST_WORDS and _quotes(text, other)
+
+
+def _quotes(text: str, other: str) -> bool:
+    """Whether another text contains all words of a text, in this order."""
+    return f" {_plain(text)} " in f" {_plain(other)} "
 
 
 # --- transcripts -------------------------------------------------------------------------------------------
