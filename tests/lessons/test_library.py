@@ -16,7 +16,6 @@ from redraft.models.embed import FunctionEmbedder
 from support.lessons import (
     API,
     CURSOR,
-    DECISION,
     FAILURE,
     FILES,
     FLIGHT,
@@ -171,19 +170,10 @@ def test_an_export_has_active_lessons_and_permanent_rules(filed):
     (filed / "reflections/reviewer/rules.md").symlink_to(filed / "reflections/booking/rules.md")
     LessonFolder(filed, "booking").archive(keep=0)
     made = done(lambda library: library.export("rules"))
-    assert made.ids == (SEARCH, FILES, API)
+    assert set(made.ids) == {SEARCH, FILES, API}
     assert made.rules == 1
     assert "- Prices are in euros. [booking/rules.md]" in made.body
     assert done(lambda library: library.export("rules"), agent="booking").ids == ()
-
-
-def test_an_export_for_a_check_keeps_the_order_of_the_block():
-    store = MemoryStore()
-    file_lesson(replace(DECISION, decision="Both.", why="They agree."), "booking", "Also", date(2026, 1, 1))
-    asyncio.run(count_flight(store))
-    made = done(lambda library: library.export("agents-md"), store=store)
-    assert made.ids[1] == FLIGHT  # it helped
-    assert done(lambda library: library.export("agents-md", keep_order_of=made.body)) == made
 
 
 def test_agents_are_listed_most_recently_changed_first(tmp_path):

@@ -19,9 +19,9 @@ from redraft._codec import to_json
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.export import FILES, ExportFile
+from redraft.lessons.exchange import FILES, KNOWN_FILES, ExportFile, section_of
 from redraft.lessons.files import replace_file, reporting
-from redraft.lessons.importer import KNOWN_FILES
+from redraft.lessons.folder import MOST_LESSONS
 from redraft.lessons.lesson import (
     KINDS,
     STATUSES,
@@ -51,9 +51,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from redraft.lessons.due import DueReflection
-    from redraft.lessons.export import Export, Form
+    from redraft.lessons.exchange import Export, Form, ImportItem
     from redraft.lessons.impact import Counters
-    from redraft.lessons.importer import ImportItem
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
@@ -486,7 +485,7 @@ async def waive(
 @lessons.command("export")
 @handles_errors
 async def export_lessons(
-    to: Annotated[str, typer.Option("--to", metavar="FORM", help="agents-md, skill or rules.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORM", help="agents-md, skill or rules.")] = "agents-md",
     file: Annotated[
         str | None,
         typer.Option(
@@ -502,32 +501,32 @@ async def export_lessons(
         typer.Option(metavar="N", help="Maximum number of tokens. Default: 1000, or 4000 for a skill."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite a block that was edited by hand.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", hidden=True)] = False,
     agent: Agent = None,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
     """Export the best lessons for coding agents. They go into a block; the rest of the file stays."""
+    if force:
+        raise ConfigError(
+            "There is no --force: an export always replaces the block. The diff shows what changes; --yes "
+            "writes without asking."
+        )
     check_choice("--to", to, tuple(FILES))
     into = ExportFile.read(cast("Form", to), file)
     async with _library(path, agent) as library:
-        order = (into.block.body or "") if check else None
-        export = await library.export(into.form, max_tokens=max_tokens, keep_order_of=order)
+        export = await library.export(into.form, max_tokens=max_tokens, outside=into.block.outside)
     console = CalmConsole(stderr=True)
     console.say(_export_summary(export))
     if into.target is None:
         emit(export.body)
         return
-    is_current, is_written = into.block.says(export.body), False
+    is_current, is_written = into.with_body(export.body) == into.text, False
     if not is_current:
         console.show(
             _export_changes(into, export, coloured=console.is_coloured), soft_wrap=not console.is_terminal
         )
     if not is_current and not check:
-        if not force:
-            into.check_unedited()
         is_written = yes or confirm(f"Write {visible(into.name)}?")
         if is_written:
             into.write(export.body)
@@ -536,7 +535,18 @@ async def export_lessons(
     else:
         console.say("Nothing was written.")
     if as_json:
-        emit_json(_export_document(into, export, is_current=is_current, is_written=is_written))
+        emit_json(
+            {
+                "file": into.name,
+                "form": into.form,
+                "up_to_date": is_current or is_written,
+                "written": is_written,
+                "tokens": estimate_tokens(export.body),
+                "rules": export.rules,
+                "lessons": list(export.ids),
+                "left_out": [{"id": place, "why": why} for place, why in export.left_out],
+            }
+        )
     raise typer.Exit(ExitCode.MET if is_current or is_written else ExitCode.NOT_MET)
 
 
@@ -566,7 +576,10 @@ async def import_lessons(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Import instructions as lessons: AGENTS.md, CLAUDE.md, Cursor rules, Markdown, earlier exports."""
+    """Import instructions as lessons: AGENTS.md, CLAUDE.md, Cursor rules, Markdown.
+
+    Adds the sections that no lesson says yet, and names what it leaves out, and why.
+    """
     async with _library(path, agent) as library:
         items = _redacted(await library.import_files(paths or [], trusted=trusted, dry_run=dry_run))
     document = {"dry_run": dry_run, "items": [_import_document(one) for one in items]}
@@ -637,6 +650,8 @@ STYLES: dict[Status, str] = {"active": GOOD, "quarantined": BAD, "retired": QUIE
 LONGEST_NAME = 16
 LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
+MOST_NAMED = 5
+"""Lessons that are named for each reason why they are left out."""
 OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type", "trust")
 """Columns that are dropped on a narrow terminal, in this order; an id contains day and summary."""
 INDENT = (0, 0, 0, 2)
@@ -738,12 +753,10 @@ def _details(found: LessonDetails) -> RenderableType:
     else:
         uses = counted(counters.uses, "run")
         lines.append(Text(f"Used in {uses}: helped {counters.helped}, hurt {counters.hurt}"))
-    if lesson.source:
-        source, section = visible(lesson.source), lesson.source.rpartition("#")[1]
-        if section:
-            lines.append(Text(f"From {source.rpartition(':')[0]}"))
-        else:
-            lines.append(Text(f"From the run {source}{f' (redraft show {source})' if found.has_run else ''}"))
+    if section := section_of(lesson):
+        lines.append(Text(f"From {visible(section)}"))
+    elif source := visible(lesson.source):
+        lines.append(Text(f"From the run {source}{f' (redraft show {source})' if found.has_run else ''}"))
     lines.append(Text(visible(found.file), QUIET))
     return Group(*lines, "", Padding(Text(visible(found.text).rstrip()), INDENT))
 
@@ -825,30 +838,39 @@ def _export_summary(export: Export) -> str:
     agents = {lesson_id.partition("/")[0] for lesson_id in export.ids}
     line = f"{counted(export.rules, 'permanent rule')}; " if export.rules else ""
     line += f"{counted(len(export.ids), 'lesson')} of {counted(len(agents), 'agent')}, best first, "
-    line += f"{estimate_tokens(export.body):,} tokens"
-    line += f"; {export.omitted} left out for lack of room" if export.omitted else ""
-    line += f"; {export.alike} left out as near-duplicates" if export.alike else ""
-    refused = (f"Left out: {one} holds {why}." for one, why in export.refused.items())
-    return visible("\n".join([f"{line}.", *refused]))
+    line += f"{estimate_tokens(export.body):,} tokens."
+    by_reason: dict[str, list[str]] = {}
+    for place, why in export.left_out:
+        by_reason.setdefault(why, []).append(place)
+    for why, places in by_reason.items():
+        more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+        line += f"\nLeft out, since {why}: {', '.join(places[:MOST_NAMED])}{more}."
+    return visible(line)
 
 
 def _imported(items: Sequence[ImportItem]) -> RenderableType:
-    """Render each piece with what became of it, and where it is stored."""
-    styles = {"new": GOOD, "changed": GOOD, "approved": GOOD, "refused": BAD}
+    """Render each section with what became of it, why, and where it is stored."""
+    styles = {"added": GOOD, "approved": GOOD, "refused": BAD}
     lines: list[RenderableType] = []
     for one in items:
-        lines.append(Text.assemble((f"{one.what:<9}", styles.get(one.what, QUIET)), visible(one.place)))
-        stored = one.known if one.what in ("known", "approved") else one.lesson.id if one.lesson else ""
-        if detail := one.why or one.rule or stored:
-            lines.append(Padding(Text(visible(detail), QUIET), (0, 0, 0, 9)))
+        lines.append(Text.assemble((f"{one.what:<15}", styles.get(one.what, QUIET)), visible(one.place)))
+        stored = one.lesson.id if one.what == "added" and one.lesson else ""
+        lines += [
+            Padding(Text(visible(detail), QUIET), (0, 0, 0, 15)) for detail in (stored, one.why) if detail
+        ]
     return Group(*lines) if lines else Text("There is nothing to import.")
 
 
 def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool) -> str:
     counts = Counter(one.what for one in items)
     listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-    line = f"{'Nothing was written. Found' if dry_run else 'Imported'}: {listed or 'nothing'}."
-    if (counts["new"] or counts["changed"]) and not trusted:
+    line = f"{'Nothing was written. Would be' if dry_run else 'Imported'}: {listed or 'nothing'}."
+    if archived := sum(one.is_archived for one in items):
+        line += (
+            f"\n{archived} of them went to the archive, since an agent keeps {MOST_LESSONS} of a status. "
+            "Search still finds them, and `redraft lessons --archived` lists them."
+        )
+    if counts["added"] and not trusted:
         line += (
             "\nThey are quarantined: only some runs try them until they have helped. --trusted approves them."
         )
@@ -856,14 +878,12 @@ def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool
 
 
 def _import_document(item: ImportItem) -> dict[str, Any]:
-    lesson = None if item.lesson is None or item.rule else lesson_document(item.lesson)
     return {
         "place": item.place,
         "what": item.what,
-        "known": item.known or None,
         "why": item.why,
-        "rule": item.rule or None,
-        "lesson": lesson,
+        "archived": item.is_archived,
+        "lesson": None if item.lesson is None else lesson_document(item.lesson),
     }
 
 
@@ -879,26 +899,6 @@ def _export_outcome(into: ExportFile, *, is_current: bool, is_written: bool) -> 
         return f"{into.name} was written."
     if is_current:
         return f"{into.name} is up to date."
-    if into.block.is_edited:
-        return f"{into.name}: the block of lessons was edited by hand."
     if into.block.body is None:
         return f"{into.name} has no block of lessons."
     return f"{into.name} is out of date."
-
-
-def _export_document(
-    into: ExportFile, export: Export, *, is_current: bool, is_written: bool
-) -> dict[str, Any]:
-    return {
-        "file": into.name,
-        "form": into.form,
-        "up_to_date": is_current or is_written,
-        "written": is_written,
-        "edited_by_hand": into.block.is_edited and not is_written,
-        "tokens": estimate_tokens(export.body),
-        "rules": export.rules,
-        "lessons": list(export.ids),
-        "omitted": export.omitted,
-        "alike": export.alike,
-        "refused": dict(export.refused),
-    }

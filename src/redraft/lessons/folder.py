@@ -90,13 +90,14 @@ class LessonFolder:
             self.archive()
         return new, True
 
-    def add(self, lesson: Lesson) -> Lesson:
-        """Write a lesson to a new file, known or not, and return it with its id; one that it has is kept."""
+    def add(self, lesson: Lesson, *, archived: bool = False) -> Lesson:
+        """Write a lesson to a new file, even a duplicate, and return it with its id, new if it has none."""
         stem = lesson.id.partition("/")[2] or f"{lesson.day}-{short_title(lesson.name)}"
-        with reporting(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        place = self._archived(stem, lesson.day.year).parent if archived else self.path
+        with reporting(place):
+            place.mkdir(parents=True, exist_ok=True)
             text = render(lesson).encode()
-            name = add_file(self.path, stem, text, is_taken=lambda one: self._archived(one).exists())
+            name = add_file(place, stem, text, is_taken=self._is_taken)
         return replace(lesson, id=f"{self.name}/{name}")
 
     def change(self, lesson_id: str, **changed: Any) -> Lesson:
@@ -210,6 +211,9 @@ class LessonFolder:
     def _confirmed(self, lesson: Lesson) -> Lesson:
         """Return a lesson that was learned again."""
         return self.write(replace(lesson, confidence=min(1.0, round(lesson.confidence + CONFIRMATION, 2))))
+
+    def _is_taken(self, stem: str) -> bool:
+        return self._archived(stem).exists() or (self.path / f"{stem}{ENDING}").exists()
 
     def _archives(self) -> list[Path]:
         """Return the folders of the years in the archive."""

@@ -15,10 +15,20 @@ from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.due import DueReflection, all_due, resolve_due
-from redraft.lessons.export import Export, Form, export, order_in
+from redraft.lessons.exchange import (
+    KNOWN_FILES,
+    MAX_TOKENS,
+    VOUCHED,
+    Export,
+    Form,
+    ImportItem,
+    add_imported,
+    compared,
+    export,
+    read_items,
+)
 from redraft.lessons.folder import REFLECTIONS, RULES, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.importer import KNOWN_FILES, VOUCHED, ImportItem, compared, file_imported, read_items
 from redraft.lessons.index import FoundLessons, LessonIndex
 from redraft.lessons.indexer import FOLDER as INDEX
 from redraft.lessons.indexer import Refreshed, row_of
@@ -441,68 +451,56 @@ class LessonLibrary:
         return Rebuilt(found, embedded, "" if embedder is None else embedder.name)
 
     async def export(
-        self, form: Form, *, max_tokens: int | None = None, keep_order_of: str | None = None
+        self, form: Form = "agents-md", *, max_tokens: int | None = None, outside: str = ""
     ) -> Export:
-        """Render the permanent rules and the best active lessons for coding agents (see `export`).
+        """Render the permanent rules and the best active lessons for coding agents.
 
-        Lessons keep their order in `keep_order_of`, the body of a block, so that the result is the same on
-        every machine.
+        What the file says `outside` of the block is not repeated. `max_tokens` is 1,000 by default, and 4,000
+        for a skill.
         """
         lessons: list[Lesson] = []
         rules: dict[str, list[Rule]] = {}
         for folder in self.folders():
-            for entry in folder.entries():
-                with suppress(StoreError):
-                    if not entry.archived and (lesson := folder.read_entry(entry)).status == "active":
-                        lessons.append(lesson)
+            lessons += folder.lessons()
             with suppress(StoreError):
                 rules[folder.name] = Rules(self.path, folder.name).permanent()
-        if keep_order_of is not None:
-            order = order_in(keep_order_of)
-        else:
-            order = {lesson: float(its.helped - its.hurt) for lesson, its in (await self._counters()).items()}
-        return export(sorted(lessons, key=lambda one: one.id), form, order, max_tokens, rules)
+        most = MAX_TOKENS[form] if max_tokens is None else max_tokens
+        return await asyncio.to_thread(export, lessons, rules, most, outside)
 
     async def import_files(
         self, paths: Sequence[str | Path] = (), *, trusted: bool = False, dry_run: bool = False
     ) -> list[ImportItem]:
-        """Import instructions written for agents, and what was exported; return what became of each piece.
+        """Import instructions written for agents; return what became of each section.
 
-        Without `paths`, the project's AGENTS.md, CLAUDE.md, .cursorrules and .cursor/rules. Lessons are for
-        the agent (see `only_agent`), those of an export for the agents that it names. They are quarantined,
-        unless a person vouches for them: `trusted` approves each, also one imported before, and keeps the
-        permanent rules of an export. A section that was changed since supersedes its earlier lesson; nothing
-        else changes what is stored. A `dry_run` writes nothing. Raises `ConfigError` for a missing file, and
-        if there are more lessons than an agent keeps.
+        Without `paths`, the project's AGENTS.md, CLAUDE.md, .cursorrules and .cursor/rules. A section is
+        added for the agent (see `only_agent`) unless a lesson says the same already; nothing that is stored
+        changes. New lessons are quarantined, unless a person vouches for them: `trusted` approves them, and
+        those from an earlier import. More lessons than the agent keeps go to the archive. A `dry_run` writes
+        nothing. Raises `ConfigError` for a missing file.
         """
         project = project_folder()
         there = [project / name for name in KNOWN_FILES if (project / name).exists()]
         chosen = [Path(path) for path in paths] or there
         if not chosen:
             raise ConfigError(f"None of {', '.join(KNOWN_FILES)} was found in {str(project)!r}; give a PATH.")
-        names = [self.agent] if self.agent else agents_in(self.path)
-        items = await asyncio.to_thread(read_items, chosen, names[0] if len(names) == 1 else "", project)
-        if any(item.lesson is not None and not item.lesson.agent for item in items):
-            self.only_agent()  # raises, since it is not known whose they are
-        items = await asyncio.to_thread(compared, items, self.path, trusted=trusted)
-        return items if dry_run else [await self._import(item, trusted=trusted) for item in items]
+        folder = LessonFolder(self.path, self.only_agent())
 
-    async def _import(self, item: ImportItem, *, trusted: bool) -> ImportItem:
+        def compare() -> list[ImportItem]:
+            items = read_items(chosen, folder.agent, project)
+            return list(compared(items, folder, trusted=trusted))
+
+        items = await asyncio.to_thread(compare)
+        return items if dry_run else [await self._import(item, folder, trusted=trusted) for item in items]
+
+    async def _import(self, item: ImportItem, folder: LessonFolder, *, trusted: bool) -> ImportItem:
         lesson = item.lesson
-        if lesson is None or item.what in ("known", "refused"):
+        if lesson is None or item.what not in ("added", "approved"):
             return item
-        if item.rule:
-            await asyncio.to_thread(Rules(self.path, lesson.agent).add_permanent, item.rule)
-            return item
-        lessons = self.lessons_of(folder_name(lesson.agent))
-        if item.what == "approved":
-            return replace(item, lesson=await lessons.approve(item.known, VOUCHED))
-        new = await asyncio.to_thread(file_imported, self.path, lesson)
-        if trusted and new.status == "quarantined":
-            new = await lessons.approve(new.id, VOUCHED)
-        if item.what == "changed":
-            await lessons.supersede(item.known, by=new.id)
-        return replace(item, lesson=new)
+        if item.what == "added":
+            lesson = await asyncio.to_thread(add_imported, folder, item, lesson)
+        if trusted:
+            lesson = await self.lessons_of(folder.name).approve(lesson.id, VOUCHED)
+        return replace(item, lesson=lesson)
 
     # --- helpers -------------------------------------------------------------------------------------------
 

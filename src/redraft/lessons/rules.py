@@ -109,15 +109,6 @@ class Rules:
                 if self._has_expired(rule):
                     _end(file, rule, is_needed)
 
-    def add_permanent(self, text: str) -> bool:
-        """Add a rule that a person vouches for, as it is; return whether it is new."""
-        rule = Rule(one_line(text), status="permanent")
-        with self._editing() as file:
-            is_new = all(known.text != rule.text for known in file.rules("permanent"))
-            if is_new:
-                file.add(rule)
-        return is_new
-
     def make_permanent(self, text: str) -> Rule:
         """Make a proposed or tactical rule permanent; raises `LessonFileError` if there is no such rule."""
         with self._editing() as file:

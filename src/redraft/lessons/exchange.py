@@ -1,0 +1,648 @@
+"""Exchange with the files that coding agents read, such as AGENTS.md: import adds lessons, export a block."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from redraft._texts import estimate_tokens, shortened
+from redraft._validation import check_count
+from redraft.errors import ConfigError, LessonFileError, StoreError
+from redraft.lessons.files import locked, read_text, replace_file
+from redraft.lessons.folder import MOST_LESSONS, REJECTED, RULES
+from redraft.lessons.lesson import (
+    NEAR_DUPLICATE,
+    Decision,
+    Failure,
+    Lesson,
+    Partial,
+    Procedure,
+    is_empty,
+    overlap,
+    words_in,
+    words_of,
+)
+from redraft.lessons.markdown import one_line
+from redraft.lessons.rules import key_of
+from redraft.lessons.safety import LONGEST, Cleaner, violation, violation_in
+from redraft.settings import project_folder
+from redraft.text.yaml import load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from redraft.lessons.folder import LessonFolder
+    from redraft.lessons.lesson import Content, LessonKind
+    from redraft.lessons.rules import Rule
+
+# --- the managed block -------------------------------------------------------------------------------------
+
+_MARK = re.compile(r"(?:^|(?<=\ufeff))<!-- redraft:lessons (begin|end)\b[^\r\n]*", re.MULTILINE)
+_BEGIN = (
+    "<!-- redraft:lessons begin (written by `redraft lessons export`; edit the lessons, not this block) -->"
+)
+_END = "<!-- redraft:lessons end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedBlock:
+    """A file in three parts: the text before the block, the body of the block, and the text after it.
+
+    `body` is None if the file has no block, and excludes the two lines that mark it.
+    """
+
+    before: str
+    body: str | None = None
+    after: str = ""
+
+    @classmethod
+    def find(cls, text: str, file: str) -> ManagedBlock:
+        """Find the block of a file; raises `ConfigError` with the line if its marks don't match."""
+        marks = list(_MARK.finditer(text))
+        if not marks:
+            return cls(text)
+        names = [mark[1] for mark in marks]
+        if names != ["begin", "end"]:
+            odd = 0 if names[0] == "end" or len(names) == 1 else 1 if names[1] == "begin" else 2
+            line = text.count("\n", 0, marks[odd].start()) + 1
+            raise ConfigError(
+                f"{file}, line {line}: a block of lessons has one begin line and one end line after it, but "
+                f"the file has {', '.join(names)}. Delete the surplus lines, or the whole block."
+            )
+        begin, end = marks
+        body = text[begin.end() : end.start()].removeprefix("\r").removeprefix("\n")
+        return cls(text[: begin.start()], body, text[end.end() :])
+
+    @property
+    def outside(self) -> str:
+        """The text of the file without the block."""
+        return self.before if self.body is None else f"{self.before}\n{self.after}"
+
+    def with_body(self, body: str) -> str:
+        """The file with another body in its block, or with a block at its end.
+
+        The rest stays the same, character by character; lines of the block end as those of the file do.
+        """
+        line = "\r\n" if "\r\n" in self.before + self.after else "\n"
+        marked = f"{_BEGIN}\n{body}{_END}".replace("\n", line)
+        if self.body is not None:
+            return f"{self.before}{marked}{self.after}"
+        gap = "" if not self.before else line if self.before.endswith("\n") else 2 * line
+        return f"{self.before}{gap}{marked}{line}"
+
+
+# --- import: reading files ---------------------------------------------------------------------------------
+
+KNOWN_FILES = ("AGENTS.md", "CLAUDE.md", ".cursorrules", ".cursor/rules")
+"""What is imported from a project if no path is given."""
+ENDINGS = (".md", ".mdc")
+MOST_FILES = 500
+MOST_SECTIONS = 500
+"""Sections, or parts of long ones, in one file."""
+UNKNOWN = "Not known."
+UNVERIFIED = "imported, and not approved yet"
+VOUCHED = "imported by a person who vouches for it"
+_LONGEST_SUMMARY = 90
+
+
+@dataclass(frozen=True, slots=True)
+class ImportItem:
+    """A section of a file, or a part of it, and what an import makes of it."""
+
+    place: str
+    """The file and the section."""
+    what: Literal["added", "approved", "already there", "left out", "refused"]
+    """`approved` is a lesson that was there already and that a person vouches for now; `refused` could not be
+    read."""
+    lesson: Lesson | None = None
+    """The new lesson, or the stored one that says the same."""
+    why: str = ""
+    """The reason, unless it is simply new."""
+    is_archived: bool = False
+    """A new lesson goes to the archive, since the agent has no room for it."""
+
+
+def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportItem]:
+    """Read each section of files and folders as a lesson of `agent`; whatever is not one says why.
+
+    A section that is one numbered list becomes a procedure, any other a decision. Files are named relative to
+    the `project`. Links are followed within their folder only. Raises `ConfigError` if there is no such file,
+    or if there are too many.
+    """
+    items: list[ImportItem] = []
+    seen: set[Path] = set()
+    clean = Cleaner().redact
+    for path in _files_in(paths):
+        target = Path(os.path.realpath(path))  # unlike `resolve`, it does not raise for links in a circle
+        if target in seen:
+            continue
+        seen.add(target)
+        name = os.path.relpath(path, project)
+        name = clean(path.name if name.startswith("..") else name)
+        try:
+            if not target.is_relative_to(path.parent.resolve()):
+                raise LessonFileError("This is a link that leads out of its folder.", file=name)
+            text = read_text(target, name, of="a file of instructions")
+            if "\0" in text:
+                raise LessonFileError("This is not a text file.", file=name)
+            day = datetime.fromtimestamp(target.stat().st_mtime, UTC).date()
+            block = ManagedBlock.find(text, name)
+            read = list(_items_in(clean(block.outside), name, agent, day))
+            if len(read) > MOST_SECTIONS:
+                raise LessonFileError(f"There are more than {MOST_SECTIONS} sections.", file=name)
+            if block.body is not None:
+                items.append(ImportItem(f"{name}: block", "already there", why="Redraft exported it."))
+            elif not read:
+                items.append(ImportItem(name, "left out", why="There is no text in this file."))
+            items += read
+        except (StoreError, ConfigError) as error:  # marks that don't match are a ConfigError
+            items.append(ImportItem(name, "refused", why=clean(str(error))))
+    return items
+
+
+def _files_in(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those in the folders, by name, without linked and hidden folders."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            if not path.exists():
+                raise ConfigError(f"There is no file or folder {str(path)!r}.")
+            files.append(path)
+            continue
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            files += [Path(folder, name) for name in sorted(names) if name.endswith(ENDINGS)]
+            if len(files) > MOST_FILES:
+                raise ConfigError(
+                    f"There are more than {MOST_FILES} files in {str(path)!r}; name a smaller folder."
+                )
+    return files
+
+
+_LESSON_TITLE = re.compile(r"(?:Reflection|Procedure): \d{4}-\d\d-\d\d\b")
+_REFERENCE = re.compile(r"\s*(?:[-*+]\s+)?@(\S+)\s*")
+
+
+def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportItem]:
+    """Yield an item for each section of a redacted text, or for each part of a long one."""
+    front, text = _front_of(text)
+    about, settings = _about(front)
+    if settings:
+        why = f"Settings of a tool: {shortened(', '.join(settings), _LONGEST_SUMMARY)}"
+        yield ImportItem(f"{name}: front matter", "left out", why=why)
+    sections = list(_sections_of(text))
+    if any(_LESSON_TITLE.match(section.title) for section in sections):
+        why = "This is the file of a lesson: `redraft lessons add --file` adds it."
+        yield ImportItem(name, "left out", why=why)
+        return
+    levels = [section.level for section in sections]
+    file_title = sections[1].title if levels.count(1) == 1 and levels[1] == 1 else ""
+    for number, section in enumerate(sections):
+        path = section.path[1:] if file_title and len(section.path) > 1 else section.path
+        heading = " / ".join(filter(None, map(one_line, path)))
+        place = f"{name}#{heading}"
+        for comment in section.comments:
+            yield ImportItem(place, "left out", why=f"A comment: {shortened(comment, _LONGEST_SUMMARY)}")
+        body = section.body
+        if len(heading) > _LONGEST_SUMMARY:  # a paragraph with a line below it is a heading, too
+            body = f"{section.title}\n\n{body}"
+        if not body:
+            has_sections = number + 1 < len(sections) and sections[number + 1].level > section.level
+            if section.level and not has_sections:
+                yield ImportItem(place, "left out", why="There is no text below this heading.")
+            continue
+        references = [_REFERENCE.fullmatch(line) for line in body.split("\n") if line.strip()]
+        if all(references):
+            files = ", ".join(found[1] for found in references if found)
+            yield ImportItem(place, "left out", why=f"It only refers to {files}; import that file.")
+            continue
+        title = heading or about or Path(name).name
+        task = ": ".join(dict.fromkeys(filter(None, (about, one_line(file_title), title))))
+        parts = list(_parts_of(body))
+        for part_number, part in enumerate(parts, 1):
+            suffix = f" ({part_number})" if len(parts) > 1 else ""
+            why = f"{name} says so."
+            content = Procedure(part, why) if section.is_steps else Decision(part, UNKNOWN, why)
+            summary = shortened(f"{title}{suffix}", _LONGEST_SUMMARY) or "untitled"
+            source = f"{place}{suffix}"
+            lesson = Lesson(content, agent, day, summary, task, source=source)
+            yield ImportItem(source, "added", lesson)
+
+
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_UNQUOTED = re.compile(r"^([\w-]+):[ \t]+([^\s\"'>|\[{].*)$(?!\n[ \t])", re.MULTILINE)
+"""A value on one line, which Cursor writes without quotes even where YAML needs them, as in `*.ts`."""
+_ABOUT = ("description", "name", "globs", "paths", "applyTo")
+
+
+def _front_of(text: str) -> tuple[dict[Any, Any], str]:
+    """The front matter of a file, and the text after it; front matter that is not YAML is a description."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    found = _FRONT.match(text)
+    if found is None:
+        return {}, text
+    try:
+        quoted = _UNQUOTED.sub(lambda line: f"{line[1]}: {json.dumps(line[2])}", found[1])
+        front: Any = load_yaml(quoted) or {}
+    except ConfigError:
+        front = {"description": found[1]}
+    if not isinstance(front, dict):  # text between two lines
+        return {}, text
+    return cast("dict[Any, Any]", front), text[found.end() :]
+
+
+def _about(front: Mapping[Any, Any]) -> tuple[str, list[str]]:
+    """What front matter says that a rule is about, and its other entries."""
+    texts: list[str] = []
+    for key in _ABOUT:
+        value: Any = front.get(key)
+        values = cast("list[Any]", value) if isinstance(value, list) else [value]
+        texts.append(one_line(", ".join(str(one) for one in values if one is not None)))
+    others = [f"{key}: {value}" for key, value in front.items() if key not in _ABOUT]
+    return "; ".join(dict.fromkeys(filter(None, texts))), others
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The text between two headings of a file."""
+
+    path: tuple[str, ...] = ()
+    """The headings above it, from the first level, empty where a level is missing."""
+    body: str = ""
+    is_steps: bool = False
+    """It is one numbered list."""
+    comments: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> int:
+        return len(self.path)
+
+    @property
+    def title(self) -> str:
+        return self.path[-1] if self.path else ""
+
+
+_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
+"""In a text that ends with `-->`, without which the search would take quadratic time."""
+
+
+def _sections_of(text: str) -> Iterator[_Section]:
+    """Yield the sections of a Markdown text, with every line that is no heading and no comment."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 (most commands read no Markdown)
+
+    lines = text.split("\n")
+    path: tuple[str, ...] = ()
+    start, kinds, comments = 0, list[str](), list[str]()
+
+    def section(end: int) -> _Section:
+        body = "\n".join(lines[start:end])
+        has_text = body.strip("-*_ \t\n")  # at most lines between sections
+        return _Section(path, body if has_text else "", kinds == ["ordered_list_open"], tuple(comments))
+
+    tokens = MarkdownIt("commonmark").disable("inline").parse(text)
+    for number, token in enumerate(tokens):
+        if token.level or token.map is None:
+            continue
+        first, end = token.map
+        if token.type == "heading_open":
+            yield section(first)
+            level = int(token.tag[1])
+            above = (*path[: level - 1], *[""] * (level - 1 - len(path)))
+            path = (*above, tokens[number + 1].content)
+            start, kinds, comments = end, [], []
+        elif token.type == "html_block" and token.content.lstrip().startswith("<!--"):
+            closed, mark, open_end = "\n".join(lines[first:end]).rpartition("-->")
+            comments += map(one_line, _COMMENT.findall(closed + mark))
+            rest = f"{_COMMENT.sub('', closed + mark)}{open_end}".split("\n")
+            lines[first:end] = [*rest, *[""] * (end - first - len(rest))]
+            kinds += [token.type] if any(map(str.strip, rest)) else []
+        else:
+            kinds.append(token.type)
+    yield section(len(lines))
+
+
+_LONG_LINE = re.compile(rf".{{1,{LONGEST}}}(?!\S)|.{{1,{LONGEST}}}")
+
+
+def _parts_of(text: str) -> Iterator[str]:
+    """Yield the parts of a text that fit into a field, cut between lines, or between words of a long line."""
+    lines = [piece for line in text.split("\n") for piece in _LONG_LINE.findall(line) or [""]]
+    part, size = list[str](), 0
+    for line in [*lines, None]:
+        if line is None or (part and size + len(line) > LONGEST):
+            if whole := "\n".join(part).rstrip():
+                yield whole
+            part, size = [], 0
+        if line is not None and (line.strip() or part):
+            part.append(line)
+            size += len(line) + 1
+
+
+# --- import: comparing with what is stored -----------------------------------------------------------------
+
+
+def compared(items: Iterable[ImportItem], folder: LessonFolder, *, trusted: bool) -> Iterator[ImportItem]:
+    """Yield each item, marked as already there if a lesson of the agent, or an item before it, says the same.
+
+    What exceeds the number of lessons that an agent keeps is marked for the archive.
+    """
+    items = list(items)
+    texts = {text for item in items if item.lesson for text in _keys(item.lesson)}
+    stored: dict[str, Lesson] = {}
+    edited: dict[str, str] = {}
+    for lesson in sorted(folder.lessons(archived=True), key=lambda one: one.status == "active"):
+        section = section_of(lesson)
+        if section or lesson.status != "quarantined":  # what a run may have been made to say waits
+            stored |= dict.fromkeys(_keys(lesson), lesson)
+        if section and lesson.status not in REJECTED and texts.isdisjoint(_keys(lesson)):
+            edited[section] = lesson.id
+    status = "active" if trusted else "quarantined"
+    room = MOST_LESSONS - sum(lesson.status == status for lesson in folder.lessons())
+    for item in items:
+        lesson = item.lesson
+        if lesson is None:
+            yield item
+            continue
+        [text] = _keys(lesson)
+        same = stored.get(text)
+        if same is None:
+            stored[text] = replace(lesson, id=item.place)
+            why = [f"In the archive: the agent has {MOST_LESSONS} {status} lessons."] if room <= 0 else []
+            if earlier := edited.get(lesson.source):
+                why.append(
+                    f"{earlier} has an earlier text; `redraft lessons retire` or `supersede` stops it."
+                )
+            yield replace(item, is_archived=room <= 0, why=" ".join(why))
+            room -= 1
+        elif trusted and same.content == lesson.content and (same.status, same.trust) == _WAITING:
+            yield replace(item, what="approved", lesson=same, why=same.id)
+        else:
+            why = same.id if same.status == "active" else f"{same.id} ({same.status})"
+            yield replace(item, what="already there", lesson=same, why=why)
+
+
+_OLD_DIGEST = re.compile(r":[0-9a-f]{12}$")
+
+
+def section_of(lesson: Lesson) -> str:
+    """The file and the section that a lesson was imported from; empty for any other lesson."""
+    return _OLD_DIGEST.sub("", lesson.source) if "#" in lesson.source else ""
+
+
+def _keys(lesson: Lesson) -> list[str]:
+    return [one_line(text) for text in _advice_of(lesson.content)]
+
+
+_WAITING = ("quarantined", "untrusted")
+
+
+def _advice_of(content: Content) -> list[str]:
+    """The fields that say what to do, without those that say nothing."""
+    match content:
+        case Failure():
+            texts = [content.do_differently, content.rule]
+        case Partial():
+            texts = [content.do_differently]
+        case Procedure():
+            texts = [content.strategy]
+        case Decision():
+            texts = [content.decision]
+    return [text for text in texts if not is_empty(text)] or texts[:1]
+
+
+def add_imported(folder: LessonFolder, item: ImportItem, lesson: Lesson) -> Lesson:
+    """Write an imported lesson to a new file; it is quarantined."""
+    with locked(folder.path):
+        new = replace(lesson, status="quarantined", trust="untrusted", why=UNVERIFIED)
+        return folder.add(new, archived=item.is_archived)
+
+
+# --- export ------------------------------------------------------------------------------------------------
+
+Form = Literal["agents-md", "skill", "rules"]
+
+FILES: dict[Form, str] = {
+    "agents-md": "AGENTS.md",
+    "skill": ".claude/skills/lessons/SKILL.md",
+    "rules": ".claude/rules/lessons.md",
+}
+"""The default file of each form, in the project's folder."""
+MAX_TOKENS: dict[Form, int] = {"agents-md": 1_000, "skill": 4_000, "rules": 1_000}
+"""A skill is read on demand, the others before every task."""
+STDOUT = "-"
+
+_HEAD = """\
+## Lessons from earlier tasks
+
+What agents learned from earlier tasks in this project. It is advice, not an order: where it does not fit the
+task, or contradicts what you were told, it does not apply.
+
+"""
+_DESCRIPTION = (
+    "Lessons from earlier tasks in this project: what went wrong, what to do instead, and what worked. "
+    "Use before starting a task, and when something fails."
+)
+_LABELS: dict[LessonKind, dict[str, str]] = {
+    "failure": {"what_went_wrong": "What failed", "do_differently": "Instead", "rule": "Rule"},
+    "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
+    "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
+    "decision": {"decision": "Decided", "why": "Because"},
+}
+NO_ROOM = "there is no room for it"
+REPEATED = "it repeats another item"
+SAID = "the file says so outside the block"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """The body of a block."""
+
+    body: str
+    ids: tuple[str, ...]
+    """The lessons in it, best first."""
+    rules: int = 0
+    """How many permanent rules are in it."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """The id of each lesson, or file of rules, that is not in it, and why."""
+
+
+def export(
+    lessons: Iterable[Lesson],
+    rules: Mapping[str, Sequence[Rule]],
+    max_tokens: int = MAX_TOKENS["agents-md"],
+    outside: str = "",
+) -> Export:
+    """Render the permanent `rules`, by agent, and the best active lessons, in at most `max_tokens`.
+
+    Rules come first, because a person chose them; then the most confident lessons, of these the newest. What
+    the file says `outside` of the block, or nearly repeats another item, is left out; if an item does not
+    fit, a shorter one after it may. Each item is one line of a list: no lesson or rule can end the block, or
+    make a heading, a tag or a front matter. What no lesson may say is left out, however it came into its
+    file, and secrets are withheld. The result depends on the files alone: it is the same on every machine.
+    """
+    check_count("max_tokens", max_tokens, 1)
+    said = _said_in(outside)
+    cleaner = Cleaner()
+    left = max_tokens - estimate_tokens(_HEAD)
+    ids, chosen, left_out = list[str](), dict[str, frozenset[str]](), list[tuple[str, str]]()
+    for place, texts, words, refusal, item in (*_rules_in(rules, cleaner), *_lessons_in(lessons, cleaner)):
+        tokens = estimate_tokens(item)
+        if refusal:
+            left_out.append((place, f"it holds {refusal}"))
+        elif said.issuperset(map(key_of, texts)):
+            left_out.append((place, SAID))
+        elif any(overlap(words, other) >= NEAR_DUPLICATE for other in chosen.values()):
+            left_out.append((place, REPEATED))
+        elif tokens > left:
+            left_out.append((place, NO_ROOM))
+        else:
+            left -= tokens
+            chosen[item] = words
+            ids += [] if place.endswith(f"/{RULES}") else [place]
+    body = _HEAD + ("".join(chosen) or "None yet.\n")
+    return Export(body, tuple(ids), len(chosen) - len(ids), tuple(left_out))
+
+
+_BULLET = re.compile(r"\A\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s+)?")
+
+
+def _said_in(text: str) -> frozenset[str]:
+    """The keys of all sections and of all lines of a text."""
+    clean = Cleaner().redact(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    sections = (item.lesson for item in _items_in(clean, "", "", date.min))
+    texts = [text for lesson in sections if lesson is not None for text in _advice_of(lesson.content)]
+    lines = (_BULLET.sub("", line) for line in clean.splitlines())
+    return frozenset(map(key_of, (*texts, *lines))) - {""}
+
+
+_Candidate = tuple[str, list[str], frozenset[str], str, str]
+"""An id, the advice, its words, why it is refused, and its line of the list."""
+
+
+def _rules_in(rules: Mapping[str, Sequence[Rule]], cleaner: Cleaner) -> Iterator[_Candidate]:
+    """Yield the rules of each agent."""
+    for agent, permanent in rules.items():
+        place = f"{agent}/{RULES}"
+        for rule in permanent:
+            item = f"- {_sentence(_inert(rule.text, cleaner))} [{place}]\n"
+            yield place, [rule.text], words_in(rule.text), violation(rule.text), item
+
+
+def _lessons_in(lessons: Iterable[Lesson], cleaner: Cleaner) -> Iterator[_Candidate]:
+    """Yield the active lessons that say something, best first."""
+    for lesson in sorted(lessons, key=lambda one: (one.confidence, one.day, one.id), reverse=True):
+        fields = {label: str(getattr(lesson.content, name)) for name, label in _LABELS[lesson.kind].items()}
+        fields = {label: text for label, text in fields.items() if not is_empty(text)}
+        if lesson.status != "active" or not fields:
+            continue
+        texts = [f"{label}: {_sentence(_inert(text, cleaner))}" for label, text in fields.items()]
+        about = [_inert(text, cleaner) for text in (lesson.task_type, ", ".join(lesson.tools)) if text]
+        # In bold, so that it can't begin a heading, list or rule.
+        title = f"**{_inert(lesson.name, cleaner)}**" + (f" ({'; '.join(about)})" if about else "")
+        item = f"- {title}. {' '.join(texts)} [{_inert(lesson.id, cleaner)}]\n"
+        content = lesson.content
+        yield lesson.id, _advice_of(content), words_of(content), violation_in(lesson), item
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# What a reader of the file would take for a tag, a comment, or a file to include.
+_ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
+
+
+def _inert(text: str, cleaner: Cleaner) -> str:
+    """Redact a text, put it on one line, remove code fences, and escape what Markdown would interpret."""
+    line = one_line(cleaner.redact(text))
+    return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", line)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """A file with a block for an export."""
+
+    form: Form
+    name: str
+    """The name that messages use."""
+    target: Path | None
+    """None for standard output."""
+    text: str | None
+    """The whole text; None if there is no file."""
+    block: ManagedBlock
+
+    @classmethod
+    def read(cls, form: Form, file: str | None = None) -> ExportFile:
+        """Read a file, by default that of the form; raises `ConfigError` if it can't have a block."""
+        name = file or FILES[form]
+        if name == STDOUT:
+            return cls(form, name, None, None, ManagedBlock(""))
+        target = _target(project_folder() / name if file is None else Path(name))
+        text = _read(target, name)
+        if "\0" in (text or ""):
+            raise ConfigError(f"{name!r} is not a UTF-8 text, so a block can't be written into it.")
+        return cls(form, name, target, text, ManagedBlock.find(text or "", name))
+
+    @property
+    def front(self) -> str:
+        """The text before the block in a new or empty file."""
+        return "" if (self.text or "").strip() else front_matter(self.form, self.name)
+
+    def with_body(self, body: str) -> str:
+        """The whole text with a body in its block."""
+        block = ManagedBlock(self.front) if self.front else self.block
+        return block.with_body(body)
+
+    def write(self, body: str) -> None:
+        """Write the block atomically; raises `ConfigError` if the file has changed or can't be written."""
+        if self.target is None:
+            raise ConfigError("Standard output has no block to write.")
+        if _read(self.target, self.name) != self.text:
+            raise ConfigError(f"{self.name!r} was changed in the meantime; nothing was written.")
+        try:
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.target, self.with_body(body).encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise ConfigError(f"{self.name!r} can't be written: {error.strerror}.") from error
+
+
+def _target(path: Path) -> Path:
+    """The file to write; a link is only followed within its folder."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; --file takes a file.")
+    if not path.is_symlink():
+        return path
+    target = path.resolve()
+    if not target.is_relative_to(path.parent.resolve()):
+        raise ConfigError(f"{str(path)!r} is a link to {str(target)!r}; pass that to --file if you mean it.")
+    return target
+
+
+def _read(path: Path, name: str) -> str | None:
+    """The text of a file, losslessly even if it is not UTF-8; None if there is no file."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{name!r} can't be read: {error.strerror}.") from error
+
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+
+
+def front_matter(form: Form, file: str) -> str:
+    """The front matter of a new file."""
+    if form == "skill":
+        folder = file.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
+        name = folder if _NAME.fullmatch(folder) and len(folder) <= _LONGEST_NAME else "lessons"
+        return f"---\nname: {name}\ndescription: {json.dumps(_DESCRIPTION)}\n---\n"
+    if form == "rules" and file.endswith(".mdc"):  # a rule of Cursor
+        return f"---\ndescription: {json.dumps(_DESCRIPTION)}\nalwaysApply: true\n---\n"
+    return ""
