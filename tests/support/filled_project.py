@@ -46,7 +46,7 @@ async def fill(folder, *people):
         what = f"{person} was to be {('invoiced', 'reminded of the fair in Trieste')[number]}."
         wrong = ("It was sent twice.", "Nothing arrived before the last day of October.")[number]
         rule = ("Keep the number of the order.", "Ask for a receipt of each letter.")[number]
-        content = Failure(what, wrong, "Nobody looked.", rule, rule)
+        content = Failure(what, wrong, "Nobody looked.", rule, "Not known.")
         lesson = Lesson(content, "clerk", DAY, f"Invoice {person}", task=what, source=f"letter-{slug}")
         filed, _ = await library.add(lesson)
         await library.rate(filed.id, helped=True)
