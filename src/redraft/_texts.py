@@ -131,7 +131,8 @@ def snapshot(value: Any) -> Any:
     Versions, evaluations, drafts, attempts and results are copied with all that can be changed in them;
     anything else is returned as it is.
     """
-    copy = _SNAPSHOTS.get(type(value))
+    kind: type[Any] = type(value)
+    copy = _SNAPSHOTS.get(kind)
     return value if copy is None else copy(value)
 
 
