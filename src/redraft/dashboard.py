@@ -33,7 +33,7 @@ NAVIGATION = {
     "Lessons": "/lessons",
     "Agents": "/agents",
     "Fleet": "/fleet",
-    "Compare": "/compare",
+    "Evaluations": "/evaluations",
     "Spend": "/spend",
 }
 

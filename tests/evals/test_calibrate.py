@@ -82,7 +82,7 @@ def test_without_judgements_it_says_what_is_missing(tmp_path, monkeypatch):
 
 # --- the dashboard -----------------------------------------------------------------------------------------
 
-JUDGES = "/compare/judges"
+JUDGES = "/judges"
 
 
 def judged(count=20, **options):
@@ -134,7 +134,7 @@ def test_labels_are_given_and_taken_back():
 def test_judges_and_their_reports():
     store, key = judged()
     assert "ScriptedModelclear, short 40 0 not yet" in Seen(read(store, JUDGES).text).words
-    assert f'href="{JUDGES}"' in read(store, "/compare").text
+    assert f'href="{JUDGES}"' in read(store, "/evaluations").text
 
     async def main():
         calibrations = Calibrations(store)

@@ -293,5 +293,5 @@ def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
     assert len(run(Calibrations(store).list())) == 2
     with pytest.raises(ConfigError, match="is that of a workflow, which fills in its prompt"):
         StabilityTest(again, store)
-    page = pages(store).get(f"/compare/judges/{again.judge.key}").text
+    page = pages(store).get(f"/judges/{again.judge.key}").text
     assert "it can't be asked again here" in Seen(page).words

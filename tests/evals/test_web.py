@@ -15,7 +15,7 @@ from redraft.types import PlainTask
 from support.dashboards import HOSTILE, Seen, pages
 from support.eval_cases import GOOD
 
-LIST = "/compare/evaluations"
+LIST = "/evaluations"
 
 
 def evaluated(store, first="It is bad, all of it.", revised="It is good, all of it.", count=6, **fields):
@@ -44,7 +44,7 @@ def test_the_list_says_what_was_found():
     assert "✓ finished 6 1 just now" in words
     (row,) = read(store, f"{LIST}.json").json()["evaluations"]
     assert (row["run_id"], row["state"]) == (report.run_id, "finished")
-    assert f'href="{LIST}"' in read(store, "/compare").text
+    assert 'href="/judges"' in read(store, LIST).text
 
 
 def test_an_evaluation_shows_arms_and_what_flipped():

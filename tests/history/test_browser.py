@@ -1,4 +1,4 @@
-"""What was spent, and groups compared, in a real browser, over runs of agents with a scripted model."""
+"""What was spent, in a real browser, over runs of agents with a scripted model."""
 
 import asyncio
 
@@ -12,10 +12,6 @@ PAGES = {
     "spend": "spend",
     "no spend": "spend?days=all&inner=0",
     "success criteria": "runs?criteria=1",
-    "compare": "compare",
-    "compare runs": "compare?by=run",
-    "compare one group": "compare?by=judge",
-    "compare nothing": "compare?name=nobody",
 }
 SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "^.{1,12}$"})
 NAMED = QualityCriterion("named", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -57,21 +53,3 @@ def test_a_period_and_an_agent_are_chosen(opened):
     table.get_by_role("link", name="wordy").click()
     page.wait_for_url("**/runs?name=wordy")
     assert page.locator("tbody tr").count() == RUNS
-
-
-def test_groups_are_compared_with_the_chosen_baseline(opened):
-    page = opened("compare")
-    page.get_by_label("Baseline").select_option("wordy")
-    page.get_by_role("button", name="Compare").click()
-    page.wait_for_url("**baseline=wordy**")
-    page.get_by_role("heading", name="terse against wordy").wait_for()
-    rows = page.get_by_role("region", name="Best version").locator("tbody tr")
-    assert "better" in rows.filter(has_text="short").inner_text()
-    assert "no difference shown" in rows.filter(has_text="named").inner_text()
-
-
-def test_a_task_on_the_spend_page_leads_to_its_comparison(opened):
-    page = opened("spend")
-    page.get_by_role("link", name="Write down the order.").click()
-    page.wait_for_url("**/compare?by=day&task=**")
-    page.get_by_text("There is only one group").wait_for()

@@ -6,7 +6,7 @@ from redraft import ConfigError, ConvergenceReason, TokenUsage
 from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.record import Process, task_digest
-from redraft.loop.runs import NEWEST_OF_GROUP, Runs, StoredRun, state_of
+from redraft.loop.runs import Runs, StoredRun, state_of
 from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -214,31 +214,6 @@ def test_spend_of_a_period(store, since, inner, runs):
     for sums in (spend.days, spend.agents, spend.tasks, spend.roles, spend.models):
         assert sum(used.runs for used in sums.values()) == len(runs)
     assert spend.inner_runs == (since != date(2026, 2, 1))
-
-
-def test_a_group_of_a_day_has_its_runs(store):
-    for day in (30, 31):
-        at(store, datetime(2026, 1, day, 23, 59, tzinfo=UTC), ended(f"{day}"))
-
-    async def main():
-        runs = Runs(store)
-        groups = await runs.groups("day")
-        return [(group.key, [row.run_id for row in await runs.newest(group)]) for group in groups]
-
-    assert run_sync(main()) == [("2026-01-31", ["31"]), ("2026-01-30", ["30"])]
-
-
-def test_only_the_newest_runs_of_a_group_are_read():
-    store = MemoryStore()
-    keep(store, *(ended(f"{number:04}") for number in range(NEWEST_OF_GROUP + 5)))
-
-    async def main():
-        runs = Runs(store)
-        [group] = await runs.groups("agent")
-        return group.runs, [row.run_id for row in await runs.newest(group)]
-
-    count, newest = run_sync(main())
-    assert (count, len(newest), newest[0]) == (NEWEST_OF_GROUP + 5, NEWEST_OF_GROUP, "0204")
 
 
 def test_the_latest_step_changes_with_each_step():

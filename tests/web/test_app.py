@@ -202,7 +202,7 @@ def test_an_unreadable_store_is_reported_on_every_page(tmp_path, damage):
         (path.mkdir if damage == "away" else lambda: path.write_bytes(b"SQLite format 3\0" + b"x" * 5000))()
     client = pages(store)
     of_the_run = ("/runs/it", "/runs/it.json", "/runs/it/diff")
-    of_all = ("/runs", "/runs.json", "/runs?name=x", "/compare", "/spend", "/spend.json", "/tasks")
+    of_all = ("/runs", "/runs.json", "/runs?name=x", "/evaluations", "/spend", "/spend.json", "/tasks")
     for page in (*of_the_run, *of_all):
         answer = client.get(page)
         one_record = damage == "a record" and page in of_all  # which must not hide the others

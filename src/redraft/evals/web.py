@@ -158,7 +158,7 @@ def _document(view: EvaluationView) -> dict[str, Any]:
 
 # --- judges ------------------------------------------------------------------------------------------------
 
-JUDGES = "/compare/judges"
+JUDGES, SECTION = "/judges", "/evaluations"
 ANSWERS = {"yes": True, "no": False, "skip": None}
 
 
@@ -290,12 +290,12 @@ async def _calibration(project: Project, key: str) -> Calibration:
 
 SLICE = Slice(
     pages=(
-        Page(JUDGES, "evals/templates/judges.html", judges, _judges_document),
-        Page(f"{JUDGES}/{{judge}}", "evals/templates/judge.html", judge, _judge_document),
-        Page(f"{JUDGES}/{{judge}}/label", "evals/templates/label.html", label),
-        Page("/compare/evaluations", "evals/templates/evaluations.html", evaluations, _list_document),
+        Page(JUDGES, "evals/templates/judges.html", judges, _judges_document, section=SECTION),
+        Page(f"{JUDGES}/{{judge}}", "evals/templates/judge.html", judge, _judge_document, section=SECTION),
+        Page(f"{JUDGES}/{{judge}}/label", "evals/templates/label.html", label, section=SECTION),
+        Page(SECTION, "evals/templates/evaluations.html", evaluations, _list_document),
         Page(
-            "/compare/evaluations/{run_id}",
+            f"{SECTION}/{{run_id}}",
             "evals/templates/evaluation.html",
             evaluation,
             _document,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
-COMPARED = 12
-"""How many runs the link to their comparison includes at most."""
 WATCHED = 10
 """How many of the newest workflows are checked for changes: active ones are among them."""
 
@@ -62,13 +60,6 @@ class RunsView:
     measured: SuccessCriteria | None
     states: tuple[str, ...] = STATES
     reasons: tuple[str, ...] = REASONS
-
-    @property
-    def comparable(self) -> tuple[str, ...]:
-        """Ids of the newest finished runs, oldest first: that one is the baseline of the comparison."""
-        runs = [row.record for row in self.rows if isinstance(row, ListedRun)]
-        ended = [record.run_id for record in runs if record.status != "running"]
-        return tuple(reversed(ended[:COMPARED]))
 
 
 @dataclass(frozen=True, slots=True)

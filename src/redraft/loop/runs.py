@@ -10,15 +10,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
-from heapq import nlargest
 from itertools import accumulate
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._texts import compared, counted, shortened
-from redraft._validation import check_count, nearest, only
+from redraft._validation import check_count, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
@@ -33,8 +32,6 @@ from redraft.stores.location import required_project_store
 from redraft.stores.run_index import (
     CHECKPOINT,
     ENDED,
-    Column,
-    Count,
     ExpenseGroup,
     RunQuery,
     RunRow,
@@ -74,25 +71,8 @@ LONGEST_CLAUSE = 200
 DAMAGED = "(damaged)"
 """The name of a step whose record is damaged; its error has the details."""
 PAGE = 50
-NEWEST_OF_GROUP = 200
-"""How many runs of a group are compared: the newest ones."""
-NEWEST_RUNS = 50
-"""How many single runs are compared, each a group of its own."""
-WITH, WITHOUT = "with notes or lessons", "without"
-GROUPED_BY: Mapping[str, Column] = {
-    "agent": "agent",
-    "model": "model",
-    "task": "task",
-    "advice": "is_advised",
-    "strategy": "strategy",
-    "revisions": "max_iterations",
-    "threshold": "threshold",
-    "selection": "selection",
-    "judge": "judge",
-    "day": "day",
-}
-"""What runs can be grouped by, and the column for it."""
-GROUPINGS = (*GROUPED_BY, "run")
+NEWEST = 200
+"""How many runs the success criteria are measured on: the newest."""
 NAMES = "a number such as 2, v2 or 1.3, 'first', 'best' or 'last'"
 _VERSION = re.compile(r"\d+(\.\d+)?", re.ASCII)
 STATE_HEADLINES = {
@@ -275,7 +255,7 @@ class Runs:
         reason: str | None = None,
         task: str | None = None,
         inner: bool = False,
-        limit: int = NEWEST_OF_GROUP,
+        limit: int = NEWEST,
         judge_again: int = 0,
         pattern: ReflectionPattern | None = None,
     ) -> SuccessCriteria:
@@ -325,55 +305,10 @@ class Runs:
                 second[record.run_id] = scored[0]
         return second, attempts
 
-    async def groups(
-        self, by: str, *, name: str = "", task: str = "", of: tuple[str, ...] = ()
-    ) -> list[RunGroup]:
-        """Group the finished runs, optionally only those of one agent or task.
-
-        Single runs (`by="run"`) are the newest few, or those whose ids start with one in `of`. Days and
-        single runs come newest first, numbers in ascending order, other groups largest first. Raises
-        `ConfigError` if `by` is not one of `GROUPINGS`.
-        """
-        if by not in GROUPINGS:
-            raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, GROUPINGS)}")
-        where: dict[str, Scalar | tuple[Scalar, ...]] = {"status": ENDED}
-        where |= ({"agent": name} if name else {}) | ({"task": task} if task else {})
-        if by == "run":
-            rows = await self._index.find(RunQuery(where, prefixes=of), limit=NEWEST_RUNS)
-            return [RunGroup(row.run_id, 1, row.run_id, {}, [row]) for row in rows]
-        column = GROUPED_BY[by]
-
-        def key_of(value: Any) -> str:
-            if by == "advice":
-                return WITH if value else WITHOUT
-            return "" if value is None else str(value)
-
-        found = [
-            RunGroup(key_of(value), count.runs, count.latest, where | {column: value})
-            for value, count in (await self._index.count(column, RunQuery(where))).items()
-        ]
-        if by == "day":
-            return sorted(found, key=lambda group: group.key, reverse=True)
-        if by in ("revisions", "threshold"):
-            return sorted(found, key=lambda group: (group.where[column] is None, group.where[column] or 0))
-        found.sort(key=lambda group: group.latest, reverse=True)
-        return sorted(found, key=lambda group: group.runs, reverse=True)
-
-    async def newest(self, group: RunGroup) -> list[RunRow]:
-        """Return the index rows of the newest runs of a group, and store them in it."""
-        if not group.newest:
-            group.newest = await self._index.find(RunQuery(group.where), limit=NEWEST_OF_GROUP)
-        return group.newest
-
     async def newest_of_tasks(self, tasks: Sequence[str]) -> dict[str, str]:
         """Return the id of the newest run of each task that has one."""
         found = await asyncio.gather(*(self.rows(task=task, inner=True, limit=1) for task in tasks))
         return {task: rows[0].run_id for task, rows in zip(tasks, found, strict=True) if rows}
-
-    async def commonest(self, by: Literal["agent", "task"], most: int) -> list[tuple[str, Count]]:
-        """Return the agents or tasks with the most finished runs, and how many they have."""
-        found = await self._index.count(by, RunQuery({"status": ENDED}))
-        return nlargest(most, found.items(), key=lambda item: item[1].runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -727,25 +662,6 @@ class Spend:
     inner_runs: int
     at_work: int
     interrupted: int
-
-
-@dataclass(slots=True)
-class RunGroup:
-    """Runs with a common key: their number, the latest one's id, and the newest ones once read.
-
-    `where` is the index query that finds them.
-    """
-
-    key: str
-    runs: int
-    latest: str
-    where: Mapping[str, Any]
-    newest: list[RunRow] = field(default_factory=list[RunRow])
-
-    @property
-    def tasks(self) -> set[str]:
-        """The tasks of the newest runs."""
-        return {row.task for row in self.newest}
 
 
 def state_of(row: RunRow) -> str:
