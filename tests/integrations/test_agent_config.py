@@ -1,34 +1,15 @@
 """What `redraft hook install` writes, and `uninstall` takes away."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from redraft.integrations.agent_config import with_member
 from redraft.integrations.coding_agents import AGENTS
 from support.coding_agents import git, repository
 from support.commands import redraft
-
-THEIRS = """\
-{
-    "permissions": {"allow": ["Bash(ls:*)", "Read"],   "deny": []},
-    "hooks": {
-        "Stop": [
-            {
-                "hooks": [
-                    {
-                        "type": "command",
-                        "command": "say done"
-                    }
-                ]
-            }
-        ]
-    },
-    "model": "größer"
-}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -70,81 +51,137 @@ def test_a_folder_of_others_stays(folder):
     assert list((folder / ".codex").iterdir()) == []
 
 
-COMPACT = """\
-{"permissions": {"allow": ["Bash(ls)"]}, "hooks": {"PostToolUse": [{"matcher": "Edit",
- "hooks": [{"type": "command", "command": "format"}]}]} }"""
+def entry(agent, command):
+    """An entry with a command of somebody else."""
+    return AGENTS[agent].entry(command, {})
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(
-    "text",
+    ("text", "left"),
     [
-        '{"permissions": {"allow": ["Bash(ls)"]}\n}\n',
-        '{"permissions": {}}',
-        '{ "a": 1 }\n',
-        '{\r\n  "a": 1\r\n}\r\n',
-        COMPACT,
+        ("", None),
+        (" \n", None),
+        ("null", None),
+        ("{}\n", None),
+        ('{"hooks": null}', None),
+        ('{"a": 1}', {"a": 1}),
+        ('\ufeff{"a": null, "b": "größer"}', {"a": None, "b": "größer"}),
+        ('{"a": "\\ud83d"}', {"a": "\ud83d"}),
+        ('{\r\n "z": [1.0, 1e2, -5],\r\n "a": {"hooks": 1}\r\n}', {"z": [1.0, 100, -5], "a": {"hooks": 1}}),
     ],
-)
-def test_a_file_of_others_is_the_same_byte_for_byte_after_uninstalling(folder, agent, text):
-    if agent == "cursor":
-        text = text.replace("{", '{"version": 1, ', 1)
+)  # fmt: skip
+def test_keys_of_others_stay(folder, agent, text, left):
     file = folder / AGENTS[agent].file
     file.parent.mkdir()
-    file.write_bytes(text.encode())
-    assert redraft("hook", "install", agent, "--program", "uv run redraft").exit_code == 0
-    assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0
-    written = file.read_bytes()
-    assert AGENTS[agent].hooks.keys() <= json.loads(written)["hooks"].keys()
-    assert written.count(b"\r\n") == ("\r\n" in text) * written.count(b"\n")  # all lines end alike
+    file.write_text(text, "utf-8", newline="")
+    for program in ("uv run redraft", "redraft", "redraft"):
+        assert redraft("hook", "install", agent, "--program", program).exit_code == 0
+    written = json.loads(file.read_bytes())  # without a byte order mark
+    assert written["hooks"].keys() == AGENTS[agent].hooks.keys()
+    assert all(len(entries) == 1 for entries in written["hooks"].values())
+    assert written.keys() == {*(left or {}), *AGENTS[agent].members, "hooks"}
     assert redraft("hook", "uninstall", agent).exit_code == 0
-    assert file.read_bytes() == text.encode()
+    if left is None:
+        assert not file.exists()
+    else:
+        assert json.loads(file.read_bytes()) == {**left, **AGENTS[agent].members}
 
 
-def test_an_empty_object_is_left_empty(folder):
-    file = folder / ".claude" / "settings.json"
+@pytest.mark.parametrize("agent", AGENTS)
+def test_hooks_of_others_stay_where_they_are(folder, agent):
+    last = list(AGENTS[agent].hooks)[-1]
+    theirs = {last: [None, entry(agent, "say done"), "x"], "Other": [], "Another": {}}
+    before = {"hooks": theirs, "model": "x", **AGENTS[agent].members}
+    file = folder / AGENTS[agent].file
     file.parent.mkdir()
-    file.write_text("{}\n", "utf-8")
-    redraft("hook", "install", "claude")
-    redraft("hook", "uninstall", "claude")
-    assert file.read_text("utf-8") == "{}\n"
+    file.write_text(json.dumps(before, indent=2) + "\n", "utf-8")
+    text = file.read_text("utf-8")
+    assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0
+    both = json.loads(file.read_text("utf-8"))
+    assert list(both) == list(before)
+    command = f"redraft hook end {agent}"
+    assert both["hooks"][last] == [*theirs[last], AGENTS[agent].entry(command, AGENTS[agent].hooks[last][1])]
+    assert redraft("hook", "uninstall", agent).exit_code == 0
+    assert file.read_text("utf-8") == text
 
 
-def test_what_others_wrote_keeps_its_very_form(folder):
-    file = folder / ".claude" / "settings.json"
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_command_that_shares_an_entry_with_the_hook_stays(folder, agent):
+    file = folder / AGENTS[agent].file
     file.parent.mkdir()
-    file.write_text(THEIRS, "utf-8")
+    ours, theirs = ({"type": "command", "command": one} for one in (f"redraft hook stop {agent}", "format"))
+    for shared in ([ours, theirs], [theirs, ours]):
+        file.write_text(json.dumps({"hooks": {"Stop": [{"matcher": "x", "hooks": shared}]}}), "utf-8")
+        assert redraft("hook", "uninstall", agent).exit_code == 0
+        assert json.loads(file.read_text("utf-8")) == {
+            "hooks": {"Stop": [{"matcher": "x", "hooks": [theirs]}]}
+        }
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("program", "recognised"),
+    [
+        ("python -m redraft", True),
+        (r"'C:\tools\redraft.exe'", True),
+        ('"/opt/my tools/redraft"', True),
+        ("./run", False),
+        ("redraft --debug", False),
+    ],
+)
+def test_only_a_program_that_uninstall_recognises_is_installed(folder, agent, program, recognised):
+    done = redraft("hook", "install", agent, "--program", program)
+    assert (done.exit_code, "must end with redraft" in done.stderr) == (
+        (0, False) if recognised else (2, True)
+    )
+    redraft("hook", "uninstall", agent)
+    assert not (folder / AGENTS[agent].file).exists()
+
+
+def test_only_the_form_of_a_file_is_no_change(folder):
     assert redraft("hook", "install", "claude", "--program", "redraft").exit_code == 0
-    both = json.loads(file.read_text("utf-8"))["hooks"]["Stop"]
-    assert [entry["hooks"][0]["command"] for entry in both] == ["say done", "redraft hook stop claude"]
+    file = folder / ".claude" / "settings.json"
+    compact = json.dumps(json.loads(file.read_text("utf-8")))
+    file.write_text(compact, "utf-8")
+    done = redraft("hook", "install", "claude", "--program", "redraft", "--check")
+    assert (done.exit_code, "nothing to change" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("target", ['{"a": 1}\n', "{}", None])
+def test_a_link_stays_and_its_target_is_written(folder, target):
+    actual, file = folder / "dotfiles" / "claude.json", folder / ".claude" / "settings.json"
+    for one in (actual, file):
+        one.parent.mkdir()
+    if target is not None:
+        actual.write_text(target, "utf-8")
+        actual.chmod(0o600)
+    file.symlink_to(Path("..") / "dotfiles" / "claude.json")
+    assert redraft("hook", "install", "claude").exit_code == 0
+    assert (file.is_symlink(), "hooks" in json.loads(actual.read_text("utf-8"))) == (True, True)
     assert redraft("hook", "uninstall", "claude").exit_code == 0
-    assert file.read_text("utf-8") == THEIRS
+    assert (file.is_symlink(), json.loads(actual.read_text("utf-8"))) == (True, json.loads(target or "{}"))
+    assert actual.stat().st_mode & 0o777 == (0o644 if target is None else 0o600)
 
 
-OBJECTS = [
-    "{}",
-    "{}\n",
-    "{ }",
-    '{"a": 1}',
-    '{\n  "a": 1\n}\n',
-    '{\n\t"a": [1,   2],\n\t"b": {"hooks": 1}\n}',
-    ' {"a" :1 ,"b":{}}',
-    '{"hooks": 1}',
-    '{"hooks": 1, "a": 2}',
-    '{"a": 2, "hooks": [], "b": "}"}',
-    '{\n  "hooks": {},\n  "a": 1\n}\n',
-]
+def test_a_write_that_fails_leaves_the_file_as_it_was(folder, monkeypatch):
+    file = folder / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text('{"a": 1}', "utf-8")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = redraft("hook", "install", "claude")
+    assert (done.exit_code, "can't be written: No space left" in done.stderr) == (2, True)
+    assert ([one.name for one in file.parent.iterdir()], file.read_text("utf-8")) == ([file.name], '{"a": 1}')
 
 
-@pytest.mark.parametrize("text", OBJECTS)
-def test_members_are_set_and_taken_away(text):
-    before = json.loads(text)
-    added = with_member(text, "hooks", {"x": [1]})
-    assert json.loads(added) == before | {"hooks": {"x": [1]}}
-    removed = with_member(added, "hooks", None)
-    assert json.loads(removed) == {name: value for name, value in before.items() if name != "hooks"}
-    if "hooks" not in before:
-        assert removed == text
+def test_links_in_a_circle_are_an_error(folder):
+    (folder / ".claude").symlink_to(".claude")
+    done = redraft("hook", "install", "claude")
+    assert (done.exit_code, "can't be" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +190,10 @@ def test_members_are_set_and_taken_away(text):
         ("{", "line 1: this is not JSON"),
         ("[]", "must hold a JSON object"),
         ('{"hooks": []}', "'hooks' must be an object"),
+        ('{"hooks": {"Stop": "x"}}', "'hooks.Stop' must be a list, got 'x'"),
+        ('{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
+        ('{"a": 1e999}', "a number that JSON can't express"),
+        ('{"a": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_file_that_is_not_understood_stays_as_it_is(folder, text, says):
@@ -205,6 +246,15 @@ def test_a_new_pre_commit_hook_is_deleted_again(folder):
     assert path.stat().st_mode & 0o111
     assert redraft("hook", "uninstall", "git").exit_code == 0
     assert not path.exists()
+
+
+def test_a_linked_pre_commit_hook_stays_linked(folder):
+    path, actual = folder / ".git" / "hooks" / "pre-commit", folder / "hook.sh"
+    actual.write_text("#!/bin/sh\n", "utf-8")
+    path.symlink_to(actual)
+    for command in ("install", "uninstall"):
+        assert redraft("hook", command, "git").exit_code == 0
+        assert (path.is_symlink(), "redraft" in actual.read_text("utf-8")) == (True, command == "install")
 
 
 def test_a_hook_in_another_language_is_refused(folder):

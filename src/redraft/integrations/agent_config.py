@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.errors import ConfigError
+from redraft.lessons.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +41,7 @@ class FileChange:
         return "".join(unified_diff(before, after, old, new))
 
     def write(self) -> None:
-        """Write the file, or delete it; raises `ConfigError` if that fails."""
+        """Write the file atomically, or delete it; raises `ConfigError` if that fails."""
         try:
             if self.after is None:
                 self.path.unlink(missing_ok=True)
@@ -48,154 +50,122 @@ class FileChange:
                     with suppress(OSError):  # it is not empty, or not ours to remove
                         folder.rmdir()
                 return
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(self.after, "utf-8")
+            target = self.path.resolve()  # a link stays, and leads to what is written
+            target.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(target, self.after.encode())
             if self.before is None:
-                self.path.chmod(self.mode)
-        except OSError as error:
-            raise ConfigError(f"{str(self.path)!r} can't be written: {error.strerror}.") from error
+                target.chmod(self.mode)
+        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{str(self.path)!r} can't be written: {reason}.") from error
 
 
 def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
     """Return the change that has an agent call `program`, which is how `redraft` is started."""
-    before, document = _read(folder / agent.file)
-    hooks = _without_ours(agent, _hooks_of(document, agent))
-    for event, (command, more) in agent.hooks.items():
-        entry = agent.entry(f"{program} hook {command} {agent.name}", more)
-        hooks[event] = [*hooks.get(event, ()), entry]
-    after = before or _NEW_FILE
-    for name, value in agent.beside(hooks).items():
-        after = after if name in document else with_member(after, name, value)
-    return FileChange(folder / agent.file, before, _with_hooks(after, hooks))
+    path = folder / agent.file
+    before, document = _read(path)
+    hooks = _without_ours(agent, _hooks_of(path, document))
+    for event, (name, more) in agent.hooks.items():
+        command = f"{program} hook {name} {agent.name}"
+        if not is_ours(command, agent.name):
+            raise ConfigError(
+                f"--program {program!r} must end with redraft, such as 'uv run redraft': that is how "
+                "`uninstall` recognises what it may remove."
+            )
+        entries: Any = hooks.get(event) or []
+        if not isinstance(entries, list):
+            raise ConfigError(f"{str(path)!r}: {f'hooks.{event}'!r} must be a list, got {entries!r:.100}.")
+        hooks[event] = [*cast("list[Any]", entries), agent.entry(command, more)]
+    missing = {name: value for name, value in agent.members.items() if name not in document}
+    return _change(path, before, document, {**document, **missing, "hooks": hooks})
 
 
 def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
-    """Return the change that takes away what `installed` wrote, and nothing else."""
-    before, document = _read(folder / agent.file)
-    if before is None or "hooks" not in document:
-        return FileChange(folder / agent.file, before, before)
-    found = _hooks_of(document, agent)
-    hooks = _without_ours(agent, found)
-    if hooks == found:
-        return FileChange(folder / agent.file, before, before)
-    after = _with_hooks(before, hooks)
-    bare = after
-    for name in agent.beside(found):
-        bare = with_member(bare, name, None)
-    return FileChange(folder / agent.file, before, None if bare == _NEW_FILE else after, removes_folder=True)
+    """Return the change that removes what `installed` wrote, and the file if nothing else is in it."""
+    path = folder / agent.file
+    before, document = _read(path)
+    hooks = _hooks_of(path, document)
+    others = _without_ours(agent, hooks)
+    if others == hooks:
+        return FileChange(path, before, before)
+    after = {**document, "hooks": others}
+    if not others:
+        del after["hooks"]
+    is_bare = {**agent.members, **after} == agent.members
+    if is_bare and not path.is_symlink():  # deleting a link would leave the hooks in its target
+        return FileChange(path, before, None, removes_folder=True)
+    return _change(path, before, document, after)
 
 
 def is_ours(command: str, agent: str) -> bool:
     """Return whether a command is one that `installed` writes."""
-    return re.search(rf"redraft['\"]? hook (?:start|stop|end) {agent}$", command.strip()) is not None
+    ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|stop|end) {agent}$"
+    return re.search(ending, command.strip()) is not None
 
 
-def _without_ours(agent: CodingAgent, hooks: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+def _without_ours(agent: CodingAgent, hooks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hooks without the commands of `redraft hook`; an event that had no others is left out."""
+    others: dict[str, Any] = {}
     for event, entries in hooks.items():
-        if not isinstance(entries, list):
-            kept[event] = entries
-            continue
-        others = [
-            entry
-            for entry in cast("list[Any]", entries)
-            if not any(is_ours(command, agent.name) for command in agent.commands_of(entry))
-        ]
-        if others or not entries:
-            kept[event] = others
-    return kept
+        rest = entries
+        if isinstance(entries, list):
+            rest = [
+                part
+                for entry in cast("list[Any]", entries)
+                for part in agent.without(entry, lambda command: is_ours(command, agent.name))
+            ]
+        if rest or not entries:
+            others[event] = rest
+    return others
 
 
-def _hooks_of(document: Mapping[str, Any], agent: CodingAgent) -> dict[str, Any]:
-    hooks = document.get("hooks", {})
+def _hooks_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    hooks = document.get("hooks")
+    if hooks is None:
+        return {}
     if not isinstance(hooks, dict):
-        raise ConfigError(f"{agent.file}: 'hooks' must be an object, got {hooks!r:.100}.")
+        raise ConfigError(f"{str(path)!r}: 'hooks' must be an object, got {hooks!r:.100}.")
     return cast("dict[str, Any]", hooks)
 
 
-def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
-    """Return the text of a file, None if there is none, and the object in it."""
+def _change(
+    path: Path, before: str | None, document: Mapping[str, Any], after: Mapping[str, Any]
+) -> FileChange:
+    """Return the change of a JSON file; there is none if only its form would change."""
+    if after == document:
+        return FileChange(path, before, before)
     try:
-        # Bytes are decoded, since reading text would replace the line ends of Windows.
-        text = path.read_bytes().decode() if path.exists() else None
-        document: Any = {} if text is None else json.loads(text)
+        text = json.dumps(after, ensure_ascii=False, indent=2, allow_nan=False)
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r} holds a number that JSON can't express, such as 1e999.") from error
+    # The escape of half a character is the same in JSON and in Python.
+    return FileChange(path, before, text.encode("utf-8", "backslashreplace").decode() + "\n")
+
+
+def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """Return the text of a file, None if there is none, and the object in it; nothing and null are empty."""
+
+    def checked(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = Counter(name for name, _ in members)
+        twice = next((name for name, count in counts.items() if count > 1), None)
+        if twice is not None:
+            raise ConfigError(f"{str(path)!r} has the key {twice!r} twice in an object; remove one of them.")
+        return dict(members)
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig") if path.exists() else None
+        document: Any = json.loads(text, object_pairs_hook=checked) if text and text.strip() else None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
     except json.JSONDecodeError as error:
         raise ConfigError(f"{str(path)!r}, line {error.lineno}: this is not JSON: {error.msg}.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{str(path)!r} is nested too deeply to be read.") from error
+    if document is None:
+        return text, {}
     if not isinstance(document, dict):
         raise ConfigError(f"{str(path)!r} must hold a JSON object.")
     return text, cast("dict[str, Any]", document)
-
-
-_NEW_FILE = "{\n}\n"
-
-
-def _with_hooks(text: str, hooks: Mapping[str, Any]) -> str:
-    """Set the hooks of a configuration; those that stay the same keep their form."""
-    place = next((one for one in _members(text) if one.name == "hooks"), None)
-    if place is None or not hooks:
-        return with_member(text, "hooks", hooks or None)
-    inner = text[place.start : place.end]
-    found = json.loads(inner)
-    for event in [*hooks, *(one for one in found if one not in hooks)]:
-        if event not in found or hooks.get(event) != found[event]:
-            inner = with_member(inner, event, hooks.get(event), depth=2)
-    return text[: place.start] + inner + text[place.end :]
-
-
-def with_member(text: str, name: str, value: Any, *, depth: int = 1) -> str:
-    """Set a member of the JSON object in a text, or take it away (None); the rest keeps its very form.
-
-    A member that was added and taken away again leaves no trace. The object lies `depth` - 1 levels deep.
-    """
-    members = _members(text)
-    indent = next((one.indent for one in members if one.indent), "  " * depth)
-    step = indent[: len(indent) // depth]
-    line_end = "\r\n" if "\r\n" in text else "\n"
-    rendered = json.dumps(value, ensure_ascii=False, indent=step).replace("\n", f"{line_end}{indent}")
-    at = next((number for number, one in enumerate(members) if one.name == name), None)
-    if at is None and value is None:
-        return text
-    if at is None:
-        start = members[-1].end if members else text.index("{") + 1
-        comma = "," if members else ""
-        return f"{text[:start]}{comma}{line_end}{indent}{json.dumps(name)}: {rendered}{text[start:]}"
-    one = members[at]
-    if value is not None:
-        return text[: one.start] + rendered + text[one.end :]
-    if at:
-        return text[: members[at - 1].end] + text[one.end :]
-    rest = members[1].name_start if len(members) > 1 else None
-    return text[: one.name_start] + text[rest:] if rest else text[: text.index("{") + 1] + text[one.end :]
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A member of a JSON object: its name, where it starts, and where its value starts and ends."""
-
-    name: str
-    name_start: int
-    start: int
-    end: int
-    indent: str
-
-
-def _members(text: str) -> list[_Member]:
-    decoder = json.JSONDecoder()
-    members: list[_Member] = []
-    at = text.index("{") + 1
-    while (found := _NEXT_MEMBER.match(text, at)) is not None:
-        name, after = decoder.raw_decode(text, found.end())
-        colon = _COLON.match(text, after)
-        start = after if colon is None else colon.end()  # the text is known to be JSON
-        _, at = decoder.raw_decode(text, start)
-        members.append(_Member(name, found.end(), start, at, found["indent"] or ""))
-    return members
-
-
-_NEXT_MEMBER = re.compile(r'[\s,]*?(?:\n(?P<indent>[ \t]*))?(?=")')
-_COLON = re.compile(r"\s*:\s*")
 
 
 # --- git's own hook ----------------------------------------------------------------------------------------
@@ -227,7 +197,8 @@ def uninstalled_from_git(path: Path) -> FileChange:
     if before is None or _BEGIN not in before:
         return FileChange(path, before, before)
     after = _without_block(before)
-    return FileChange(path, before, None if after == _SHEBANG else after)
+    is_bare = after == _SHEBANG and not path.is_symlink()
+    return FileChange(path, before, None if is_bare else after)
 
 
 def _script(path: Path) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 
@@ -39,6 +39,8 @@ class CodingAgent:
     file: str
     hooks: Mapping[str, tuple[str, Mapping[str, Any]]]
     note: str = ""
+    members: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the file must hold as well as its hooks."""
 
     def event(self, given: Mapping[str, Any]) -> HookEvent:
         """Read an event."""
@@ -70,15 +72,18 @@ class CodingAgent:
         """Return the entry of a hook in the configuration."""
         return {"hooks": [{"type": "command", "command": command, **more}]}
 
-    def commands_of(self, entry: Any) -> list[str]:
-        """Return the commands of an entry in the configuration."""
-        inner = cast("dict[str, Any]", entry).get("hooks") if isinstance(entry, dict) else None
-        found = cast("list[Any]", inner) if isinstance(inner, list) else []
-        return [str(cast("dict[str, Any]", one).get("command")) for one in found if isinstance(one, dict)]
-
-    def beside(self, hooks: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 (Cursor's depends on it)
-        """Return the members that the configuration needs beside its hooks."""
-        return {}
+    def without(self, entry: Any, is_unwanted: Callable[[str], bool]) -> list[Any]:
+        """Return what is left of an entry of the configuration without unwanted commands: it, or nothing."""
+        if not isinstance(entry, dict):
+            return [entry]
+        members = cast("dict[str, Any]", entry)
+        if not isinstance(members.get("hooks"), list):
+            return [members]
+        commands = cast("list[Any]", members["hooks"])
+        others = [one for one in commands if not _has_command(one, is_unwanted)]
+        if len(others) == len(commands):
+            return [members]
+        return [{**members, "hooks": others}] if others else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +122,9 @@ class Cursor(CodingAgent):
         """Return the entry of a hook in the configuration."""
         return {"command": command, **more}
 
-    def commands_of(self, entry: Any) -> list[str]:
-        """Return the commands of an entry in the configuration."""
-        return [str(cast("dict[str, Any]", entry).get("command"))] if isinstance(entry, dict) else []
-
-    def beside(self, hooks: dict[str, Any]) -> dict[str, Any]:
-        """Return the members that the configuration needs beside its hooks."""
-        return {"version": 1} if hooks else {}
+    def without(self, entry: Any, is_unwanted: Callable[[str], bool]) -> list[Any]:
+        """Return what is left of an entry of the configuration without unwanted commands: it, or nothing."""
+        return [] if _has_command(entry, is_unwanted) else [entry]
 
 
 AGENT_SECONDS = 60
@@ -168,9 +169,14 @@ AGENTS = {
                 "stop": ("stop", {**LIMITS, "loop_limit": 8}),
                 "sessionEnd": ("end", LIMITS),
             },
+            members={"version": 1},
         ),
     )
 }
+
+
+def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
+    return isinstance(entry, dict) and matches(str(cast("dict[str, Any]", entry).get("command")))
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:
