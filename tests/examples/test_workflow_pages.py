@@ -90,6 +90,11 @@ def test_the_inbox_leaves_to_a_person_what_the_model_can_not_sort(model):
     assert "A person will answer" in result.state["reply"]["reply"]
 
 
+def test_the_flowchart_is_that_of_the_inbox(model):
+    (flowchart,) = GUIDE.blocks("mermaid")
+    assert redraft("run", "inbox.yaml", "--graph").stdout == flowchart
+
+
 def test_the_node_in_a_jailed_process_runs():
     (node,) = (text for text in YAML if text.startswith("- name:"))
     indented = "".join(f"  {line}\n" for line in node.splitlines())

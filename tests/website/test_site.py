@@ -41,6 +41,7 @@ def test_the_site_is_built_without_a_fault(tmp_path, capfd):
         article = html[html.index("<article") : html.index("</article>")]
         expected = counts(reader.render((tmp_path / "pages" / page).read_text("utf-8")))
         assert (page, counts(article)) == (page, expected), "code hosts and the site read it differently"
+        assert 'class="mermaid"' not in html, "drawn by a program from another host"
         assert (site / page).is_file(), "its Markdown twin"
 
     for twin in [*site.glob("*.md"), *site.glob("reference/*.md")]:

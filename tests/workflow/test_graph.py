@@ -1,4 +1,4 @@
-"""The graph of a workflow: as a Mermaid flowchart on the command line, and drawn in the dashboard."""
+"""The graph of a workflow as a Mermaid flowchart."""
 
 import json
 from pathlib import Path
