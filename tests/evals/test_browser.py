@@ -54,15 +54,15 @@ def key(project):
 
 def test_the_pages_are_accessible_and_fit(opened, dashboard_url, key):
     paths = {
-        "judges": "compare/judges",
-        "judge": f"compare/judges/{key}",
-        "label": f"compare/judges/{key}/label",
+        "judges": "judges",
+        "judge": f"judges/{key}",
+        "label": f"judges/{key}/label",
     }
     assert faults(opened(""), dashboard_url, paths) == {}
 
 
 def test_labels_are_given_with_keys_alone(opened, project, key):
-    window = opened(f"compare/judges/{key}/label")
+    window = opened(f"judges/{key}/label")
     for pressed, after in (("y", "2 of 60"), ("n", "3 of 60"), ("s", "4 of 60"), ("u", "3 of 60")):
         window.keyboard.press(pressed)
         window.get_by_text(after).wait_for()

@@ -9,7 +9,7 @@ from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.cycles.records import stored_cycle
 from redraft.cycles.web import AgentList
-from redraft.history.spend import MOST, SpendTally, _day_rows
+from redraft.history.spend import MOST, SpendTally, _day_rows, without_gaps
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin
@@ -268,3 +268,18 @@ def test_the_page_of_a_run_includes_the_cost_of_lessons():
     told = pages(store).get("/runs/observed.json").json()
     assert told["usage_by_role"]["lesson"]["input_tokens"] == CALL.input_tokens
     assert told["usage"]["output_tokens"] == CALL.output_tokens
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        (["2026-02-27", "2026-03-02"], 4),
+        (["2025-11", "2026-02"], 4),
+        (["2026-02-27"], 1),
+        ([], 0),
+    ],
+)
+def test_periods_without_runs_are_gaps(names, count):
+    filled = without_gaps(names)
+    assert len(filled) == count
+    assert filled[:1] + filled[-1:] == names[:1] + names[-1:]

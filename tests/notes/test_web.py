@@ -1,11 +1,12 @@
 import asyncio
+import re
 from datetime import UTC, datetime
 
 import pytest
 
 from redraft.notes.note import NoteUse
 from redraft.notes.store import NoteStore
-from redraft.notes.web import PAGE_SIZE, samples_of
+from redraft.notes.web import PAGE_SIZE, points_of
 from redraft.stores.memory import MemoryStore
 from redraft.types import PlainTask
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
@@ -111,12 +112,12 @@ def test_the_page_of_a_task_shows_scores_versions_changes_and_runs(store):
         "Changes from version 2 to version 3",
         "Keep rule 3 in mind.",
         " trial)",
-        "no note: 0.30",
+        "The latest 16 scored runs.",
     ):
         assert text in seen.words
     assert "/runs/run-015" in seen.links
     assert "/runs/run-014" not in seen.links  # it is not stored
-    assert page.text.count('class="turn"') == 3  # one for each change of the note
+    assert re.findall(r'text-anchor="middle">(none|v[0-9])<', page.text) == ["none", "v1", "v2", "v3"]
     assert len(seen.ids) == len(set(seen.ids))
 
 
@@ -254,7 +255,6 @@ def test_control_runs_belong_to_no_version_in_the_chart():
         (2, "note", 0.8),
     ]
     uses = [NoteUse("run", version, arm, score, datetime.now(UTC)) for version, arm, score in rows]
-    samples = samples_of(uses)
-    assert [one.group for one in samples] == ["no note", "v1", None, "v2"]
-    assert [one.kind for one in samples] == ["none", "note", "control", "note"]
-    assert samples[2].title == "no note, for a trial: 0.30"
+    points = points_of(uses)
+    assert [one.name for one in points] == ["none", "v1", "", "v2"]
+    assert [one.kind for one in points] == ["hollow", "filled", "cross", "filled"]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, objects_i
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.runs import Exchange
 from redraft.stores.run_index import Totals
-from redraft.web.charts import Trend, trend
+from redraft.web.charts import Bars, bars
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.people import who_decides
 from redraft.web.rendering import cost, count
@@ -365,7 +366,7 @@ class AgentPage:
     view: AgentView
     waiting: CycleView | None
     rows: tuple[tuple[CycleRecord, tuple[str, ...], str], ...]
-    trends: tuple[Trend, ...]
+    trends: tuple[tuple[str, str, Bars], ...]
     untracked: tuple[tuple[str, str], ...]
     chosen: CycleView | None
     pending: tuple[tuple[Feedback, str], ...]
@@ -383,8 +384,8 @@ def agent_page(view: AgentView) -> AgentPage:
         view,
         waiting=cycle_view(last, view.pending) if last is not None and last.status == "waiting" else None,
         rows=tuple((one, _metrics(one.metrics), _memory_words(one)) for one in view.cycles),
-        trends=tuple(drawn for _, _, drawn in trends if drawn is not None),
-        untracked=tuple((name, flag) for name, flag, drawn in trends if drawn is None and view.cycles),
+        trends=tuple((name, words, drawn) for name, _, words, drawn in trends if drawn is not None),
+        untracked=tuple((name, flag) for name, flag, _, drawn in trends if drawn is None and view.cycles),
         chosen=None if view.chosen is None else cycle_view(view.chosen, view.pending),
         pending=tuple((one, text_of(one.changes) if one.changes else "") for one in view.pending),
         keys=memory_views(view.memory, view.sizes),
@@ -426,8 +427,8 @@ def _duration(milliseconds: float | None) -> str:
     return NOT_TRACKED if milliseconds is None else duration_text(milliseconds)
 
 
-def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]]:
-    """Return each metric with the flag that tracks it, and its chart; cycles come oldest first."""
+def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, str, Bars | None]]:
+    """Return each metric with the flag that tracks it, its summary and its chart; the oldest cycle first."""
     drawn: tuple[tuple[str, str, Callable[[CycleMetrics], float | None], Callable[[float], str]], ...] = (
         ("Duration", "trackCycleDuration", lambda one: one.duration_ms, _duration),
         ("Tokens", "trackLLMTokens", lambda one: one.tokens, _count),
@@ -436,11 +437,19 @@ def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]
         ("Alerts", "trackAlertCount", lambda one: one.alerts, _count),
         ("Failures", "", lambda one: len(one.failures), _count),
     )
-    numbers = [one.number for one in cycles]
-    return [
-        (name, flag, trend(name, numbers, [value(one.metrics) for one in cycles], text))
-        for name, flag, value, text in drawn
-    ]
+    names = [f"cycle {one.number}" for one in cycles]
+    trends: list[tuple[str, str, str, Bars | None]] = []
+    for name, flag, value, text in drawn:
+        values = [value(one.metrics) for one in cycles]
+        trends.append((name, flag, _summary(values, text), bars(names, values, text)))
+    return trends
+
+
+def _summary(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    tracked = [value for value in values if value is not None]
+    if not tracked:
+        return ""
+    return f"last {text(tracked[-1])}, median {text(median(tracked))}, max {text(max(tracked))}"
 
 
 # --- one cycle ------------------------------------------------------------------------------------------

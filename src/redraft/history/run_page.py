@@ -28,12 +28,12 @@ from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED, preference
-from redraft.web.charts import HeatRow, ScoreCurve, Scored, heat_row, score_curve
+from redraft.web.charts import ScoreCurve, Scored, score_curve
 from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
 from redraft.web.rendering import clipped, is_cut, policy_hash, render, static_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from redraft.loop.runs import StoredStep
     from redraft.types import ReflectionEvaluation, ReflectionVersion
@@ -137,7 +137,7 @@ def run_view(run: StoredRun) -> RunView:
         [line for note in record.diagnostics.values() for line in note_lines(note)],
         run.after_best,
         _chart(run),
-        _heat(run),
+        _criteria_rows(run),
         comparison(first, best) if improved and first and best else None,
         [_version(version, run, in_full) for version in record.versions],
         _bars(steps),
@@ -159,11 +159,29 @@ class RunView:
     notes: list[str]
     after_best: AfterBest | None
     chart: ScoreCurve
-    heat: list[HeatRow]
+    criteria: list[CriterionRow]
     first_to_best: Comparison | None
     versions: list[VersionView]
     bars: list[Bar]
     calls: list[StepCalls]
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionCell:
+    """A score in the table of criteria; `title` says what its text means."""
+
+    text: str
+    below: bool = False
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionRow:
+    """A row of the table of criteria: its name, the score that it needs, and a cell for each version."""
+
+    name: str
+    needs: str
+    cells: tuple[CriterionCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,24 +244,39 @@ def _chart(run: StoredRun) -> ScoreCurve:
     record = run.record
     scored = [
         Scored(
-            one.iteration,
+            str(one.iteration),
             one.evaluation.overall_score,
             one.evaluation.spread,
-            "best" if one.iteration == record.best else "repeat" if one.repeats is not None else "",
+            "best" if one.iteration == record.best else "filled" if one.repeats is None else "hollow",
         )
         for one in record.versions
     ]
     return score_curve(scored, record.options.get("quality_threshold"))
 
 
-def _heat(run: StoredRun) -> list[HeatRow]:
+def _criteria_rows(run: StoredRun) -> list[CriterionRow]:
     """Return the scores of all versions: the overall score first, then each criterion."""
     evaluations = [one.evaluation for one in run.record.versions]
-    overall = heat_row(
-        "score", run.record.options.get("quality_threshold"), [one.overall_score for one in evaluations]
-    )
+    threshold = run.record.options.get("quality_threshold")
+    rows = [_criterion_row("score", threshold, [{"score": one.overall_score} for one in evaluations])]
     scores = [one.criteria_scores for one in evaluations]
-    return [overall, *(heat_row(name, run.thresholds.get(name), scores) for name in run.criteria)]
+    return rows + [_criterion_row(name, run.thresholds.get(name), scores) for name in run.criteria]
+
+
+def _criterion_row(
+    name: str, threshold: float | None, versions: Sequence[Mapping[str, float | None]]
+) -> CriterionRow:
+    cells: list[CriterionCell] = []
+    for scores in versions:
+        score = scores.get(name)
+        if name not in scores:
+            cells.append(CriterionCell("", title="does not apply"))
+        elif score is None:
+            cells.append(CriterionCell("?", title="could not be judged"))
+        else:
+            below = threshold is not None and score < threshold
+            cells.append(CriterionCell(f"{score:.2f}", below, "below its threshold" if below else ""))
+    return CriterionRow(name, "" if threshold is None else f"{threshold:.2f}", tuple(cells))
 
 
 def note_lines(note: str) -> list[str]:

@@ -13,11 +13,12 @@ from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.stores.base import listed
 from redraft.stores.run_index import ExpenseGroup, Totals
-from redraft.web.charts import Period, PeriodBars, period_bars
+from redraft.web.charts import LARGE, Bars, bars
 from redraft.web.page import Page, PageRequest
+from redraft.web.rendering import cost, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redraft.web.project import Project
 
@@ -97,17 +98,20 @@ class SpendView:
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
 
     @property
-    def bars(self) -> PeriodBars:
-        """The days as a bar chart, in dollars, or in tokens if no cost is known."""
-        days = list(reversed(self.days))
-        if any(row.used.cost_usd > 0 for row in days):
-            periods = [
-                Period(row.key, row.used.cost_usd, row.used.later_usd, row.used.unknown > 0) for row in days
-            ]
-            return period_bars(periods, "dollars")
-        return period_bars(
-            [Period(row.key, row.used.total_tokens, row.used.later_tokens) for row in days], "tokens"
-        )
+    def unit(self) -> str:
+        """What the chart shows: dollars, or tokens if no cost is known."""
+        return "dollars" if any(row.used.cost_usd > 0 for row in self.days) else "tokens"
+
+    @property
+    def chart(self) -> Bars | None:
+        """The days or months as bars, with gaps for those without a run."""
+        used = {row.key: row.used for row in self.days}
+        names = without_gaps(sorted(used))
+        if self.unit == "dollars":
+            values = [used[name].cost_usd if name in used else 0.0 for name in names]
+            return bars(names, values, cost, LARGE)
+        values = [used[name].total_tokens if name in used else 0 for name in names]
+        return bars(names, values, lambda value: count(round(value)), LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,17 @@ def _day_rows(by_day: Mapping[date, SpendTally], *, by_month: bool) -> tuple[Spe
     for day, used in by_day.items():
         found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", SpendTally()).add(used)
     return tuple(SpendRow(key, key, found[key]) for key in sorted(found, reverse=True))
+
+
+def without_gaps(names: Sequence[str]) -> list[str]:
+    """Return all days (`2026-11-23`) or months (`2026-11`) from the first name to the last."""
+    if not names:
+        return []
+    if len(names[0]) == len("2026-11"):
+        first, last = (int(name[:4]) * 12 + int(name[5:]) - 1 for name in (names[0], names[-1]))
+        return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
+    first_day, last_day = date.fromisoformat(names[0]), date.fromisoformat(names[-1])
+    return [f"{first_day + timedelta(days=at)}" for at in range((last_day - first_day).days + 1)]
 
 
 def _document(view: SpendView) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from redraft.notes.notes import (
 )
 from redraft.notes.store import NoteStore
 from redraft.stats import Payoff
-from redraft.web.charts import Series, SeriesSample, Sparkline, series, sparkline
+from redraft.web.charts import MOST_DOTS, ScoreCurve, Scored, Sparkline, score_curve, sparkline
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
 
@@ -112,9 +112,9 @@ class TaskView:
         return sum(use.arm == "control" and use.score is not None for use in self.task.uses)
 
     @cached_property
-    def chart(self) -> Series:
-        """The scores, run by run."""
-        return series(samples_of(self.task.uses))
+    def chart(self) -> ScoreCurve:
+        """The latest scores, run by run."""
+        return score_curve(points_of(self.task.uses), best_so_far=False)
 
     @cached_property
     def change(self) -> TextChange | None:
@@ -171,21 +171,22 @@ def _task_document(view: TaskView) -> dict[str, Any]:
     return {**view.task.document(), "change": change}
 
 
-def samples_of(uses: Sequence[NoteUse]) -> list[SeriesSample]:
-    """Return the scored runs of a task for a chart, grouped by the note that was in force.
+def points_of(uses: Sequence[NoteUse]) -> list[Scored]:
+    """Return the latest scored runs of a task for a chart, each with its note where that changes.
 
     A run that a trial left without its note says nothing about which one was in force.
     """
-    samples: list[SeriesSample] = []
-    for use in uses:
-        if use.score is None:
+    points: list[Scored] = []
+    before = ""
+    for use in [one for one in uses if one.score is not None][-MOST_DOTS:]:
+        if use.arm == "control":
+            points.append(Scored("", use.score, kind="cross"))
             continue
-        given = "no note" if use.version is None else f"version {use.version}"
-        why = ", for a trial" if use.arm == "control" else ""
-        label = "no note" if use.version is None else f"v{use.version}"
-        group = None if use.arm == "control" else label
-        samples.append(SeriesSample(use.score, use.arm, f"{given}{why}: {use.score:.2f}", group))
-    return samples
+        name = "none" if use.version is None else f"v{use.version}"
+        kind = "hollow" if use.version is None else "filled"
+        points.append(Scored("" if name == before else name, use.score, kind=kind))
+        before = name
+    return points
 
 
 # --- what a person changes --------------------------------------------------------------------------------
