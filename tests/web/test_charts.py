@@ -74,3 +74,10 @@ def test_scores_stay_within_the_frame():
 
 def test_a_curve_without_a_best_score_so_far():
     assert score_curve([Scored("", 0.5)], best_so_far=False).best_so_far == ""
+
+
+def test_the_line_leaves_out_crosses():
+    kinds = ["hollow", "cross", "filled"]
+    curve = score_curve([Scored("", 0.5, kind=kind) for kind in kinds])
+    assert len(curve.curve.split()) == 2
+    assert [point.kind for point in curve.points] == kinds

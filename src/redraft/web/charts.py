@@ -79,7 +79,7 @@ class ScoreCurve:
     points: tuple[CurvePoint, ...]
     """The points to draw: of very many scores, only some."""
     curve: str
-    """The line through all scores, as SVG takes it."""
+    """The line through all scores but those of crosses, as SVG takes it."""
     best_so_far: str
     threshold: float | None
     frame: Frame
@@ -108,7 +108,7 @@ def score_curve(
 ) -> ScoreCurve:
     """Lay out scores in their order, 0 at the bottom and 1 at the top."""
     points = tuple(_curve_point(at, scored) for at in range(len(scored)))
-    judged = [(point.x, point.y) for point in points if point.y is not None]
+    judged = [(one.x, one.y) for one in points if one.y is not None and one.kind != "cross"]
     return ScoreCurve(
         len(points),
         _with_room_for_names(_thinned(points)),
