@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft.types import (
     Choice,
@@ -131,7 +131,7 @@ def snapshot(value: Any) -> Any:
     Versions, evaluations, drafts, attempts and results are copied with all that can be changed in them;
     anything else is returned as it is.
     """
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     copy = _SNAPSHOTS.get(kind)
     return value if copy is None else copy(value)
 
