@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from hashlib import sha256
 from inspect import isawaitable
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
+from redraft._thoughts import without_thoughts
 from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
-from redraft.errors import ConfigError, ModelError
+from redraft.errors import ConfigError, ModelError, unusable_reply
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.protocols import ChatReply, StreamingModel
 from redraft.types import images_in
@@ -372,7 +373,18 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
             f"The model {model!r} returned {short_repr(reply)}; expected an async function of a ChatRequest "
             "that returns a ChatReply."
         )
-    return reply
+    return _answered(reply, model)
+
+
+def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
+    """Return a reply without reasoning at its start; raises `ModelError` if nothing else is in it."""
+    text = without_thoughts(reply.text)
+    if text.strip() or reply.logprobs or reply.parsed is not None:
+        return reply if text == reply.text else replace(reply, text=text)
+    after = " after its reasoning" if reply.text.strip() else ""
+    cut = ": it was cut off at the limit of tokens" if reply.finish_reason == "length" else ""
+    name = reply.model or name_of_model(model)
+    raise unusable_reply(f"The model {name!r} returned an empty reply{after}{cut}.", reply.usage)
 
 
 async def _stream(model: StreamingModel, request: ChatRequest, on_text: TextListener) -> ChatReply:

@@ -102,7 +102,7 @@ class ModelError(RedraftError):
 
     `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
     wait in seconds that the provider asked for, if any. `over_quota` means that the account's quota or credit
-    is spent.
+    is spent. `unusable_reply` means that the model answered, but the reply is empty or can't be read.
     """
 
     def __init__(
@@ -114,11 +114,13 @@ class ModelError(RedraftError):
         retry_after: float | None = None,
         usage: TokenUsage | None = None,
         over_quota: bool = False,
+        unusable_reply: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
         self.over_quota = over_quota
+        self.unusable_reply = unusable_reply
         self.retry_after = retry_after
         self.usage = usage
 
@@ -161,6 +163,19 @@ class UnfinishedError(OutputError):
 def over_budget(error: BaseException) -> bool:
     """Return whether an error means that a budget of the run was spent."""
     return isinstance(error, UnfinishedError) and error.reason is not None
+
+
+def unusable_reply(message: str, used: TokenUsage) -> ModelError:
+    """Return the error of a call whose reply can't be used; its usage leaves out the failed request."""
+    from dataclasses import replace  # noqa: PLC0415 (only an error needs it)
+
+    spent = replace(used, requests=max(0, used.requests - 1))  # who retries counts the failed request
+    return ModelError(message, retryable=True, unusable_reply=True, usage=spent)
+
+
+def is_unusable_reply(error: BaseException) -> bool:
+    """Return whether a model answered a call, but with a reply that is empty or can't be read."""
+    return isinstance(error, ModelError) and error.unusable_reply
 
 
 class RejectedOutputError(OutputError):

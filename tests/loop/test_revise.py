@@ -141,14 +141,20 @@ def test_an_error_carries_the_usage_before_it():
     assert caught.value.usage.total_tokens == 42
 
 
-@pytest.mark.parametrize("reply", ["", "  \n"])
-def test_an_empty_reply_is_requested_again_once(reply):
-    model = ScriptedModel([reply, "better"])
-    assert revise(model, "old", evaluation("x")).output == "better"
-    assert "empty" in last_turn(model)
-    with pytest.raises(OutputError, match="empty") as caught:
-        revise(ScriptedModel([reply, reply]), "old", evaluation("x"))
-    assert caught.value.usage.requests == 2
+@pytest.mark.parametrize("reply", ["", "  \n", "<think>hm</think>\n"])
+def test_an_empty_reply_is_a_failed_call(reply):
+    with pytest.raises(ModelError, match="empty") as caught:
+        revise(ScriptedModel([reply]), "old", evaluation("x"))
+    assert (caught.value.retryable, caught.value.unusable_reply) == (True, True)
+    assert (caught.value.usage.requests, caught.value.usage.input_tokens > 0) == (0, True)
+
+
+def test_edits_that_leave_nothing_are_not_applied():
+    edit = "<<<<<<< SEARCH\nold\n=======\n>>>>>>> REPLACE"
+    model = ScriptedModel([edit, edit, "better"])
+    draft = revise(model, "old", evaluation("x"), strategy="targeted_edit")
+    assert draft.output == "better"
+    assert "the edits leave nothing of the text" in draft.notes[0]
 
 
 def test_a_cut_off_reply_is_noted():

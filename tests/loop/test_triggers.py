@@ -267,7 +267,7 @@ def test_a_reflection_is_short_and_sees_the_end_of_a_long_record():
         ((ModelError("no such model"),), 1),
         ((ModelError("busy", retryable=True), ModelError("busy", retryable=True)), 2),
         ((RuntimeError("oh"),), 1),
-        (("  ",), 0),
+        (("  ", "  "), 2),
     ],
 )
 def test_a_failed_reflection_is_noted_and_skipped(replies, failures, caplog):

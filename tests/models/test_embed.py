@@ -269,7 +269,7 @@ def test_pydantic_ai_embedding_model():
         (SMALL, ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
         ("opnai:x", ConfigError, "Unknown provider 'opnai' .* Did you mean 'openai:x'"),
         ("cohere:embed-v4.0", ConfigError, r"pydantic-ai-slim\[cohere\]"),
-        ("google:gemini-embedding-001", MissingExtraError, r"redraft\[google\]"),
+        ("google:gemini-embedding-001", ConfigError, "GOOGLE_API_KEY"),
     ],
 )
 def test_provider_configuration_errors(monkeypatch, name, error, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.released.wait(60)
             self.close_connection = True
             return
-        if isinstance(answer, Stream):
+        if isinstance(answer, Stream | Events):
             self.send_stream(answer)
             return
         data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
@@ -71,14 +71,19 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for event in answer.events():
-            line = f"data: {event}\n\n".encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            line = f"{answer.name_of(event)}data: {event}\n\n".encode()
+            try:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            except BrokenPipeError:  # the client has read enough
+                self.close_connection = True
+                return
             answer.sent.append(monotonic())
         if answer.ending == "hangs":
             self.server.released.wait(60)
         self.close_connection = True
         if answer.ending not in ("hangs", "drops"):
-            self.wfile.write(b"0\r\n\r\n")
+            with suppress(BrokenPipeError):
+                self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, *_):
         pass
@@ -96,6 +101,9 @@ class Stream:
     ending: str = "done"
     sent: list[float] = field(default_factory=list)
 
+    def name_of(self, _event):
+        return ""
+
     def events(self):
         for text in self.pieces:
             yield chunk({"delta": {"role": "assistant", "content": text}, "finish_reason": None})
@@ -109,6 +117,22 @@ class Stream:
             yield "{not JSON"
         if self.ending == "error":
             yield json.dumps({"error": {"message": "overloaded", "type": "server_error", "code": 503}})
+
+
+@dataclass
+class Events:
+    """A stream of events as they are, each a dict or a text; `named` also sends their types."""
+
+    listed: Sequence[dict | str]
+    ending: str = "done"
+    named: bool = False
+    sent: list[float] = field(default_factory=list)
+
+    def events(self):
+        return [event if isinstance(event, str) else json.dumps(event) for event in self.listed]
+
+    def name_of(self, event):
+        return f"event: {json.loads(event)['type']}\n" if self.named else ""
 
 
 def chunk(choice=None, **more):

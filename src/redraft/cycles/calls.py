@@ -95,7 +95,7 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, sec
 
     def read(reply: ChatReply) -> tuple[Any, str]:
         if compiled is None:
-            return reply.text, "" if reply.text.strip() else "It is empty."
+            return reply.text, ""
         found = compiled.check(reply.text if reply.parsed is None else reply.parsed)
         # A small model that only hears what was expected says the same again.
         return found.value, " ".join(f"{problem.message}. {problem.suggestion}" for problem in found.errors)

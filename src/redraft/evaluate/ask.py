@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redraft._steps import answer
-from redraft.errors import ModelError, RedraftError, over_budget
-from redraft.protocols import ChatRequest, Message
+from redraft.errors import ModelError, RedraftError, is_unusable_reply, over_budget
+from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.text.replies import is_quoted_from, verdict_json_of
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from redraft.protocols import ChatModel, ChatReply, ModelRole
+    from redraft.protocols import ChatModel, ModelRole
 
 T = TypeVar("T")
 
@@ -43,11 +43,12 @@ async def ask(
 ) -> Answer[T]:
     """Ask a model; if `read` finds a problem with the reply, say so and ask again, once.
 
-    `read` returns the value of a reply, and what is wrong with it ("" if nothing is). Raises what the model
+    `read` returns the value of a reply, and what is wrong with it ("" if nothing is). A reply that is empty
+    or can't be read is one with a problem, which is the provider's reason. Raises whatever else the model
     raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
     """
-    reply = await answer(model, ChatRequest(messages, schema, temperature, role=role))
-    value, problem = _read(reply, read)
+    reply, reason = await answer_or_reason(model, ChatRequest(messages, schema, temperature, role=role))
+    value, problem = _read(reply, reason, read)
     if not problem:
         return Answer(value, "", reply.usage)
     again = (
@@ -55,17 +56,32 @@ async def ask(
         Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
     )
     try:
-        second = await answer(model, ChatRequest((*messages, *again), schema, temperature, role=role))
+        second, reason = await answer_or_reason(
+            model, ChatRequest((*messages, *again), schema, temperature, role=role)
+        )
     except RedraftError as error:
         if over_budget(error):  # the first reply is paid for: use what it says
             return Answer(value, problem, total_usage([reply], [error]))
         raise add_usage(error, reply.usage) from None
-    value, problem = _read(second, read)
+    value, problem = _read(second, reason, read)
     return Answer(value, problem, reply.usage + second.usage)
 
 
-def _read(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
+async def answer_or_reason(model: ChatModel, request: ChatRequest) -> tuple[ChatReply, str]:
+    """Call a model; return its reply, or an empty one and the reason if the reply can't be used."""
+    try:
+        return await answer(model, request), ""
+    except ModelError as error:
+        if not is_unusable_reply(error):
+            raise
+        used = (error.usage or NOTHING_USED) + TokenUsage(requests=1, cost_usd=0.0)
+        return ChatReply("", usage=used, finish_reason="other"), str(error)
+
+
+def _read(reply: ChatReply, reason: str, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
     value, problem = read(reply)
+    if reason:
+        return value, reason
     if reply.finish_reason == "length":
         return value, f"It was cut off; be briefer. {problem}".strip()
     return value, problem

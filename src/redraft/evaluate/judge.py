@@ -14,16 +14,25 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._critique import render_issue
-from redraft._steps import answer
 from redraft._texts import as_text, counted, short_repr
+from redraft._thoughts import without_thoughts
 from redraft._validation import is_number, nearest
 from redraft._verdicts import DECISIONS, MESSAGES, REASONS, key_name, leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
-from redraft.evaluate.ask import Answer, add_usage, ask, samples, together, total_usage, verdict_of
+from redraft.evaluate.ask import (
+    Answer,
+    add_usage,
+    answer_or_reason,
+    ask,
+    samples,
+    together,
+    total_usage,
+    verdict_of,
+)
 from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weighted_mean
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
-from redraft.text.replies import fenced, is_quoted_from, unfenced, without_thoughts
+from redraft.text.replies import fenced, is_quoted_from, unfenced
 from redraft.types import (
     NOT_JUDGED,
     NOTHING_USED,
@@ -190,6 +199,8 @@ class ScoreJudge:
 
         A model that refuses a temperature gets the criteria in another order instead.
         """
+        if not getattr(self.model, "takes_temperature", True):
+            return await self._ask(output, run, turn=number)
         try:
             return await self._ask(output, run, temperature=SAMPLE_TEMPERATURE)
         except ModelError as error:
@@ -910,11 +921,16 @@ async def _ask_yes_no(model: ChatModel, case: str, criterion: QualityCriterion) 
     messages = (Message("system", YES_NO_ROLE), Message("user", f"{case}\n\n{question}"))
     request = ChatRequest(messages, max_tokens=1, logprobs=ALTERNATIVES, role="evaluation")
     try:
-        reply = await answer(model, request)
+        reply, reason = await answer_or_reason(model, request)
+        if reason:
+            second, reason = await answer_or_reason(model, request)
+            reply = replace(second, usage=reply.usage + second.usage)
     except UnfinishedError as error:
         if error.reason is None:
             raise
         return YesNo(None, 0.0, error.usage or NOTHING_USED, str(error))  # the other answers still count
+    if reason:
+        return YesNo(None, 0.0, reply.usage, reason)
     if not reply.logprobs:
         raise OutputError(
             f"The model {reply.model or 'that judges'!r} returned no log probabilities, which the judge "

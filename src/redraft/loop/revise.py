@@ -34,7 +34,7 @@ class ModelGenerator:
     output_type: OutputType[Any] | None = None
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return a draft; raises `OutputError` for an empty reply, and what the model raises.
+        """Return a draft; raises what the model raises.
 
         A reply that is not of the output type is the draft as it is, with a note that says so.
         """
@@ -44,7 +44,7 @@ class ModelGenerator:
             prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, run, prompt), run, "generation")
         reply = await _answer(self.model, _asking(request, self.output_type))
-        output, notes = _as_type(self.output_type, _text_of(reply, reply.usage))
+        output, notes = _as_type(self.output_type, reply.text)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
         return Draft(
             output, reply.usage, improvements, strategy, (*notes, *_cut_off(reply)), model=reply.model
@@ -130,7 +130,7 @@ class ModelReviser:
             if self.output_type is None:
                 revised = _like(output, reply, usage)
             else:  # a version of another type is still a version
-                revised, misfit = _as_type(self.output_type, _text_of(reply, usage))
+                revised, misfit = _as_type(self.output_type, reply.text)
                 notes = (*notes, *misfit)
         improvements = () if strategy == "resample" else improvements_asked(evaluation)
         return Draft(revised, usage, improvements, strategy, (*notes, *_cut_off(reply)), model=reply.model)
@@ -155,10 +155,12 @@ class ModelReviser:
         )
 
     def _read(self, output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
-        """Read a reply into the output type, or else into the type of the output."""
+        """Read a reply, or an edited text, into the output type, or else into the type of the output."""
+        if not reply.text.strip():
+            raise OutputError("the edits leave nothing of the text", usage=usage)
         if self.output_type is None:
             return _like(output, reply, usage)
-        revised, problems = self.output_type.read(_text_of(reply, usage))
+        revised, problems = self.output_type.read(reply.text)
         if problems:
             raise OutputError(joined(map(render_issue, problems)), usage=usage)
         return revised
@@ -222,7 +224,7 @@ def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tu
 
 def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
     """Convert a reply to the type of the output: text, JSON, a pydantic model or a data class."""
-    text = _text_of(reply, usage)
+    text = reply.text
     if isinstance(output, str):
         return text
     kind: Any = output.__class__
@@ -231,12 +233,6 @@ def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
         return from_json(kind, value) if is_record(kind) else value
     except (OutputError, ValueError) as error:  # pydantic's ValidationError is a ValueError
         raise OutputError(f"the reply is not a valid {kind.__name__}: {error}", usage=usage) from error
-
-
-def _text_of(reply: ChatReply, usage: TokenUsage) -> str:
-    if not reply.text.strip():
-        raise OutputError(f"the model {reply.model!r} returned an empty reply", usage=usage)
-    return reply.text
 
 
 def _cut_off(reply: ChatReply) -> tuple[str, ...]:

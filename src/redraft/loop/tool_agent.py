@@ -63,10 +63,12 @@ from redraft.models.provider import (
     ProviderModel,
     can_stream,
     model_error,
+    provider_errors,
     streamed_response,
     text_of,
     usage_of,
 )
+from redraft.models.response import answered, readable
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
@@ -522,19 +524,18 @@ class AgentRequest:
 
     async def send(self) -> ModelResponse:
         """Return the response."""
-        try:
-            return await self.model.request(self.sent, self.settings, self.parameters)
-        except AgentRunError as error:
-            raise model_error(self.model.model_id, error) from error
+        with provider_errors(self.model.model_id, self.model):
+            return self._answered(await self.model.request(self.sent, self.settings, self.parameters))
 
     async def stream(self, on_text: TextListener, /) -> ModelResponse:
         """Return the response, after passing on its text piece by piece."""
         stream = self.model.request_stream(self.sent, self.settings, self.parameters)
-        try:
+        with provider_errors(self.model.model_id, self.model):
             response = await streamed_response(self.model, stream, on_text)
-        except AgentRunError as error:
-            raise model_error(self.model.model_id, error) from error
-        return await self.send() if response is None else response
+        return await self.send() if response is None else self._answered(response)
+
+    def _answered(self, response: ModelResponse) -> ModelResponse:
+        return answered(self.model.model_id, response, usage_of(response), self.messages)
 
 
 class StepModel(WrapperModel):
@@ -552,7 +553,8 @@ class StepModel(WrapperModel):
     ) -> ModelResponse:
         """Return the response, or the recorded one."""
         sent = self._steps.with_images(messages)
-        request = AgentRequest(self.wrapped, messages, sent, model_settings, model_request_parameters)
+        model = readable(self.wrapped)
+        request = AgentRequest(model, messages, sent, model_settings, model_request_parameters)
         return await self._steps.request(request)
 
     @asynccontextmanager

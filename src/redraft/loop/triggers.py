@@ -308,8 +308,6 @@ class LiveRun:
             used = (known or NOTHING_USED) + TokenUsage(failed_requests=failed)
             return replace(blank, usage=used, problem=f"{type(error).__name__}: {error}")
         used = reply.usage + TokenUsage(failed_requests=failed)
-        if not reply.text.strip():
-            return replace(blank, usage=used, problem="the model returned an empty reply")
         return replace(blank, text=cut_at_word(reply.text), usage=used)
 
     def keep(self, reflections: Iterable[Reflection]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._steps import BlockedError, call_model, is_passing, name_of_model
-from redraft.errors import ConfigError, ModelError, RedraftError
+from redraft.errors import ConfigError, ModelError, RedraftError, is_unusable_reply
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatModel, ChatReply
 from redraft.redact.log import logger
@@ -41,7 +41,8 @@ class FallbackModel:
     """Answers with the first of several models that is neither down nor over its limit.
 
     A model is passed over after a failed connection, a timeout, a status 5xx, a rate limit or a spent quota,
-    and left out for the provider's Retry-After, or else for ten seconds. Any other failure is a mistake in
+    and left out for the provider's Retry-After, or else for ten seconds. After an empty or unreadable reply
+    the next model is asked, and none is left out. Any other failure is a mistake in
     the request or in the settings, which another model must not hide: it is raised. If all models fail, so
     does the call; it is retryable if that of one of them is.
 
@@ -66,6 +67,11 @@ class FallbackModel:
         self.takes_images: bool = all(getattr(model, "takes_images", True) for model in models)
         """Whether images may be sent: only if all of the models take them."""
         self._places = [_Place(model) for model in models]
+
+    @property
+    def takes_temperature(self) -> bool:
+        """Whether a temperature is sent: only if all of the models take it."""
+        return all(getattr(model, "takes_temperature", True) for model in self.models)
 
     @property
     def has_logprobs(self) -> bool:
@@ -115,7 +121,8 @@ class FallbackModel:
                 if not _passes_on(error):
                     _add_usage(error, lost)
                     raise
-                self._leave_out(place, error)
+                if not is_unusable_reply(error):  # another request may well get an answer
+                    self._leave_out(place, error)
                 if not may_go_on():
                     _add_usage(error, lost)
                     raise
@@ -155,6 +162,7 @@ class FallbackModel:
             f"No model answered ({self.name}). {' '.join(parts)}",
             status=429 if statuses == {429} else None,
             retryable=not failures or any(map(is_passing, failures)),
+            unusable_reply=bool(failures) and all(map(is_unusable_reply, failures)),
             retry_after=max(0.0, min(waits)) if is_all_told else None,
             usage=lost + (_usage_in(failures[-1]) if failures else NOTHING_USED),
         )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
 from redraft._hints import keyword_hints
+from redraft._thoughts import ThoughtFilter
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
+from redraft.models.response import answered, no_answer, readable, reading
 from redraft.protocols import ChatReply
 from redraft.text.characters import well_formed
-from redraft.types import NOTHING_USED, ImageMessage, TokenUsage
+from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pydantic_ai.exceptions import AgentRunError, ModelAPIError
@@ -40,6 +44,8 @@ _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _NO_STREAMS = frozenset({400, 403, 404, 405, 422})
 """The statuses by which a provider may refuse to stream."""
+_REFUSES_SCHEMA = frozenset({400, 422, 501})
+"""The statuses of a server that does not take a schema, whatever its message says."""
 _LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
 _WITH_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
@@ -50,25 +56,28 @@ _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 class ProviderModel:
     """Answers with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
 
-    Sends sampling settings only if a request has them. A schema is sent natively if the model is known to
-    support it, else in the prompt. The provider's client makes one attempt per call; only
-    `redraft._steps.retried` retries. The cost comes from an installed price list, never from the network; it
-    is None for models that are not on it.
+    Sends sampling settings only if a request has them and the model takes them. A schema is sent natively if
+    the model is known to support it, else in the prompt; also to a server that refuses it, from then on. The
+    provider's client makes one attempt per call; only `redraft._steps.retried` retries. The cost comes from
+    an installed price list, never from the network; it is None for models that are not on it, and for calls
+    whose usage was not reported.
 
     Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` if the provider's
     client is not installed, and `ModelError` if a call fails; that is retryable for statuses 408, 409, 429
-    and 5xx, failed connections and timeouts.
+    and 5xx, failed connections and timeouts, and replies that are empty or cannot be read.
     """
 
     def __init__(self, model: str | Model) -> None:
         if isinstance(model, str):
             self.name, self._given = model, None
-            self._fresh: Model | None = _model_named(model)
+            self._fresh: Model | None = readable(_model_named(model))
         else:
-            self.name, self._given, self._fresh = model.model_id, model, None
+            self.name, self._given, self._fresh = model.model_id, readable(model), None
         known = self._given or self._fresh
         self.takes_images = known is None or known.profile.get("supports_image_input", True)
         """Whether images may be sent: False if the model is known to take none."""
+        self.takes_temperature = known is None or _takes_temperature(known)
+        """Whether a temperature is sent: False if the model is known to refuse it."""
         self._streams = True
 
     @property
@@ -79,49 +88,48 @@ class ProviderModel:
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer one request."""
-        from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
+        from pydantic_ai import direct  # noqa: PLC0415 (0.3 s, on first use)
 
-        model = await self.model()
-        settings = self.settings(model, request)
-        try:
-            response = await direct.model_request(
-                model,
-                messages_of(request),
-                model_settings=settings,
-                model_request_parameters=_parameters(model, request),
-            )
-        except exceptions.AgentRunError as error:
-            raise model_error(self.name, error) from error
-        except exceptions.UserError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
-        return self._reply(response, request)
+        async def send(
+            model: Model, request: ChatRequest, schema: ModelRequestParameters | None
+        ) -> ChatReply:
+            with provider_errors(self.name, model):
+                response = await direct.model_request(
+                    model,
+                    messages_of(request),
+                    model_settings=self.settings(model, request),
+                    model_request_parameters=schema,
+                )
+            return self._reply(response, request)
+
+        return await _with_schema(await self.model(), request, send)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer one request, after passing on its text as it comes: all at once if the model can't stream.
 
         A stream that ends before the reply is complete raises `ModelError`, which is retryable.
         """
-        from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
+        from pydantic_ai import direct  # noqa: PLC0415 (0.3 s, on first use)
+
+        async def send(
+            model: Model, request: ChatRequest, schema: ModelRequestParameters | None
+        ) -> ChatReply | None:
+            stream = direct.model_request_stream(
+                model,
+                messages_of(request),
+                model_settings=self.settings(model, request),
+                model_request_parameters=schema,
+            )
+            with provider_errors(self.name, model):
+                response = await streamed_response(model, stream, on_text)
+            return None if response is None else self._reply(response, request)
 
         model = await self.model()
-        if not self._streams or not can_stream(model):
-            return await self(request)
-        stream = direct.model_request_stream(
-            model,
-            messages_of(request),
-            model_settings=self.settings(model, request),
-            model_request_parameters=_parameters(model, request),
-        )
-        try:
-            response = await streamed_response(model, stream, on_text)
-        except exceptions.AgentRunError as error:
-            raise model_error(self.name, error) from error
-        except exceptions.UserError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
-        if response is None:
+        if self._streams and can_stream(model):
+            if (reply := await _with_schema(model, request, send)) is not None:
+                return reply
             self._streams = False
-            return await self(request)
-        return self._reply(response, request)
+        return await self(request)
 
     async def model(self) -> Model:
         """Return the model object of Pydantic AI that answers in this event loop."""
@@ -130,7 +138,7 @@ class ProviderModel:
         return await _models.get(self.name, self._connect)
 
     def _connect(self) -> tuple[Model, Model]:
-        model, self._fresh = self._fresh or _model_named(self.name), None
+        model, self._fresh = self._fresh or readable(_model_named(self.name)), None
         return model, model
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
@@ -138,7 +146,7 @@ class ProviderModel:
         settings: OpenAIChatModelSettings = {}
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0
-        if request.temperature is not None:
+        if request.temperature is not None and self.takes_temperature:
             settings["temperature"] = request.temperature
         if request.max_tokens is not None:
             least = _LEAST_RESPONSES_TOKENS if _is_a(model, "OpenAIResponsesModel") else 1
@@ -153,16 +161,109 @@ class ProviderModel:
         return settings
 
     def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
-        text = well_formed(response.text or "")
-        reason = response.finish_reason
+        used, logprobs = usage_of(response), tuple(_logprobs(response))
+        if not logprobs:  # those of a blank token are an answer, too
+            response = answered(self.name, response, used)
+        text, reason = well_formed(response.text or ""), response.finish_reason
+        if not text.strip() and not logprobs:
+            raise no_answer(self.name, "it holds no text", used)
         return ChatReply(
             text,
             parsed_of(text, request),
-            tuple(_logprobs(response)),
-            usage_of(response),
+            logprobs,
+            used,
             self.name,
             reason if reason in ("stop", "length") else "stop" if reason is None else "other",
         )
+
+
+@contextmanager
+def provider_errors(name: str, model: Model) -> Generator[None]:
+    """Turn what the library and a provider's client raise into `ModelError` and `ConfigError`."""
+    from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
+
+    try:
+        with reading(name, model):
+            yield
+    except exceptions.AgentRunError as error:
+        raise model_error(name, error) from error
+    except exceptions.UserError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+_without_schemas: set[tuple[str | None, str]] = set()
+"""The servers, by base URL and model, that have refused a schema in this process."""
+
+
+async def _with_schema(
+    model: Model,
+    request: ChatRequest,
+    send: Callable[[Model, ChatRequest, ModelRequestParameters | None], Awaitable[T]],
+) -> T:
+    """Send a request with its schema, or with the schema in the prompt to a server that refuses it."""
+    if request.schema is None:
+        return await send(model, request, None)
+    server = model.base_url, model.model_name
+    if server in _without_schemas:
+        return await send(model, _schema_in_prompt(request), None)
+    try:
+        return await send(model, request, _parameters(model, request))
+    except ModelError as error:
+        if not _may_refuse_schema(error):
+            raise
+        refusal = error
+    try:
+        reply = await send(model, _schema_in_prompt(request), None)
+    except ModelError as error:
+        if _may_refuse_schema(error):  # so the schema was not the reason
+            raise refusal from error
+        _without_schemas.add(server)
+        raise
+    _without_schemas.add(server)
+    return reply
+
+
+def _may_refuse_schema(error: ModelError) -> bool:
+    return (error.status in _REFUSES_SCHEMA and not error.refuses_temperature) or (
+        error.status is not None and _ABOUT_SCHEMA.search(str(error)) is not None
+    )
+
+
+_ABOUT_SCHEMA = re.compile(
+    r"response_?(?:format|schema|mime)|json.?(?:schema|object|mode)|structured.?output|output_?(?:format|config)"
+    r"|guided|grammar",
+    re.IGNORECASE,
+)
+
+
+def _schema_in_prompt(request: ChatRequest) -> ChatRequest:
+    """Return a request that asks for its schema in the first system message."""
+    asked = f"{ASK_FOR_JSON}\n{json.dumps(request.schema, ensure_ascii=False)}"
+    first, *others = request.messages
+    if first.role == "system":
+        return replace(request, messages=(Message("system", f"{first.content}\n\n{asked}"), *others))
+    return replace(request, messages=(Message("system", asked), *request.messages))
+
+
+ASK_FOR_JSON = "Reply with one JSON value, and nothing else, that fits this JSON Schema:"
+
+
+def _takes_temperature(model: Model) -> bool:
+    """Whether a model takes a temperature; Pydantic AI leaves it out with a warning if not."""
+    while (inner := getattr(model, "wrapped", None)) is not None:
+        model = inner
+    profile: dict[str, Any] = {**model.profile}
+    if "temperature" in model.unsupported_settings:
+        return False
+    if any(profile.get(f"{family}_disallows_sampling_settings") for family in ("anthropic", "bedrock")):
+        return False
+    if not profile.get("openai_supports_reasoning"):
+        return True
+    efforts = profile.get("openai_reasoning_efforts")
+    is_optional = (
+        profile.get("openai_supports_reasoning_effort_none") if efforts is None else "none" in efforts
+    )
+    return bool(is_optional) and not profile.get("thinking_enabled_by_default")
 
 
 def can_stream(model: Model) -> bool:
@@ -188,7 +289,7 @@ async def streamed_response(
     try:
         async with stream as events:
             try:
-                await _pass_on(events, on_text)
+                await _pass_on(events, on_text, model)
             except BaseException:
                 if events.usage.input_tokens or events.usage.output_tokens:
                     on_text("", replace(usage_of(events.get()), requests=0))
@@ -200,22 +301,29 @@ async def streamed_response(
             return None
         raise
     if _broke_off(model, response):
-        raise exceptions.UnexpectedModelBehavior("the stream ended before the reply was complete")
+        raise exceptions.ModelAPIError(model.model_name, "the stream ended before the reply was complete")
     return response
 
 
-async def _pass_on(events: StreamedResponse, on_text: TextListener) -> None:
-    """Pass on the text of a stream; joined, it is the `text_of` its response."""
+_unopened_thoughts: set[tuple[str | None, str]] = set()
+"""Models, by base URL and name, whose replies end their reasoning with a tag that they did not open."""
+
+
+async def _pass_on(events: StreamedResponse, on_text: TextListener, model: Model) -> None:
+    """Pass on the text of a stream; joined, it is the `text_of` its response, without its reasoning."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
     outputs = _output_tools(events.model_request_parameters)
     joined, held, arguments = TextJoin(), "", set[int]()
+    server = model.base_url, model.model_name
+    thoughts = ThoughtFilter(on_text, held=server in _unopened_thoughts)
     async for event in events:
         match event:
             case m.PartStartEvent(index=index, part=part):
                 text = joined.add(_text_in(part, outputs))
                 if isinstance(part, m.ToolCallPart) and part.tool_name in outputs:
                     arguments.add(index)
+                thoughts.reasoned = thoughts.reasoned or isinstance(part, m.ThinkingPart)
             case m.PartDeltaEvent(delta=m.TextPartDelta(content_delta=text)):
                 pass
             case m.PartDeltaEvent(index=index, delta=m.ToolCallPartDelta(args_delta=str(text))):
@@ -226,7 +334,10 @@ async def _pass_on(events: StreamedResponse, on_text: TextListener) -> None:
         text = held + text
         held = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
         if text := well_formed(text[:-1] if held else text):
-            on_text(text)
+            thoughts.add(text)
+    thoughts.finish()
+    if thoughts.unopened:
+        _unopened_thoughts.add(server)
 
 
 def text_of(response: ModelResponse, parameters: ModelRequestParameters) -> str:
@@ -268,7 +379,8 @@ def _text_in(part: ModelResponsePart, outputs: frozenset[str]) -> str | None:
 def _broke_off(model: Model, response: ModelResponse) -> bool:
     """Return whether a stream ended too early: chat completions end with a reason, or at least with usage."""
     if _is_a(model, "OpenAIChatModel"):
-        has_reason = "finish_reason" in (response.provider_details or {})
+        details = response.provider_details or {}
+        has_reason = "finish_reason" in details or "refusal" in details
         return not has_reason and not response.usage.output_tokens
     return response.state != "complete"
 
@@ -285,7 +397,7 @@ def usage_of(response: ModelResponse) -> TokenUsage:
         output_tokens=used.output_tokens,
         cached_tokens=used.cache_read_tokens,
         requests=1,
-        cost_usd=_cost(response),
+        cost_usd=_cost(response) if used.input_tokens or used.output_tokens else None,
     )
 
 
@@ -311,14 +423,14 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
 
     # Not a reply at all, such as a body that is not JSON.
     if not isinstance(error, exceptions.ModelAPIError):
-        return ModelError(f"{name} sent an invalid reply: {error}", retryable=True)
+        return ModelError(f"{name} sent an invalid reply: {error}", retryable=True, unusable_reply=True)
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
     retryable = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
     # An exhausted quota is a 429, too, but waiting does not help.
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
         retryable = False
     return ModelError(
-        f"{name} failed{_reason(error)}",
+        f"{name} failed{_reason(error)}{_other_protocol(name, error)}",
         status=status,
         retryable=retryable,
         retry_after=error.retry_after,
@@ -332,12 +444,30 @@ def _reason(error: ModelAPIError) -> str:
 
     message: Any = error.body
     for key in ("error", "message"):  # some clients have unwrapped `error` already
-        message = cast("dict[str, Any]", message).get(key, message) if isinstance(message, dict) else None
-    if not isinstance(error, ModelHTTPError) or not isinstance(message, str) or not message.strip():
+        message = cast("dict[str, Any]", message).get(key, message) if isinstance(message, dict) else message
+    if not isinstance(message, str) or not message.strip():
+        return f": {error}"
+    if not isinstance(error, ModelHTTPError):
+        return f": {message.strip()}"
+    if message is error.body and message.lstrip().startswith("<"):  # a page, not a message
         return f": {error}"
     hint = f"Did you mean {error.suggested_model_id!r}?" if error.suggested_model_id else ""
     sentences = (message.strip().rstrip(".") + ".", hint, error.hint)
     return f" with status {error.status_code}: {' '.join(filter(None, sentences))}"
+
+
+def _other_protocol(name: str, error: ModelAPIError) -> str:
+    """Return a hint for a server that does not have OpenAI's Responses API."""
+    provider, _, model = name.partition(":")
+    is_missing = (
+        getattr(error, "status_code", None) in (404, 405) and error.provider_error_code != "model_not_found"
+    )
+    if provider not in ("openai", "openai-responses") or not (is_missing or "/responses" in str(error)):
+        return ""
+    return (
+        " 'openai:' uses the Responses API (/v1/responses); for a server that only has chat completions, "
+        f"name the model 'openai-chat:{model}'."
+    )
 
 
 class LoopClients(Generic[T]):
@@ -497,12 +627,35 @@ def similar_names(name: str) -> str:
     if colon:
         providers = [*EXTRAS, *(each.partition(":")[0] for each in known)]
         found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
+        if not found and re.fullmatch(r"latest|\d+(?:\.\d+)?b\b.*", model):  # a model with its tag
+            found = [f"ollama:{name}"]
     else:
         ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
-        found = _similar(name, ours) or _similar(name, known)
+        found = _with_provider(name, known) or _similar(name, ours) or _similar(name, known)
     if found:
         return f" Did you mean {' or '.join(repr(each) for each in found)}?"
     return f" Known providers are {', '.join(EXTRAS)}, local, and all others of Pydantic AI."
+
+
+_FAMILIES = {
+    "ollama": r"llama|phi-?\d|gpt-oss|deepseek-r1",
+    "openai": r"gpt-?\d|chatgpt-|o\d(?:-|$)|codex-",
+    "anthropic": r"claude-",
+    "google": r"gemini-|gemma-",
+    "mistral": r"(?:open-)?(?:mistral|mixtral|codestral|ministral|magistral|devstral|pixtral)-",
+    "deepseek": r"deepseek-(?:chat|reasoner)",
+    "xai": r"grok-",
+    "cohere": r"command-",
+}
+"""The providers of models, by patterns of their names."""
+
+
+def _with_provider(name: str, known: Sequence[str]) -> list[str]:
+    """Return a model's name with its provider, if the name tells it."""
+    provider = next((each for each, names in _FAMILIES.items() if re.match(names, name.lower())), None)
+    if provider is None:
+        return [each for each in known if each.partition(":")[2] == name][:1]
+    return [f"{provider}:{name}"]
 
 
 def _similar(name: str, known: list[str]) -> list[str]:

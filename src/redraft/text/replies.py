@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redraft._texts import shortened
+from redraft._thoughts import without_thoughts
 from redraft.errors import OutputError
 from redraft.types import framed
 
@@ -21,7 +22,6 @@ MAX_BRACKETS = 200
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
 _BRACKET = re.compile(r"[\[\]{}]")
-_THOUGHTS = re.compile(r"\s*<(think|thinking)>")
 _BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
 
 
@@ -30,8 +30,8 @@ def json_of(text: str) -> Any:
 
     A fence marked `json` takes precedence over other fences, any fence over prose, and in prose an object
     over an array; a bare number, string, true, false or null counts only if it is the whole reply or the
-    whole fence. Line breaks inside strings are accepted, since models write them. A leading
-    `<think>...</think>` block is skipped.
+    whole fence. Line breaks inside strings are accepted, since models write them. Reasoning at the start is
+    skipped (`without_thoughts`).
 
     Raises `OutputError` if there is no JSON, if it is broken (a part of a broken value is never taken for the
     value), if there are several different values, for NaN, infinities and duplicate keys, and beyond 1 MB or
@@ -64,19 +64,6 @@ def _read(text: str, find: Callable[[str], Any]) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise OutputError(f"The JSON in the reply is broken at {place}: {error.msg}.") from error
-
-
-def without_thoughts(text: str) -> str:
-    """Return a reply without the leading `<think>...</think>` block of reasoning models.
-
-    The block ends at the first closing tag. One that is never closed leaves nothing.
-    """
-    opening = _THOUGHTS.match(text)
-    if opening is None:
-        return text
-    closing = f"</{opening[1]}>"
-    end = text.find(closing, opening.end())
-    return "" if end < 0 else text[end + len(closing) :]
 
 
 def _find(text: str) -> Any:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Ask a model a prompt or messages; return its reply, with a schema as the parsed value.
 
-    Raises `ModelError` if the provider failed for good, `OutputError` for a reply that is empty or does not
-    follow the schema.
+    Raises `ModelError` if the provider failed for good, `OutputError` for a reply that does not follow the
+    schema.
     """
     call = read_params(LlmParams, _rendered(params, scope), LLM_CALL)
     model = resources.model_for(call.model, scope)
@@ -52,8 +52,6 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
     # Transient failures are retried here, so that they don't cost an attempt of a loop.
     step = retried(direct, Retry(), lambda _name, _error, wait: wait)
     reply = await step("model", ChatReply, answer, model, request)
-    if not reply.text.strip():
-        raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
     has_data = call.schema_ is not None and reply.parsed is not None
     return _read_reply(reply.parsed if has_data else reply.text, call, resources, reply.usage)
 

@@ -1,0 +1,398 @@
+"""Responses of providers: read odd forms, count usage once, and tell an answer from an empty reply."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from redraft._thoughts import without_blank_start, without_thoughts
+from redraft.errors import ModelError, unusable_reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator, Sequence
+
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model, StreamedResponse
+    from pydantic_ai.usage import RequestUsage
+
+    from redraft.types import TokenUsage
+
+_READABLE = "redraft_readable"
+_REPLAYED_TAGS = ("<assistant_thinking>", "</assistant_thinking>")
+"""Tags that no reply contains: Pydantic AI removes `<think>` anywhere in a text, also in code."""
+_STATUSES = range(400, 600)
+
+
+# Reading.
+
+
+def readable(model: Model) -> Model:
+    """Copy a model so that it also reads the odd replies of compatible servers; its client is shared.
+
+    Null and missing fields get their defaults, unknown items are left out, and an error sent with status 200
+    is raised. Usage that a stream reports again and again counts once. Texts stay as they are: `answered`
+    removes reasoning.
+    """
+    if getattr(model, _READABLE, False):
+        return model
+    copied = cast("Any", object.__new__(type(model)))
+    copied.__dict__.update(vars(model))
+    if "wrapped" in vars(model):
+        copied.wrapped = readable(copied.wrapped)
+    elif "models" in vars(model):
+        copied.models = [readable(inner) for inner in copied.models]
+    else:
+        _read_leniently(copied)
+    setattr(copied, _READABLE, True)
+    return copied
+
+
+def _read_leniently(model: Any) -> None:
+    name = getattr(model, "model_name", "")
+    vars(model)["profile"] = {**model.profile, "thinking_tags": _REPLAYED_TAGS}
+    if (process := getattr(model, "_process_response", None)) is not None:
+
+        def read_response(reply: Any, *args: Any, **more: Any) -> Any:
+            return process(repaired(reply, name), *args, **more)
+
+        # The library has no other place between the client and its own reading, and this is a copy of ours.
+        model._process_response = read_response  # noqa: SLF001 (says the comment)
+    if (process_stream := getattr(model, "_process_streamed_response", None)) is not None:
+
+        async def read_stream(*args: Any, **more: Any) -> StreamedResponse:
+            events = await process_stream(*args, **more)
+            if hasattr(events, "_response"):
+                events._response = _Chunks(events._response, events, name)  # noqa: SLF001 (as above)
+            if hasattr(events, "_add_usage"):
+                events._add_usage = _UsageOfStream(events).add  # noqa: SLF001 (as above)
+            return events
+
+        model._process_streamed_response = read_stream  # noqa: SLF001 (as above)
+
+
+class _Chunks:
+    """The chunks of a stream, repaired."""
+
+    def __init__(self, source: Any, events: StreamedResponse, model: str) -> None:
+        self._source = source
+        self._events = events
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        is_blank_reason = False
+        async for chunk in self._source:
+            if getattr(chunk, "choices", None):
+                is_blank_reason = getattr(chunk.choices[0], "finish_reason", None) == ""
+            if (reply := repaired(chunk, self._model, self._events.usage.output_tokens)) is not None:
+                yield reply
+        if is_blank_reason:  # the last chunk names a reason, if an empty one, so the reply is complete
+            self._events.provider_details = {"finish_reason": ""} | (self._events.provider_details or {})
+
+
+class _UsageOfStream:
+    """Adds up the usage in the chunks of a stream: once, even if each chunk has the usage so far."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+        self._add = events._add_usage  # noqa: SLF001 (as above)
+        self._reports: list[RequestUsage] = []
+
+    def add(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+        """Take the usage of a chunk, as `StreamedResponse._add_usage` does."""
+        self._add(usage, reported=reported, cumulative=cumulative)
+        if not reported or cumulative:
+            return
+        self._reports.append(usage)
+        if len(self._reports) > 1 and is_cumulative(
+            [report.input_tokens for report in self._reports], [one.output_tokens for one in self._reports]
+        ):
+            self._events._usage = _highest(self._reports)  # noqa: SLF001 (as above)
+
+
+def is_cumulative(inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+    """Whether each of several reports has the tokens so far, and not only those since the last one.
+
+    A prompt is read once, so a repeated input is cumulative, and so is an output that grows all the time, or
+    that ends with the sum of what was reported before.
+    """
+    if sum(map(bool, inputs)) > 1:
+        return True
+    written = [tokens for tokens in outputs if tokens]
+    is_growing = len(written) > 1 and all(before < after for before, after in pairwise(written))
+    return is_growing or (len(written) > 2 and written[-1] == sum(written[:-1]))  # noqa: PLR2004 (two equal ones are no sum)
+
+
+def _highest(reports: Sequence[RequestUsage]) -> RequestUsage:
+    """The highest number of each kind of token among some reports."""
+    highest, *others = reports
+    numbers = {key: value for key, value in vars(highest).items() if isinstance(value, int)}
+    details = dict(highest.details)
+    for report in others:
+        for key, value in vars(report).items():
+            if isinstance(value, int):
+                numbers[key] = max(value, numbers.get(key, 0))
+        for key, value in report.details.items():
+            details[key] = max(value, details.get(key, 0))
+    merged = replace(reports[-1], details=details)
+    vars(merged).update(numbers)
+    return merged
+
+
+def repaired(reply: Any, model: str, written: int = 0) -> Any:
+    """Repair what a provider's client has read, in place; None for a chunk to skip.
+
+    `written` is the output of a stream so far, in tokens, for a chunk that does not report it. Raises what
+    `raise_error` raises for an error that was sent instead of a reply.
+    """
+    match type(reply).__module__.partition(".")[0]:
+        case "openai":
+            _repair_openai(reply, model)
+        case "anthropic":
+            return _repaired_anthropic(reply, written)
+        case "google":
+            _repair_google(reply)
+        case _:
+            pass
+    return reply
+
+
+def raise_error(error: Any, model: str) -> None:
+    """Raise the error in a body with status 200, with the provider's message; nothing for None."""
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError  # noqa: PLC0415 (loaded by now)
+
+    if not error:
+        return
+    body = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
+    code = body.get("status") or body.get("code")
+    if isinstance(code, int) and code in _STATUSES:
+        raise ModelHTTPError(status_code=code, model_name=model, body=body)
+    raise ModelAPIError(model_name=model, message=str(body.get("message") or body), body=body)
+
+
+def _repair_openai(reply: Any, model: str) -> None:
+    if hasattr(reply, "response") and hasattr(reply.response, "output"):  # an event that holds the response
+        reply = reply.response
+    elif not hasattr(reply, "choices") and not hasattr(reply, "output"):
+        return
+    error = getattr(reply, "error", None)
+    if hasattr(reply, "choices"):
+        raise_error(error, model)
+        _repair_chat(reply, model)
+        _repair_usage(reply, "prompt_tokens", "completion_tokens")
+    else:
+        if isinstance(error, str):
+            raise_error(error, model)
+        reply.output = [item for item in reply.output or () if _is_known(item)]
+        for item in reply.output:
+            _repair_item(item)
+        _repair_usage(reply, "input_tokens", "output_tokens")
+
+
+def _repair_chat(reply: Any, model: str) -> None:
+    from openai.types.chat import ChatCompletion, ChatCompletionMessage  # noqa: PLC0415 (its client has loaded it)
+    from openai.types.chat.chat_completion import Choice  # noqa: PLC0415 (as above)
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta  # noqa: PLC0415 (as above)
+
+    reply.id, reply.model = reply.id or "", reply.model or model
+    reply.choices = [choice for choice in reply.choices or () if choice is not None]
+    is_whole = isinstance(reply, ChatCompletion)
+    if is_whole:
+        reply.object, reply.created = "chat.completion", reply.created or 0
+        if not reply.choices:
+            reply.choices = [Choice.model_construct(message=None, finish_reason=None, logprobs=None)]
+    choices: list[Any] = reply.choices
+    for index, choice in enumerate(choices):
+        choice.index = getattr(choice, "index", None) or index
+        choice.finish_reason = getattr(choice, "finish_reason", None) or None
+        kind: Any = ChatCompletionMessage if is_whole else ChoiceDelta
+        key = "message" if is_whole else "delta"
+        said: Any = getattr(choice, key, None)
+        if said is None:
+            setattr(choice, key, said := kind.model_construct(role="assistant", content=None))
+        if is_whole:
+            said.role = "assistant"
+        if said.tool_calls:
+            said.tool_calls = [
+                call for call in said.tool_calls if getattr(call, "function", None) is not None
+            ]
+            for number, call in enumerate(said.tool_calls):
+                if not is_whole and call.index is None:
+                    call.index = number
+
+
+def _repair_usage(reply: Any, read: str, written: str) -> None:
+    """Complete the usage of a reply from its total; without both numbers, none was reported."""
+    if (usage := reply.usage) is None:
+        return
+    tokens = {key: getattr(usage, key, None) for key in (read, written, "total_tokens")}
+    total = tokens["total_tokens"]
+    for key, other in ((read, written), (written, read)):
+        if tokens[key] is None and total is not None and tokens[other] is not None:
+            tokens[key] = max(0, total - tokens[other])
+    if tokens[read] is None or tokens[written] is None:
+        reply.usage = None
+        return
+    for key, value in tokens.items():
+        setattr(usage, key, value)
+    if total is None:
+        usage.total_tokens = getattr(usage, read) + getattr(usage, written)
+
+
+def _is_known(item: Any) -> bool:
+    """Whether an object of a response has a type that its class stands for: clients guess unknown ones."""
+    kind: type[Any] = type(item)
+    fields: dict[str, Any] = getattr(kind, "model_fields", {})
+    return item is not None and ("type" not in fields or item.type in get_args(fields["type"].annotation))
+
+
+def _repair_item(item: Any) -> None:
+    """Repair an item of a response of OpenAI's Responses API."""
+    if item.type == "message":
+        item.content = [part for part in item.content or () if _is_known(part)]
+        for part in item.content:
+            if part.type == "output_text" and part.annotations is None:
+                part.annotations = []
+
+
+def _repaired_anthropic(reply: Any, written: int) -> Any:
+    """Repair a message or an event of Anthropic's API; None for an event about an unknown block."""
+    if not _is_known(reply):
+        return None
+    match reply.type:
+        case "message":
+            reply.content = [block for block in reply.content or () if _is_known(block)]
+            _complete_usage(reply, written)
+        case "message_start" if reply.message is not None:
+            _complete_usage(reply.message, written)
+        case "message_delta":
+            _complete_usage(reply, written)
+        case "content_block_start" if not _is_known(reply.content_block):
+            return None
+        case "content_block_delta" if not _is_known(reply.delta):
+            return None
+        case _:
+            pass
+    return reply
+
+
+def _complete_usage(holder: Any, written: int) -> None:
+    from anthropic.types.beta import BetaMessageDeltaUsage, BetaUsage  # noqa: PLC0415 (its client has loaded it)
+
+    kind = BetaMessageDeltaUsage if holder.type == "message_delta" else BetaUsage
+    usage: Any = holder.usage
+    if usage is None:
+        empty = dict.fromkeys(kind.model_fields)
+        holder.usage = usage = kind.model_construct(**empty)
+    if usage.output_tokens is None:
+        usage.output_tokens = written
+    if holder.type != "message_delta" and usage.input_tokens is None:
+        usage.input_tokens = 0
+
+
+def _repair_google(reply: Any) -> None:
+    if not hasattr(reply, "candidates"):
+        return
+    reply.candidates = [candidate for candidate in reply.candidates or () if candidate is not None] or None
+    for candidate in reply.candidates or ():
+        if candidate.content is not None and candidate.content.parts:
+            parts: list[Any] = candidate.content.parts
+            candidate.content.parts = [part for part in parts if _holds_anything(part)]
+
+
+def _holds_anything(part: object) -> bool:
+    return any(value is not None for value in vars(part).values())
+
+
+# Answers.
+
+
+def answered(
+    name: str, response: ModelResponse, used: TokenUsage, before: Sequence[ModelMessage] = ()
+) -> ModelResponse:
+    """Return a response without reasoning at the start of its text, if it has an answer or calls a tool.
+
+    `used` is the usage of the call, and `before` the messages of an agent. Raises a retryable `ModelError`
+    with the provider's reason for any other response.
+    """
+    from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
+
+    parts, reasoned = list(response.parts), False
+    for at, part in enumerate(parts):
+        reasoned = reasoned or isinstance(part, m.ThinkingPart)
+        if isinstance(part, m.TextPart) and part.content.strip():
+            text = without_thoughts(part.content)
+            text = without_blank_start(text) if reasoned else text
+            if text != part.content:
+                parts[at] = replace(part, content=text)
+                response = replace(response, parts=parts)
+            if text.strip():
+                return response
+            reasoned = True
+    silent = m.TextPart | m.ThinkingPart | m.NativeToolCallPart | m.NativeToolReturnPart | m.CompactionPart
+    if response.state == "suspended" or not all(isinstance(part, silent) for part in parts):
+        return response
+    if _said_beside_a_tool_call(before):
+        return response
+    raise no_answer(name, _why(response, reasoned=reasoned), used)
+
+
+def _said_beside_a_tool_call(messages: Sequence[ModelMessage]) -> bool:
+    """Whether an agent's model has already answered: Pydantic AI takes the text that came with tool calls."""
+    from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
+
+    for message in reversed(messages):
+        if isinstance(message, m.ModelResponse):
+            return any(isinstance(part, m.TextPart) and part.content.strip() for part in message.parts)
+        if not any(isinstance(part, m.ToolReturnPart) for part in message.parts):
+            return False
+    return False
+
+
+def no_answer(name: str, why: str, used: TokenUsage) -> ModelError:
+    """Return the error of a call that was answered by nothing that can be used."""
+    return unusable_reply(f"{name} sent no answer: {why}.", used)
+
+
+def _why(response: ModelResponse, *, reasoned: bool) -> str:
+    """Say why a response is empty, in the provider's words where it has some."""
+    details: dict[str, Any] = response.provider_details or {}
+    reason = str(details.get("finish_reason") or "")
+    reasoning = response.usage.details.get("reasoning_tokens") or response.usage.details.get(
+        "thoughts_tokens"
+    )
+    if refusal := details.get("refusal"):
+        return f"it refused: {str(refusal).strip().rstrip('.')}"
+    if block := details.get("block_reason"):
+        message = str(details.get("block_reason_message") or "").strip().rstrip(".")
+        return f"the prompt was blocked ({block}){f': {message}' if message else ''}"
+    if response.finish_reason == "length":
+        thoughts = "its reasoning used up the limit of tokens" if reasoned or reasoning else "it was cut off"
+        return f"{thoughts} before the answer began (finish reason {reason or 'length'!r})"
+    if response.finish_reason == "content_filter":
+        category = details.get("refusal_category")
+        more = f", category {category!r}" if category else ""
+        return f"the provider withheld it (finish reason {reason or 'content_filter'!r}{more})"
+    what = "it holds only reasoning" if reasoned else "it is empty"
+    return f"{what} (finish reason {reason!r})" if reason else what
+
+
+@contextmanager
+def reading(name: str, model: Model) -> Generator[None]:
+    """Turn what a client raises over a reply of an unknown form into a retryable `ModelError`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
+        while (inner := getattr(model, "wrapped", None)) is not None:
+            model = inner
+        if type(model).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
+            raise  # a mistake in the caller's own function
+        raise ModelError(
+            f"{name} sent a reply that cannot be read ({type(error).__name__}: {error}).",
+            retryable=True,
+            unusable_reply=True,
+        ) from error
