@@ -363,6 +363,7 @@ def streamed(name, *answers, server, **more):
     return reply, "".join(pieces), [usage for usage in told if usage]
 
 
+FAILED = {"error": {"message": "Upstream died", "code": 502}}
 SO_FAR = [usage(1000, written, 1000 + written) for written in range(1, 21)]
 
 
@@ -396,7 +397,7 @@ def test_a_stream_without_usage_has_none(server):
 
 
 def test_a_stream_that_breaks_off_has_used_what_it_reported_last(server):
-    answer = Events([chunk({"content": "x "}, usage=report) for report in SO_FAR], "drops")
+    answer = Events([*[chunk({"content": "x "}, usage=report) for report in SO_FAR], FAILED])
     error, _, [used] = streamed(CHAT, answer, server=server)
     assert isinstance(error, ModelError)
     assert (used.input_tokens, used.output_tokens, used.requests) == (1000, 20, 0)
@@ -587,3 +588,11 @@ def test_a_temperature_is_sent_only_to_models_that_take_it(name, takes, server, 
     assert ("temperature" in sent or "temperature" in sent.get("generationConfig", {})) is takes
     assert model.takes_temperature is takes
     assert not recwarn.list
+
+
+def test_reasoning_of_a_stream_that_breaks_off_is_part_of_its_estimate(server):
+    answer = Events([chunk({"content": "<think>hm " + "one two three " * 40}), FAILED])
+    error, text, [used] = streamed(CHAT, answer, server=server)
+    assert (error.retryable, text) == (True, "")
+    assert used.output_tokens > 100
+    assert used.cost_usd is None

@@ -514,7 +514,7 @@ STATE = {"reflection_output": "bad", "reflection_errors": [{"message": "not good
 
 
 def corrected(state=STATE, reply=None, actions=None, **params):
-    model = ScriptedModel([reply])
+    model = ScriptedModel(lambda _request: reply)
     return act("reflection.correct", state, actions, {"gpt-4": model}, **params), model.requests
 
 

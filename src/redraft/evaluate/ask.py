@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redraft._steps import answer
@@ -74,7 +74,9 @@ async def answer_or_reason(model: ChatModel, request: ChatRequest) -> tuple[Chat
     except ModelError as error:
         if not is_unusable_reply(error):
             raise
-        used = (error.usage or NOTHING_USED) + TokenUsage(requests=1, cost_usd=0.0)
+        used = (
+            NOTHING_USED if error.usage is None else replace(error.usage, requests=error.usage.requests + 1)
+        )
         return ChatReply("", usage=used, finish_reason="other"), str(error)
 
 

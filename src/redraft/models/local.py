@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redraft._locks import flock
+from redraft._thoughts import ThoughtFilter
 from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.reply import alternatives_of, parsed_of
@@ -81,12 +82,15 @@ class LocalModel:
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer one request, after passing on its text token by token."""
         loop, written = asyncio.get_running_loop(), count(1)
+        thoughts = ThoughtFilter(on_text)
 
-        def pass_on(text: str) -> None:
-            used = TokenUsage(output_tokens=next(written), cost_usd=0.0)
-            loop.call_soon_threadsafe(on_text, text, used)
+        def take(text: str) -> None:
+            thoughts.add(text)
+            on_text("", TokenUsage(output_tokens=next(written), cost_usd=0.0))
 
-        return await self._answer(request, pass_on)
+        reply = await self._answer(request, lambda text: loop.call_soon_threadsafe(take, text))
+        thoughts.finish()
+        return reply
 
     async def _answer(self, request: ChatRequest, pass_on: Callable[[str], None] | None) -> ChatReply:
         engine = engine_of(self._options)

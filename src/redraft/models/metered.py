@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from redraft._steps import Retry, call_model, direct, name_of_model, retried
-from redraft.errors import RedraftError
+from redraft.errors import ModelError, RedraftError
 from redraft.protocols import ChatModel, ChatReply
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -34,9 +34,14 @@ class MeteredModel:
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Return the reply; raises the model's error after the last retry."""
-        reply = await retried(direct, self.retry, self._add_failure)(
-            "reflect", ChatReply, call_model, self.model, request
-        )
+        try:
+            reply = await retried(direct, self.retry, self._add_failure)(
+                "reflect", ChatReply, call_model, self.model, request
+            )
+        except ModelError as error:
+            if error.unusable_reply:
+                error.usage = None  # it is in `failed`, and whoever asks again must not count it twice
+            raise
         self.used += reply.usage
         return reply
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
 from redraft._hints import keyword_hints
+from redraft._texts import estimate_tokens
 from redraft._thoughts import ThoughtFilter
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
@@ -291,8 +292,7 @@ async def streamed_response(
             try:
                 await _pass_on(events, on_text, model)
             except BaseException:
-                if events.usage.input_tokens or events.usage.output_tokens:
-                    on_text("", replace(usage_of(events.get()), requests=0))
+                on_text("", _used_so_far(events.get()))
                 raise
             response = events.get()
     except exceptions.ModelHTTPError as error:
@@ -303,6 +303,15 @@ async def streamed_response(
     if _broke_off(model, response):
         raise exceptions.ModelAPIError(model.model_name, "the stream ended before the reply was complete")
     return response
+
+
+def _used_so_far(response: ModelResponse) -> TokenUsage:
+    """Usage of a stream that breaks off: as reported, else estimated from all text, reasoning included."""
+    used = replace(usage_of(response), requests=0)
+    if used.total_tokens:
+        return used
+    texts = [str(getattr(part, "content", "")) for part in response.parts]
+    return replace(used, output_tokens=estimate_tokens("".join(texts)))
 
 
 _unopened_thoughts: set[tuple[str | None, str]] = set()

@@ -466,7 +466,9 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
     call = options.call()
     try:
         result = await run_call(call, inside, resources)
-    except (SandboxError, OutputError) as error:
+    except (SandboxError, OutputError, ModelError) as error:
+        if isinstance(error, ModelError) and not error.unusable_reply:
+            raise
         logger.warning("The corrector failed: %s", error)
         return ActionResult({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
     corrected = unwrap(result.value)
