@@ -82,14 +82,18 @@ class LocalModel:
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer one request, after passing on its text token by token."""
         loop, written = asyncio.get_running_loop(), count(1)
-        thoughts = ThoughtFilter(on_text)
+        texts: list[str] = []
+        thoughts = ThoughtFilter(texts.append)
 
         def take(text: str) -> None:
             thoughts.add(text)
-            on_text("", TokenUsage(output_tokens=next(written), cost_usd=0.0))
+            on_text("".join(texts), TokenUsage(output_tokens=next(written), cost_usd=0.0))
+            texts.clear()
 
         reply = await self._answer(request, lambda text: loop.call_soon_threadsafe(take, text))
         thoughts.finish()
+        if texts:
+            on_text("".join(texts))
         return reply
 
     async def _answer(self, request: ChatRequest, pass_on: Callable[[str], None] | None) -> ChatReply:
