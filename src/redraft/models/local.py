@@ -90,7 +90,10 @@ class LocalModel:
             on_text("".join(texts), TokenUsage(output_tokens=next(written), cost_usd=0.0))
             texts.clear()
 
-        reply = await self._answer(request, lambda text: loop.call_soon_threadsafe(take, text))
+        def pass_on(text: str) -> None:
+            loop.call_soon_threadsafe(take, text)
+
+        reply = await self._answer(request, pass_on)
         thoughts.finish()
         if texts:
             on_text("".join(texts))

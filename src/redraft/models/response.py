@@ -245,7 +245,7 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
 
 def _is_known(item: Any) -> bool:
     """Whether an object of a response has a type that its class stands for: clients guess unknown ones."""
-    kind: type[Any] = type(item)
+    kind = cast("type[Any]", type(item))
     fields: dict[str, Any] = getattr(kind, "model_fields", {})
     return item is not None and ("type" not in fields or item.type in get_args(fields["type"].annotation))
 
