@@ -25,6 +25,9 @@ TEA = QualityCriterion("tea", "Says tea.", evaluator="regex", evaluator_config={
 WORDS = QualityCriterion("words", "Has an x.", evaluator="regex", evaluator_config={"pattern": "x"})
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
+# The clients keep their connections open for the next call, and the event loop ends before there is one.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def asked(text="hi", **more):
     return ChatRequest((Message("user", text),), **more)
