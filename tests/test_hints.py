@@ -197,3 +197,16 @@ def test_a_decorated_function_looks_as_it_did():
     assert inspect.iscoroutinefunction(reflect)
     for value in (reflected, Issue("short", "length"), TokenUsage(1)):
         assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 (our own)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: redraft.ReflectionPattern(candidates=2, choose="pairwise"),
+        lambda: reflect_sync("Say it.", choose="pairwise"),
+        lambda: Agent(ScriptedModel([]), choose="pairwise"),
+    ],
+)
+def test_a_removed_option_says_what_replaced_it(call):
+    with pytest.raises(TypeError, match=r"argument 'choose'\. Checks choose among candidates"):
+        call()

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 _TAKES_ANY_KEYWORD = 0x08  # the flags of `inspect`, whose import would cost more than this module
 _IS_ASYNC = 0x80
 
+REMOVED = {
+    "choose": "Checks choose among candidates, and the judge scores those that no check distinguishes.",
+}
+"""Options of earlier versions, each with what replaced it."""
+
 
 def keyword_hints(*, removed: Mapping[str, str] | None = None, **options: str) -> Callable[[C], C]:
     """Decorate a public function or class: the `TypeError` of an unknown keyword argument gets a hint.
@@ -78,7 +83,7 @@ def _hint(
         taker = resolve_name(kind)
         if unknown in _parameters(taker.__init__.__wrapped__):
             return f"{unknown!r}. Pass it as {parameter}={taker.__name__}({unknown}=...)."
-    return f"{unknown!r}. {meant(unknown, known)}"
+    return f"{unknown!r}. {REMOVED.get(unknown) or meant(unknown, known)}"
 
 
 def meant(unknown: str, known: Sequence[str]) -> str:

@@ -338,7 +338,7 @@ class _OpenTelemetry:
         }
         span.set_attributes(overall)
         scope = _scope.get()
-        if seconds is None or scope is None or evaluation is scope.known or name.startswith("compare "):
+        if seconds is None or scope is None or evaluation is scope.known:
             return
         if not _candidate(name):
             _add_usage(span, evaluation.usage)

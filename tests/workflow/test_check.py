@@ -239,8 +239,8 @@ FILES = {
     "no samples": (
         params(GENERATOR + "evaluator: {type: llm, prompt: x, judge_samples: 0}"), 7, "n", "with.evaluator.judge_samples", "got 0",
     ),
-    "a choice among one": (
-        params(GENERATOR + "evaluator: {type: custom, run: pass}\nchoose: pairwise"), 8, "n", "with.choose", "add 'candidates: 2' or more",
+    "removed: a comparison of candidates": (
+        params(GENERATOR + "evaluator: {type: custom, run: pass}\nchoose: pairwise"), 8, "n", "with.choose", "unknown key 'choose'; remove it",
     ),
     "another way to accept": (
         params(GENERATOR + "evaluator: {type: custom, run: pass}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
@@ -753,11 +753,11 @@ PAIRS = {
         params(
             "generator: {action: llm.call, model: gpt-5, prompt: '{{ x }}', temperature: 3}\n"
             "evaluator: {type: llm, prompt: x, threshold: 2, judge_samples: 0, judge_margin: -1}\n"
-            "corrector: {run: 'if:', apply: maybe}\nmax_iterations: 0\ncandidates: 0\nchoose: any\naccept: any\non_failure: any"
+            "corrector: {run: 'if:', apply: maybe}\nmax_iterations: 0\ncandidates: 0\naccept: any\non_failure: any"
         ),
         [
             "under 'models'", "no 'x'", "got 3", "got 2", "judge_samples: expected at least 1, got 0", "got -1", "does not parse", "got 'maybe'",
-            "max_iterations: expected", "candidates: expected at least 1, got 0", "with.choose", "with.accept", "with.on_failure",
+            "max_iterations: expected", "candidates: expected at least 1, got 0", "with.accept", "with.on_failure",
         ],
     ),
 }  # fmt: skip

@@ -639,19 +639,11 @@ def test_a_candidate_that_failed_is_not_better_than_one_that_is_not_judged_yet()
     assert act("reflection.loop", None, {"make": make}, models, **params)["result"] == "b"
 
 
-def test_candidates_of_a_model_differ_by_temperature_and_may_be_compared():
-    def answer(request):
-        if request.role != "evaluation":
-            return f"text {len(model.requests)}"
-        if request.schema is None:
-            return MIDDLING
-        text = request.messages[-1].content
-        return {"reason": "so", "winner": "A" if text.index("text 2") < text.index("text 1") else "B"}
-
-    model = ScriptedModel(answer)
+def test_candidates_of_a_model_differ_by_temperature():
+    model = ScriptedModel(["text 1", "text 2", WEAK, MIDDLING])
     generator = {"action": "llm.call", "prompt": "Write.", "model": "gpt-4"}
     params = {"generator": generator, "evaluator": JUDGE, "max_iterations": 1}
-    value = act("reflection.loop", None, {}, {"gpt-4": model}, **params, candidates=2, choose="pairwise")
+    value = act("reflection.loop", None, {}, {"gpt-4": model}, **params, candidates=2)
     assert value["result"] == "text 2"
     assert [request.temperature for request in model.requests[:2]] == [None, 0.7]
 

@@ -113,10 +113,10 @@ S = TypeVar("S", bound=HasUsage)
 E = TypeVar("E", bound=BaseException)
 
 
-async def settle(calls: Sequence[Coroutine[Any, Any, S]]) -> tuple[list[S], list[Exception]]:
+async def settle(calls: Sequence[Coroutine[Any, Any, T]]) -> tuple[list[T], list[Exception]]:
     """Run all calls at once; return the results of those that succeeded, and the errors of the others."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    results: list[S] = []
+    results: list[T] = []
     errors: list[Exception] = []
     for outcome in outcomes:
         if isinstance(outcome, Exception):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
 from redraft._steps import allowance
 from redraft._texts import copy_of, key_of, listed
 from redraft._tokens import version_text
 from redraft.errors import ChangedRunError, ModelError, RedraftError
-from redraft.evaluate.ask import add_usage
+from redraft.evaluate.ask import add_usage, settle
 from redraft.loop.budget import calls_of_part
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
@@ -30,17 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from redraft.loop.triggers import LiveRun
-    from redraft.protocols import Evaluator, Generator, ModelRole, Preference, RunContext
+    from redraft.protocols import Evaluator, Generator, ModelRole, RunContext
 
 R = TypeVar("R")
 
-Choose: TypeAlias = Literal["checks", "pairwise"]
-WAYS_TO_CHOOSE: tuple[str, ...] = get_args(Choose)
 
-
-def best_of(
-    count: int, generate: Generator, evaluate: Evaluator, prefer: Preference | None, live: LiveRun
-) -> Generator:
+def best_of(count: int, generate: Generator, evaluate: Evaluator, live: LiveRun) -> Generator:
     """Wrap a generator to return the best of `count` first drafts, as `best_draft` chooses it.
 
     The first candidate is the draft that there would be without the others, which are made at a higher
@@ -55,28 +49,23 @@ def best_of(
             replace(first, candidate=number, temperature=FRESH_TEMPERATURE) for number in range(2, count + 1)
         ]
         makers = [partial(generate, prompt, replace(run, attempt=one)) for one in (first, *others)]
-        return await best_draft(makers, evaluate, prefer, run, live)
+        return await best_draft(makers, evaluate, run, live)
 
     return generate_best
 
 
 async def best_draft(
-    makers: Sequence[Callable[[], Awaitable[Draft]]],
-    evaluate: Evaluator,
-    prefer: Preference | None,
-    run: RunContext,
-    live: LiveRun,
+    makers: Sequence[Callable[[], Awaitable[Draft]]], evaluate: Evaluator, run: RunContext, live: LiveRun
 ) -> Draft:
-    """Make drafts of one version at once, and return the best with its `Choice`.
+    """Make several drafts of one version concurrently, and return the best with its `Choice`.
 
-    Free checks judge every draft. Among those that no check tells apart `prefer` decides, which compares two
-    at a time, or without it the score of `evaluate`; then the earlier draft. Unless drafts are compared, one
-    that is satisfactory without a judge ends the drafting, and the others are cancelled.
+    Free checks judge every draft. `evaluate` scores the drafts that no check distinguishes; the earliest of
+    equal drafts is chosen.
 
     Every draft and every judgement is a step of its own, so a run that was killed repeats none that finished.
     A draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
     """
-    contest = Contest(evaluate, prefer, run, live)
+    contest = Contest(evaluate, run, live)
     await contest.draft(makers)
     return await contest.decide()
 
@@ -91,13 +80,10 @@ class Contender:
 
 
 class Contest:
-    """The candidates for one version: made, judged and compared until one is chosen."""
+    """The candidates for one version: made and judged until the best is chosen."""
 
-    def __init__(
-        self, evaluate: Evaluator, prefer: Preference | None, run: RunContext, live: LiveRun
-    ) -> None:
+    def __init__(self, evaluate: Evaluator, run: RunContext, live: LiveRun) -> None:
         self.evaluate = evaluate
-        self.prefer = prefer
         self.run = run
         self.live = live
         self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
@@ -107,27 +93,16 @@ class Contest:
         self.judgements: list[ReflectionEvaluation] = []
         self.same: dict[int, int] = {}
         self.failed: dict[int, Exception] = {}
-        self.cancelled: list[int] = []
-        self.matches: list[str] = []
-        self.decided = False
         self.usage: dict[str, TokenUsage] = {}
         self._numbers: dict[object, int] = {}
 
     async def draft(self, makers: Sequence[Callable[[], Awaitable[Draft]]]) -> None:
         """Make and check all drafts at once; raises the first one's error if none can be made."""
         self.count = len(makers)
-        tasks = [asyncio.ensure_future(self._make(number, make)) for number, make in enumerate(makers, 1)]
-        try:
-            for finished in asyncio.as_completed(tasks):
-                if await finished:
-                    break
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        errors = (await settle([self._make(number, make) for number, make in enumerate(makers, 1)]))[1]
+        if errors:
+            raise errors[0]
         self.candidates.sort(key=_number)
-        known = {one.number for one in self.candidates} | self.same.keys() | self.failed.keys()
-        self.cancelled = [number for number in range(1, self.count + 1) if number not in known]
         if not self.candidates:
             errors = [self.failed[number] for number in sorted(self.failed)]
             used = sum(map(_usage_of_failure, errors[1:]), self.usage.get(self.role, NOTHING_USED))
@@ -135,8 +110,8 @@ class Contest:
                 errors[0].retryable = False  # each draft has been retried by itself
             raise add_usage(errors[0], used)
 
-    async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> bool:
-        """Make and check one draft; return whether it makes the others needless."""
+    async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> None:
+        """Make and check one draft."""
         calls: list[TokenUsage] = []
         calls_of_part.set(calls)  # in this task alone, like the text
         version = version_text.get()
@@ -146,25 +121,21 @@ class Contest:
             draft = await self._step(f"draft {number}", Draft, make, self.role)
         except ChangedRunError:
             raise
-        except asyncio.CancelledError:
-            self._count(self.role, sum(calls, NOTHING_USED))
-            raise
         except Exception as error:  # noqa: BLE001 (the others go on; if all fail, the first error is raised)
             if isinstance(error, RedraftError) and error.usage is None:
                 error.usage = sum(calls, NOTHING_USED)
             self.failed[number] = error
-            return False
+            return
         if version and text:
             text.tell(draft)
             version.has_text = True
         if (same := self._numbers.setdefault(key_of(draft.output), number)) != number:
             self.same[number] = same
             self.repeats.append(Contender(number, draft))
-            return False
+            return
         candidate = Contender(number, draft)
         self.candidates.append(candidate)
         await self._judge(candidate, free_only=True)
-        return self.prefer is None and candidate.evaluation.satisfactory
 
     async def _judge(self, candidate: Contender, *, free_only: bool) -> None:
         """Judge a candidate by the checks, or by all; a judgement that fails leaves the one before."""
@@ -193,61 +164,22 @@ class Contest:
             if not any(other.evaluation.outranks(one.evaluation) for other in self.candidates)
         ]
         winner, scores = leaders[0], _scores(self.candidates)
-        equal = f"{listed([str(one.number) for one in leaders])}, which no check tells apart"
+        equal = f"{listed([str(one.number) for one in leaders])}, which no check distinguishes"
         if len(leaders) == 1:
-            by, why = "checks", "the best by the checks"
-            if len(self.candidates) == 1:
-                why = "the first to pass all checks" if self.cancelled else "the only one"
-        elif self.prefer is not None:
-            winner = await self._tournament(leaders, self.prefer)
-            by, why = "pairwise", f"the best by comparison of {equal}: {listed(self.matches)}"
-            if not self.decided:
-                by, why = (
-                    "order",
-                    f"the first of {equal}; comparison did not tell either: {listed(self.matches)}",
-                )
+            by, why = "checks", "the only one" if len(self.candidates) == 1 else "the best by the checks"
         elif all(one.evaluation.is_conclusive for one in leaders):
             by, why = "order", f"the first of {equal}"
         else:
-            waiting = (one for one in leaders if not one.evaluation.is_conclusive)
-            await asyncio.gather(*(self._judge(one, free_only=False) for one in waiting))
+            waiting = [one for one in leaders if not one.evaluation.is_conclusive]
+            errors = (await settle([self._judge(one, free_only=False) for one in waiting]))[1]
+            if errors:
+                raise errors[0]
             winner, scores = _highest(leaders), _scores(leaders)
             by, why = "judge", f"the judge's choice of {equal}"
             is_ahead = any(winner.evaluation.outranks(one.evaluation) for one in leaders)
             if not (winner.evaluation.is_conclusive and is_ahead):
-                by, why = "order", f"the first of {equal}; the judge could not tell either"
+                by, why = "order", f"the first of {equal}; the judge could not distinguish them either"
         return self._chosen(winner, by, why, scores)
-
-    async def _tournament(self, leaders: Sequence[Contender], prefer: Preference) -> Contender:
-        """Compare two candidates at a time; the winners meet until one is left."""
-        while len(leaders) > 1:
-            pairs = zip(leaders[::2], leaders[1::2], strict=False)
-            winners = await asyncio.gather(*(self._match(one, other, prefer) for one, other in pairs))
-            leaders = [*winners, *leaders[2 * len(winners) :]]
-        return leaders[0]
-
-    async def _match(self, earlier: Contender, later: Contender, prefer: Preference) -> Contender:
-        """Return the better of two candidates: the later one only if it is certainly better."""
-        name = f"compare {earlier.number} with {later.number}"
-        compare = partial(prefer, later.draft.output, earlier.draft.output, self.run)
-        try:
-            verdict = await self._step(name, ReflectionEvaluation, compare, "evaluation")
-        except ChangedRunError:
-            raise
-        except Exception as error:  # noqa: BLE001 (what can't be compared is equal, and the earlier one stays)
-            self._count("evaluation", _usage_of_failure(error))
-            self.matches.append(
-                f"{earlier.number} and {later.number} could not be compared ({_named(error)})"
-            )
-            return earlier
-        self._count("evaluation", verdict.usage)
-        winner, loser = (later, earlier) if verdict.overall_score == 1.0 else (earlier, later)
-        if verdict.overall_score in (0.0, 1.0):
-            self.decided = True
-            self.matches.append(f"{winner.number} beat {loser.number}")
-        else:
-            self.matches.append(f"{earlier.number} and {later.number} came out even")
-        return winner
 
     def _chosen(self, winner: Contender, by: str, why: str, scores: dict[str, float | None]) -> Draft:
         """Return the winner's draft with the choice."""
@@ -259,14 +191,10 @@ class Contest:
         self._count_rejected(rejected)
         detail = [f"Candidate {winner.number} of {self.count} is {why}{_rendered(scores)}."]
         detail += [f"{number} is the same as {same}." for number, same in sorted(self.same.items())]
-        if self.cancelled:
-            numbers = listed([str(number) for number in self.cancelled])
-            detail.append(f"{numbers} {'was' if len(self.cancelled) == 1 else 'were'} cancelled.")
         failed = {str(number): _named(error) for number, error in sorted(self.failed.items())}
         numbers = {"candidates": self.count, "chosen": winner.number, "by": by, "scores": scores}
         same = {str(number): same for number, same in sorted(self.same.items())}
-        found = {"same": same, "cancelled": self.cancelled, "failed": failed}
-        numbers |= {name: value for name, value in found.items() if value}
+        numbers |= {name: value for name, value in (("same", same), ("failed", failed)) if value}
         notes = tuple(f"Candidate {number} failed: {error}." for number, error in failed.items())
         choice = Choice(" ".join(detail), numbers, tuple(map(self._version, rejected)), self.usage)
         return replace(winner.draft, notes=(*winner.draft.notes, *notes), evaluation=judged, choice=choice)
@@ -280,15 +208,12 @@ class Contest:
         ]
 
     def _count_rejected(self, rejected: Sequence[Contender]) -> None:
-        """Count what the other drafts have used, finished or not."""
+        """Add the usage of the drafts that were not chosen, finished or failed."""
         for one in rejected:
             self._count(self.role, one.draft.usage)
             self._count("evaluation", one.evaluation.usage)
         for error in self.failed.values():
             self._count(self.role, _usage_of_failure(error))
-        if self.cancelled:
-            finished = [one.draft.usage for one in self.candidates]
-            self._count(self.role, _usage_of_cancelled(len(self.cancelled), finished))
 
     def _version(self, candidate: Contender) -> ReflectionVersion:
         """Return a rejected candidate as a version."""
@@ -363,10 +288,3 @@ def _usage_of_failure(error: Exception) -> TokenUsage:
     failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
     used = error.usage if isinstance(error, RedraftError) else None
     return failed + (used or NOTHING_USED)
-
-
-def _usage_of_cancelled(count: int, finished: Sequence[TokenUsage]) -> TokenUsage:
-    """Return the usage of drafts that were cancelled: not known, but free if the finished ones were."""
-    is_free = all(usage.cost_usd == 0 for usage in finished)
-    asked = any(usage.requests for usage in finished)
-    return TokenUsage(failed_requests=count if asked else 0, cost_usd=0.0 if is_free else None)

@@ -35,7 +35,6 @@ from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
-from redraft.loop.candidates import WAYS_TO_CHOOSE, Choose
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
@@ -133,9 +132,7 @@ class ReflectionPattern(AgentPattern):
     is cancelled.
 
     Searching: `candidates=n` makes n first drafts at once, of which the best goes on to revision. The free
-    checks judge all of them. Those that no check tells apart are judged by the model (`choose="checks"`), or
-    compared by it, two at a time and in both orders (`choose="pairwise"`). With `checks`, a draft that is
-    satisfactory without a judge ends the drafting, and the drafts still under way are cancelled.
+    checks judge all of them, and the judge scores those that no check distinguishes.
 
     Reflecting: every version is reflected on (`completion`). `reflection_triggers` adds up to
     `max_reflections` short messages to the conversation in the middle of a run. A trigger is also switched on
@@ -150,7 +147,7 @@ class ReflectionPattern(AgentPattern):
     - `manual`: when `reflect_now()` is called on the stream of `Agent.stream`.
 
     Raises `ConfigError` for a value out of range, an unknown choice, and, when a run is assembled, a trigger
-    that needs an agent's steps if there are none, and a pairwise choice without a model or among one draft.
+    that needs an agent's steps if there are none, and `accept="pairwise"` without a model.
     """
 
     max_iterations: int = 3
@@ -178,7 +175,6 @@ class ReflectionPattern(AgentPattern):
     max_revision_tokens: int | None = None
     diversify: bool = True
     candidates: int = 1
-    choose: Choose = "checks"
     accept: Accept = "score"
     calibrated_floor: float | None = None
     plateau_iterations: int = 2
@@ -204,12 +200,6 @@ class ReflectionPattern(AgentPattern):
         check_count("judge_samples", self.judge_samples, 1)
         check_count("plateau_iterations", self.plateau_iterations, 1)
         check_count("candidates", self.candidates, 1)
-        check_choice("choose", self.choose, WAYS_TO_CHOOSE)
-        if self.choose == "pairwise" and self.candidates == 1:
-            raise ConfigError(
-                "choose='pairwise' chooses among several first drafts: pass candidates=2 or more. To compare "
-                "each version with the best one, pass accept='pairwise'."
-            )
         check_choice("accept", self.accept, WAYS_TO_ACCEPT)
         check_share("quality_threshold", self.quality_threshold)
         if self.calibrated_floor is not None:
@@ -448,9 +438,8 @@ def function_verbs(
         reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
-        prefer, accept = _preferences(pattern, model, (), hint)
-        output_alone = not adapt.sees_run(evaluate)
-        judges = Judges(evaluator, output_alone=output_alone, prefer=prefer, accept=accept)
+        accept = _preference(pattern, model, (), hint)
+        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), accept=accept)
     else:
         judges = judges_of(pattern, model, task_type, hint)
     verbs = Verbs(generator, judges, reviser)
@@ -500,7 +489,6 @@ def judges_of_type(judges: Judges, output_type: OutputType[Any] | None) -> Judge
     return replace(
         judges,
         evaluate=output_type.evaluator(judges.evaluate, judges.criteria),
-        prefer=judges.prefer and output_type.preference(judges.prefer),
         accept=judges.accept and output_type.preference(judges.accept),
     )
 
@@ -551,36 +539,30 @@ def judges_of(
     `ConfigError` with the `hint` if criteria need a model and there is none.
     """
     panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
-    prefer, accept = _preferences(pattern, model, panel.criteria, hint)
+    accept = _preference(pattern, model, panel.criteria, hint)
     signals = NO_JUDGE
     if panel.judged:
         judge = pattern.reflection_model or load_settings().reflection_model
         name = judge if isinstance(judge, str) else repr(judge or model)
         self_judged = model is not None and judge is None and not panel.checks
         signals = Signals(name, frozenset(panel.judged), self_judged, panel.judge_id)
-    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, prefer, accept)
+    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, accept)
 
 
-def _preferences(
+def _preference(
     pattern: ReflectionPattern,
     model: ChatModel | None,
     criteria: Sequence[QualityCriterion],
     hint: JudgeHint,
-) -> tuple[Preference | None, Preference | None]:
-    """Return what compares candidates, and what compares a version with the best one.
+) -> Preference | None:
+    """Return the function that compares a version with the best one, if the pattern asks for it.
 
-    Each is None unless the pattern asks for it. Raises `ConfigError` without a model.
+    Raises `ConfigError` without a model.
     """
-
-    def comparing(what: str) -> Preference:
-        missing = f"There is no model to compare {what}: pass {hint.model}"
-        return preference(criteria, judge_of(pattern, model, missing))
-
-    chooses = pattern.candidates > 1 and pattern.choose == "pairwise"
-    return (
-        comparing("candidates (choose='pairwise')") if chooses else None,
-        comparing("versions (accept='pairwise')") if pattern.accept == "pairwise" else None,
-    )
+    if pattern.accept != "pairwise":
+        return None
+    missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
+    return preference(criteria, judge_of(pattern, model, missing))
 
 
 def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:

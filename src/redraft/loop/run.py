@@ -76,8 +76,8 @@ class Judges:
 
     `signals` say where the scores come from; `criteria` are the criteria, where they are known, and `rubric`
     is what the writer is told of them. If a judgement depends on the output alone (`output_alone`), an
-    identical output is not judged again. `prefer` compares two outputs, if candidates are to be chosen so,
-    and `accept` a version with the best one, if it is to replace that one so.
+    identical output is not judged again. `accept` compares a version with the best one instead of their
+    scores.
     """
 
     evaluate: Evaluator
@@ -85,7 +85,6 @@ class Judges:
     criteria: tuple[QualityCriterion, ...] = ()
     output_alone: bool = True
     rubric: str = ""
-    prefer: Preference | None = None
     accept: Preference | None = None
 
 
@@ -558,7 +557,7 @@ def _with_candidates(verbs: Verbs, candidates: int, retry: Retry) -> Verbs:
     if verbs.generate is None:
         return verbs
     judges, live = verbs.judges, verbs.live or LiveRun(retry=retry)
-    generate = best_of(candidates, verbs.generate, judges.evaluate, judges.prefer, live)
+    generate = best_of(candidates, verbs.generate, judges.evaluate, live)
     return replace(verbs, generate=generate, live=live)
 
 

@@ -67,6 +67,9 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    removed: ClassVar[dict[str, str]] = {}
+    """Keys of earlier versions, each with what to write instead."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpecFile(ABC):
@@ -166,7 +169,7 @@ def _mistake(
         holder = _in_document(data, path[:-1] if what == KEY else path[:-2])
         return (*holder, key), f"the key {key} is not a string; put it in quotes"
     if what == EXTRA:
-        return place, f"{UNKNOWN_KEY} {path[-1]!r}; {nearest(str(path[-1]), _keys_at(kind, path[:-1]))}"
+        return place, f"{UNKNOWN_KEY} {path[-1]!r}; {_advice(kind, path)}"
     if what == MISSING:
         return (*place, path[-1]), f"{path[-1]!r} is missing"
     if what == TAGLESS:
@@ -206,12 +209,16 @@ def _in_document(data: Any, path: KeyPath) -> KeyPath:
     return tuple(present)
 
 
-def _keys_at(kind: type[BaseModel], path: KeyPath) -> list[str]:
-    current = [kind]
-    for part in path:
+def _advice(kind: type[BaseModel], path: KeyPath) -> str:
+    """Return what to write instead of the unknown key that a path ends with."""
+    parents, key = [kind], str(path[-1])
+    for part in path[:-1]:
         if isinstance(part, str):
-            current = [one for each in current for one in _at(each, part)] or current
-    return list(dict.fromkeys(key for each in current for key in _fields(each)))
+            parents = [one for parent in parents for one in _at(parent, part)] or parents
+    for parent in parents:
+        if issubclass(parent, Strict) and key in parent.removed:
+            return parent.removed[key]
+    return nearest(key, list(dict.fromkeys(known for parent in parents for known in _fields(parent))))
 
 
 def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:

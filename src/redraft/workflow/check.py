@@ -490,11 +490,7 @@ class _FileCheck:
             is_unsaid = self.is_ported and "apply" not in loop.corrector.model_fields_set
             if is_unsaid and loop.corrector.action and not self.own_or_data(loop.corrector):
                 self.note((*path, "corrector"), ported.CORRECTOR)
-        if loop.choose == "pairwise" and loop.candidates == 1:
-            self.fail(
-                (*path, "choose"), "'pairwise' chooses among several outputs; add 'candidates: 2' or more"
-            )
-        if loop.compares:
+        if loop.accept == "pairwise":
             self.model(loop.evaluator.model, (*path, "evaluator"))
 
     def own_or_data(self, call: Call) -> bool:

@@ -101,25 +101,21 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         until=first(partial(quality_met, threshold=loop.evaluator.threshold), unjudged),
         diversify=False,
         candidates=loop.candidates,
-        choose=loop.choose,
         accept=loop.accept,
         best_version_selection="latest" if loop.on_failure == "return_last" else "highest_score",
         on_event=resources.on_event,
     )
     task = PlainTask(verbs.description())
+    accept = None
+    if loop.accept == "pairwise":
+        accept = _preference(resources.model_for(scope.render(loop.evaluator.model), scope))
     judges = Judges(
         verbs.evaluate,
         Signals(judge_id=judge.judge_id(scope)),
         judge.criteria,
         output_alone=judges_output_alone(loop),
+        accept=accept,
     )
-    if loop.compares:
-        prefer = _preference(resources.model_for(scope.render(loop.evaluator.model), scope))
-        judges = replace(
-            judges,
-            prefer=prefer if loop.choose == "pairwise" else None,
-            accept=prefer if loop.accept == "pairwise" else None,
-        )
     result = await run_and_store(
         task,
         Verbs(verbs.generate, judges, verbs.revise),

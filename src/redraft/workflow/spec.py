@@ -126,14 +126,12 @@ class LoopParams(Strict):
     corrector: Corrector | None = None
     max_iterations: Annotated[int, Field(ge=1)] | Template = 3
     candidates: int = Field(1, ge=1)
-    choose: Literal["checks", "pairwise"] = "checks"
     accept: Literal["score", "pairwise"] = "score"
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
 
-    @property
-    def compares(self) -> bool:
-        """Whether a model compares outputs."""
-        return "pairwise" in (self.choose, self.accept)
+    removed: ClassVar = {
+        "choose": "remove it; an 'llm' evaluator scores candidates that code or schema finds equally valid"
+    }
 
 
 class EvaluateParams(EvaluatorKeys):
@@ -629,7 +627,6 @@ KEY_DESCRIPTIONS = {
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
     "apply": "Whether the corrector's value is the next candidate, or feedback for the generator.",
     "candidates": "How many first outputs to make at once; the best one goes on.",
-    "choose": "How to choose among candidates that are equally valid by code or schema.",
     "content": "The text of the message.",
     "corrector": "What corrects an output that is not valid; without it, the generator runs again.",
     "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
