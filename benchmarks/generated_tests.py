@@ -1,9 +1,8 @@
 """Tests that a model wrote for itself: what the default makes of recorded loops that revised by such tests.
 
 A recording holds, for each task, the tests that the authors' loop could see and all its attempts. Here the
-tests are what a model replies to `generated_tests`, and the attempts are the drafts: the evaluator drops
-tests that contradict the task and runs the others in the jail, and the loop chooses. Hidden tests score at
-the end.
+tests are what a model replies to `generated_tests`, and the attempts are the drafts: the evaluator runs the
+tests in the jail, and the loop chooses. Hidden tests score at the end.
 """
 
 from __future__ import annotations

@@ -228,9 +228,13 @@ EVALUATORS = (
     "schema",
     "compare",
     "command",
-    "examples",
     "generated_tests",
 )
+REMOVED_EVALUATORS = {
+    "examples": "list the examples as the 'calls' of a 'command', or use 'generated_tests', which takes "
+    "them from the task."
+}
+"""Evaluators of earlier versions, each with what to write instead."""
 ORIGINS = ("given", "generated")
 ENOUGH = 0.5
 """The share of a generated criterion from which an output is not replaced by one that passes more."""
@@ -246,7 +250,7 @@ class QualityCriterion:
 
     `weight` (>= 0) is its share of the overall score; `threshold` (0..1) is the lowest score with which an
     output is satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`, `lines`, `bullets`,
-    `function`, `schema`, `compare`, `command`, `examples`, `generated_tests`, and `evaluator_config` holds
+    `function`, `schema`, `compare`, `command`, `generated_tests`, and `evaluator_config` holds
     that evaluator's options. With `gate=True`, a criterion that needs no model must be met before the judge
     is called; if it fails, the criteria left to the judge score None.
 
@@ -290,7 +294,7 @@ class QualityCriterion:
         if self.evaluator not in EVALUATORS:
             raise ConfigError(
                 f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; "
-                f"{nearest(self.evaluator, EVALUATORS)}"
+                f"{REMOVED_EVALUATORS.get(self.evaluator) or nearest(self.evaluator, EVALUATORS)}"
             )
         if not is_number(self.weight) or self.weight < 0:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")

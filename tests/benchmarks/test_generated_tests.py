@@ -31,12 +31,8 @@ def row(run, task, tests, *attempts):
 
 
 ROWS = [
-    # The test is wrong; what passes it fails the example in the task.
-    row("one", "double", ["assert double(3) == 9"], attempt(TWICE, 0.0, True), attempt(SQUARE, 1.0, False)),
-    # The draft fails the example, the test is right.
+    # The draft fails, the revision passes.
     row("one", "double", ["assert double(3) == 6"], attempt(SQUARE, 0.0, False), attempt(TWICE, 1.0, True)),
-    # It contradicts the example, so it is dropped, and nothing judges.
-    row("one", "double", ["assert double(5) == 25"], attempt(TWICE, 0.0, True), attempt(SQUARE, 0.0, False)),
     # One of two is wrong: half is enough.
     row(
         "two",
@@ -83,10 +79,10 @@ def test_a_replay_reports_every_way_to_choose(monkeypatch, capsys, recordings):
     run(monkeypatch, "--data", recordings)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[1:] for line in lines if line.startswith(("| one", "| two", "| three"))] == [
-        ["3", "0.667", "0.333", "0.667", "1.000", "1.000 |"],
+        ["1", "0.000", "1.000", "1.000", "1.000", "1.000 |"],
         ["3", "0.667", "0.667", "1.000", "1.000", "1.000 |"],
         ["1", "0.000", "1.000", "1.000", "1.000", "1.000 |"],
-        ["2.00", "2.00", "1.67 |"],  # nothing judges the third: the default stops there
+        ["2.00", "2.00", "2.00 |"],
         ["2.00", "1.67", "1.67 |"],
         ["2.00", "2.00", "2.00 |"],
     ]

@@ -44,7 +44,7 @@ LAST = "def median(numbers):\n    return 2 if numbers == [3, 1, 2] else 0"
         ("assert 1 == 1", []),
         ("I can't write tests.", []),
         ("", []),
-        # What contradicts the example in the task, and what does not.
+        # What contradicts a known example, and what does not.
         ("assert median([3,1,2]) == 3", []),
         ("assert not median([3, 1, 2])", []),
         ("assert 2 != median([3, 1, 2])", []),
@@ -91,6 +91,7 @@ def test_the_writer_sees_the_task_and_not_the_draft():
     asked = "\n".join(message.content for message in request.messages)
     assert TASK in asked
     assert "3 assertions" in asked
+    assert "first for the examples that the task gives" in asked
     assert "sorted" not in asked
 
 
@@ -98,14 +99,11 @@ def test_the_writer_sees_the_task_and_not_the_draft():
     ("output", "issue"),
     [
         ("def median(", "The draft does not parse"),
-        (
-            "def median(numbers):\n    return 1",
-            "median([3, 1, 2]) returned 1, expected 2",
-        ),  # the task's example
+        ("def median(numbers):\n    return 1", "median([3, 1, 2]) returned 1, expected 2"),
     ],
 )
 def test_code_that_fails_what_is_certain_is_not_judged_by_tests(output, issue):
-    found = judge_by(ScriptedModel([TESTS]), output=output)
+    found = judge_by(ScriptedModel([TESTS]), output=output, examples=list(KNOWN.items()))
     assert found.overall_score == 0
     (only,) = found.issues
     assert issue in only
@@ -188,7 +186,8 @@ def test_a_budget_that_allows_no_tests_leaves_the_draft():
 
 
 def test_the_examples_come_first_as_a_gate():
-    gate = QualityCriterion("examples", evaluator="examples", gate=True)
+    config = {"calls": list(KNOWN.items())}
+    gate = QualityCriterion("examples", evaluator="command", evaluator_config=config, gate=True)
     pattern = replace(PATTERN, quality_criteria=[gate, *PATTERN.quality_criteria])
     model = ScriptedModel(["def median(numbers):\n    return 9", RIGHT, TESTS])
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run(TASK))

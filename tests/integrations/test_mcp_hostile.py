@@ -87,7 +87,6 @@ REFUSED = {
     "a function outside": sent("function", function="linked.evil:run"),
     "a command": sent("command", command=["touch", "marker"]),
     "tests": sent("command", tests="open('marker', 'w')"),
-    "examples": sent("examples", "print(1)"),
     "generated tests": sent("generated_tests", "print(1)"),
     "an unknown evaluator": sent("eval"),
     "a function in a check": sent("regex", pattern="x", function="os.path:exists"),

@@ -75,7 +75,7 @@ def test_hybrid_chooses_by_how_much_is_wrong(output, judged, expected):
 CALLS = QualityCriterion(
     "calls", evaluator="command", evaluator_config={"calls": [{"call": "f()", "expect": 1}]}
 )
-EXAMPLES = replace(CALLS, name="examples", evaluator="examples", evaluator_config={})
+TESTS = replace(CALLS, name="tests", evaluator="generated_tests", evaluator_config={})
 LINT = replace(CALLS, name="lint", evaluator_config={"command": ["lint", "{file}"]})
 WORDS = QualityCriterion("words", evaluator="regex", evaluator_config={"pattern": "x"})
 TONE = QualityCriterion("tone", threshold=0.5)
@@ -92,7 +92,7 @@ def failed_by(criterion, *messages, number=1, score=0.0, **fields):
         ([failed_by(CALLS, "f() returned 2")], "resample"),
         ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 3", number=2)], "resample"),
         ([failed_by(CALLS, "f() returned 2"), failed_by(CALLS, "f() returned 2", number=2)], "fresh"),
-        ([failed_by(EXAMPLES, "f() returned 2")], "resample"),
+        ([failed_by(TESTS, "f() returned 2")], "resample"),
         ([failed_by(LINT, "line 3 is too long")], "fresh"),
         ([failed_by(WORDS, "there is no x")], "fresh"),
         (
@@ -109,7 +109,7 @@ def failed_by(criterion, *messages, number=1, score=0.0, **fields):
     ],
 )
 def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versions, expected):
-    def attempt(strategy, criteria=(CALLS, EXAMPLES, LINT, WORDS, TONE)):
+    def attempt(strategy, criteria=(CALLS, TESTS, LINT, WORDS, TONE)):
         return next_attempt(
             versions,
             versions[0],

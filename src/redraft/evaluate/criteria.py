@@ -103,7 +103,6 @@ def rubric_of(criteria: Sequence[QualityCriterion]) -> str:
 
 
 PURPOSES = {
-    "examples": "what the task gives as examples comes out",
     "generated_tests": "passes tests that somebody else wrote for this task",
 }
 """What criteria without a description ask for, where the evaluator says it."""
@@ -124,7 +123,7 @@ def is_test(criterion: QualityCriterion) -> bool:
     """Return whether a criterion runs the output on cases: a failure says what came out, not what to do."""
     if criterion.evaluator == "command":
         return not criterion.evaluator_config.keys().isdisjoint(("tests", "calls"))
-    return criterion.evaluator in ("examples", "generated_tests")
+    return criterion.evaluator == "generated_tests"
 
 
 def needs_model(criterion: QualityCriterion) -> bool:

@@ -17,16 +17,8 @@ from redraft._steps import allowance
 from redraft._texts import shortened
 from redraft.errors import UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
+from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
-from redraft.evaluate.examples import (
-    NOT_PYTHON,
-    by_calls,
-    call_source,
-    examples_for,
-    examples_in,
-    in_jail,
-    names_bound,
-)
 from redraft.evaluate.judge import task_text
 from redraft.evaluate.python_checks import SHOWN, agree, can_fail, read_calls
 from redraft.evaluate.python_steps import plain
@@ -50,16 +42,17 @@ KEPT = 64
 def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: CommandRunner) -> Evaluator:
     """Judge Python code by tests that `model` writes for the task; the score is the share that passed.
 
-    Code that does not give what an example in the task says scores 0, whatever the tests say. The tests are
-    written when a run first judges a version, from the task alone, and kept in the `memo` of its evaluation,
-    where later versions and a resumed run find them. A test that contradicts an example in the task is
-    dropped, and so is one that uses a name which the task does not mention. Each runs in a jail of its own.
-    Without a usable test, or outside of a run, where there is no task, the criterion can't be judged.
+    The tests are written when a run first judges a version, from the task alone, beginning with the examples
+    that the task gives. They are stored in the `memo` of its evaluation, where later versions and a resumed
+    run find them. Each runs in a jail of its own. A test that uses a name which the task does not mention
+    is dropped. Without a usable test, or outside of a run, where there is no task, the criterion can't be
+    judged.
 
     Configuration: `count`, the number of tests (default 5); `examples`, calls with their values as in the
-    `calls` of `command`, besides those in the task; `timeout`, seconds for each test (default 5). Raises
-    `ConfigError` for anything else; when judging, `ModelError` if the provider fails, and
-    `SandboxForbiddenError` on a machine without a jail.
+    `calls` of `command`; `timeout`, seconds for each test (default 5). Code that does not return the values
+    of `examples` scores 0, and a test that contradicts them is dropped. Raises `ConfigError` for anything
+    else; when judging, `ModelError` if the provider fails, and `SandboxForbiddenError` on a machine without a
+    jail.
     """
     check_keys(criterion, "count", "examples", "timeout")
     config = criterion.evaluator_config
@@ -87,29 +80,25 @@ class _TestsJudge:
     locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary[str, Lock])
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        task = task_text(run.task)
         written, usage = _written_before(self.criterion.name, run), NOTHING_USED
         if written is None:
             if run.free_only:
                 return SKIPPED
             if not run.run_id:
                 return unknown(self.criterion, "outside of a run there is no task to write tests for")
-            written, usage = await self.write(task, examples_in(task) | dict(self.examples), run.run_id)
-        known = examples_for(task, output) | dict(self.examples)
-        budget, check = allowance.get(), self.judge(output, known, written, run)
+            written, usage = await self.write(task_text(run.task), run.run_id)
+        budget, check = allowance.get(), self.judge(output, written, run)
         try:
             verdict = await (check if budget is None else budget.in_time(check))
         except UnfinishedError as error:
             raise add_usage(error, usage) from None
         return replace(verdict, usage=usage, memo=asdict(written))
 
-    async def write(
-        self, task: str, known: Mapping[str, Any], run_id: str
-    ) -> tuple[WrittenTests, TokenUsage]:
-        """Let the model write the tests of a run, once; return them with what that used."""
+    async def write(self, task: str, run_id: str) -> tuple[WrittenTests, TokenUsage]:
+        """Let the model write the tests of a run, once; return them and the usage."""
 
         def read(reply: ChatReply) -> tuple[WrittenTests, str]:
-            found = read_tests(reply.text, task, known, self.count)
+            found = read_tests(reply.text, task, self.examples, self.count)
             return found, "" if found.tests else "It has no assertion that calls what the task asks for."
 
         async with self.locks.setdefault(run_id, Lock()):
@@ -121,19 +110,36 @@ class _TestsJudge:
                 del self.kept[next(iter(self.kept))]
             return answer.value, answer.usage
 
-    async def judge(
-        self, output: Output, known: Mapping[str, Any], written: WrittenTests, run: RunContext
-    ) -> ReflectionEvaluation:
+    async def judge(self, output: Output, written: WrittenTests, run: RunContext) -> ReflectionEvaluation:
         if not written.tests:
             return unknown(self.criterion, "the model wrote no test that can be used")
         # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
-        certain = by_calls(self.criterion, known, self.run_command, self.limits)
+        certain = by_calls(self.criterion, self.examples, self.run_command, self.limits)
         right = await certain(output, run)
         if right.overall_score != 1:
             return right if right.overall_score is None else failed(*right.issues)
         configs = [{**self.limits, "tests": test, "setup": written.setup} for test in written.tests]
         judges = [in_jail(self.criterion, config, self.run_command) for config in configs]
         return _merged(self.criterion, written, await gather(*(judge(output, run) for judge in judges)))
+
+
+def by_calls(
+    criterion: QualityCriterion,
+    known: Mapping[str, Any],
+    run_command: CommandRunner,
+    limits: Mapping[str, Any],
+) -> Evaluator:
+    """Judge by calls and the values that they should return; without any, by whether the code runs at all."""
+    calls = [list(pair) for pair in known.items()] or [["None", None]]
+    return in_jail(criterion, {**limits, "calls": calls}, run_command)
+
+
+def in_jail(criterion: QualityCriterion, config: Mapping[str, Any], run_command: CommandRunner) -> Evaluator:
+    """Judge a criterion as the evaluator `command` would with this configuration; raises `ConfigError`."""
+    by_command = QualityCriterion(
+        criterion.name, threshold=criterion.threshold, evaluator="command", evaluator_config=config
+    )
+    return command(by_command, run_command)
 
 
 def _messages(criterion: QualityCriterion, task: str, count: int) -> tuple[Message, ...]:
@@ -145,10 +151,11 @@ def _messages(criterion: QualityCriterion, task: str, count: int) -> tuple[Messa
 
 ROLE = "You write tests for Python code that somebody else will write. You see the task, not the code."
 ORDER = (
-    "Write {count} assertions that hold for every right answer to this task: for ordinary inputs, and for "
-    "the edge cases that the task decides. Work out each expected value from what the task says; where it "
-    "leaves something open, test something else. Reply with nothing but one Python code block of {count} "
-    "assert statements, each of which calls what the task asks for by its name."
+    "Write {count} assertions that hold for every right answer to this task: first for the examples that "
+    "the task gives, if any, with the values that it gives, then for ordinary inputs, and for the edge cases "
+    "that the task decides. Work out each expected value from what the task says; where it leaves something "
+    "open, test something else. Reply with nothing but one Python code block of {count} assert statements, "
+    "each of which calls what the task asks for by its name."
 )
 
 
@@ -193,12 +200,15 @@ DOUBT = "a model wrote this test; the task comes first"
 
 # What the model wrote.
 
+NOT_PYTHON = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError)
+"""What parsing a text, or evaluating it as a literal, raises if it is no Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenTests:
     """Tests that a model wrote: Python statements, what they need to run, and those that were dropped.
 
-    `dropped` holds the tests that contradict an example of the task.
+    `dropped` holds the tests that contradict an example of the configuration.
     """
 
     setup: str = ""
@@ -257,7 +267,24 @@ def _free_names(statement: ast.stmt) -> set[str]:
     return used - names_bound(statement) - set(dir(builtins))
 
 
-# Whether a test contradicts what the task says.
+def names_bound(*statements: ast.AST) -> set[str]:
+    """Return the names that Python code defines, assigns or imports anywhere."""
+    names: set[str] = set()
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names
+
+
+# Whether a test contradicts an example of the configuration.
 
 
 def _contradicts(assertion: ast.Assert, known: Mapping[str, Any]) -> bool:
@@ -267,6 +294,22 @@ def _contradicts(assertion: ast.Assert, known: Mapping[str, Any]) -> bool:
         return not _holds(_KnownCalls(known).visit(test))
     except NOT_PYTHON:
         return False
+
+
+def call_source(text: str) -> str | None:
+    """Return a call as normalized source; None for anything else, or if an argument is no literal."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except NOT_PYTHON:
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+        try:
+            ast.literal_eval(value)
+        except NOT_PYTHON:
+            return None
+    return ast.unparse(call)
 
 
 class _KnownCalls(ast.NodeTransformer):

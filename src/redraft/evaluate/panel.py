@@ -131,12 +131,8 @@ def _evaluator(
             criterion,
             f"{criterion.evaluator} needs a runner of commands; give run_command, such as a ProcessJail.",
         )
-    if criterion.evaluator == "examples":
-        from redraft.evaluate.examples import examples  # noqa: PLC0415 (only criteria for code need it)
-
-        return examples(criterion, run_command)
     if criterion.evaluator == "generated_tests" and model is not None:
-        from redraft.evaluate.generated_tests import generated_tests  # noqa: PLC0415 (likewise)
+        from redraft.evaluate.generated_tests import generated_tests  # noqa: PLC0415 (only criteria for code need it)
 
         return generated_tests(criterion, model, run_command)
     from redraft.evaluate.command import command  # noqa: PLC0415 (likewise)

@@ -68,7 +68,7 @@ class ClientCriterion(BaseModel):
             raise ConfigError(
                 f"Criterion {self.name!r}: a client can't send the evaluator {self.evaluator!r}; "
                 f"{nearest(self.evaluator, CLIENT_EVALUATORS)} Criteria that run code (function, command, "
-                "examples, generated_tests) belong in a criteria file of the project."
+                "generated_tests) belong in a criteria file of the project."
             )
         criterion = QualityCriterion(
             self.name,

@@ -620,7 +620,7 @@ def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str =
     return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
 
 
-JAILED = ("command", "examples", "generated_tests")
+JAILED = ("command", "generated_tests")
 
 
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
