@@ -318,6 +318,7 @@ def test_a_killed_cycle_resumes_at_the_unfinished_action():
         plan = [action("stop", line, line=line) for line in (1, 2, 3)]
         for attempt in range(2):
             step = Journalled(store, "monitor-7")
+            step.begin()
             running = executed(agent(STOP), *plan, functions={"stop": stopping}, step=step)
             if attempt == 0:
                 with pytest.raises(Killed):

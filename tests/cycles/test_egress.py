@@ -138,6 +138,7 @@ def test_a_resumed_cycle_decides_as_before():
 
     def resumed(**more):
         step = Journalled(store, "cycle-7", **more)
+        step.begin()
         cycle, _ = cycle_of(spec, functions={"work": work}, step=step)
         run(execute(spec.stages.actuate.substages[0], cycle))
         return cycle

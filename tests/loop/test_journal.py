@@ -623,7 +623,7 @@ def test_a_run_inside_a_step_is_found_through_a_step_around_that(around):
     asyncio.run(main())
 
 
-def test_a_hidden_journal_is_rejected_before_any_call():
+def test_a_journal_that_the_run_does_not_find_is_rejected_before_any_call():
     def hiding(inner):
         async def step(name, returns, fn, *args, **kwargs):
             return await inner(name, returns, fn, *args, **kwargs)
@@ -632,16 +632,11 @@ def test_a_hidden_journal_is_rejected_before_any_call():
 
     async def main():
         store, work = MemoryStore(), Work()
-        with pytest.raises(ConfigError, match=r"'x' .* functools.wraps"):
+        with pytest.raises(ConfigError, match=r"No run .* 'x'.* functools\.wraps"):
             await work.run(store, step=hiding(Journalled(store, "x")))
         assert work.calls == []
         assert await store.find(STEP) == []
-
-        # A journal of the program's own, inside one of its functions, is its own affair.
-        async def generate(prompt):
-            return await Journalled(store, "own")("look up", str, work.generate, prompt)
-
-        result = await work.run(store, step=hiding(direct), generate=generate)
+        result = await work.run(store, step=hiding(direct))
         assert len(result.history.versions) == 3
 
     asyncio.run(main())

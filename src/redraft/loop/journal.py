@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -58,8 +57,9 @@ class Journalled:
     Inside a worker of a fleet, the claim of the worker guards what is written: if another worker has taken
     over the run, `ClaimLostError` is raised, and nothing is written.
 
-    A journal serves one run. `resumes=False` says that the id is new, so nothing has to be looked up. `log`
-    is where the records go if not one by one into the store.
+    A journal serves one run, which begins it; a step before that raises `ConfigError`. `resumes=False` says
+    that the id is new, so nothing has to be looked up. `log` is where the records go if not one by one into
+    the store.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Journalled:
         self._log = log or StepRecords(store, run_id, self._claim)
         self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
-        self._has_begun = False
+        self._has_begun = log is not None  # a caller with its own log also has its own record
         self._refusal: ChangedRunError | None = None
         self._last: StepData = {"elapsed": 0.0, "at": ""}
         self._under_way = 0
@@ -124,11 +124,11 @@ class Journalled:
             raise self._refusal
         if self.is_closed:
             return await fn(*args, **kwargs)
-        if not self._has_begun and _hides_journal.get():
+        if not self._has_begun:
             raise ConfigError(
-                f"The step of this run hides the journal {self.run_id!r} that it wraps, so the run would not "
-                "be kept. Decorate a wrapping function with functools.wraps(inner); give a wrapping object "
-                "the attribute __wrapped__ = inner."
+                f"No run has begun with the journal {self.run_id!r}, so its steps would be stored without a "
+                "run. Pass it as step=... to a run. If another step wraps it, decorate that function with "
+                "functools.wraps(inner), or give the object the attribute __wrapped__ = inner."
             )
         self._position += 1
         place = f"{self._position:05d}"
@@ -420,29 +420,6 @@ class StepRecords:
         if not self.trouble:
             logger.warning("The run %s continues, but its steps are not recorded: %s", self._run_id, error)
         self.trouble = str(error)
-
-
-_hides_journal: ContextVar[bool] = ContextVar("hides_journal", default=False)
-"""Whether a step is under way that offers no journal: one called inside it is hidden."""
-
-
-def reject_hidden_journal(step: Step) -> Step:
-    """Wrap a step that offers no journal: one hidden inside it raises `ConfigError` at its first step."""
-
-    async def call(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        async def effect(*args: P.args, **kwargs: P.kwargs) -> R:
-            _hides_journal.set(False)  # a journal that the program's own function uses is not hidden
-            return await fn(*args, **kwargs)
-
-        outside = _hides_journal.set(True)
-        try:
-            return await step(name, returns, effect, *args, **kwargs)
-        finally:
-            _hides_journal.reset(outside)
-
-    return call
 
 
 def _around(place: str) -> list[str]:

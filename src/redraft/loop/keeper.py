@@ -20,7 +20,7 @@ from redraft.evaluate.criteria import recorded
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.budget import OPTIONS as BUDGET_OPTIONS
 from redraft.loop.event_log import emitter
-from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
+from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in
 from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.run import Run
 from redraft.redact.log import logger
@@ -51,7 +51,6 @@ async def run_and_store(
     """
     journal = journal_in(step)
     if journal is None:
-        step = step if step is direct else reject_hidden_journal(step)
         return await Run(task, verbs, options, step, origin.name).to_end(draft)
     judges, output_type = verbs.judges, options.output_type
     given = None if draft is None else draft.output
