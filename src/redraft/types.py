@@ -991,8 +991,8 @@ class ReflectionResult(Generic[OutputT]):
         history = self.history
         lines: list[str] = []
         for version in history.versions:
-            lines.append(_version_line(version, version is history.best_version))
-            lines += [_version_line(other, is_best=False) for other in version.rejected]
+            lines.append(version_line(version, is_best=version is history.best_version))
+            lines += [version_line(other) for other in version.rejected]
             if version.choice is not None:
                 lines.append(f"    {version.choice.detail}")
         reason = self.convergence_reason.value
@@ -1027,7 +1027,8 @@ REASONS = {
 }
 
 
-def _version_line(version: ReflectionVersion, is_best: bool) -> str:
+def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
+    """Render a version on one line: its score, how it was made, and what failed."""
     mark = "*" if is_best else " "
     same = f", same as version {version.repeats}" if version.repeats else ""
     missing = version.evaluation.unjudged

@@ -1,4 +1,4 @@
-"""Runs on display: a result as HTML, and a run while it goes on, in a notebook or a terminal."""
+"""Runs on display: a run under way as lines of text, and its result as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._texts import as_text
-from redraft.events import TokenEvent, VersionEvaluated
+from redraft.events import VersionEvaluated
 from redraft.redact.kinds import Category
 from redraft.redact.known import secrets_of
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
-from redraft.types import REASONS, render_score, render_usage
+from redraft.types import REASONS, render_score, render_usage, version_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,61 +27,17 @@ OutputT = TypeVar("OutputT")
 MOST_CHARACTERS = 20_000
 """Of an output that are shown in a notebook."""
 MOST_ISSUES = 5
-LONGEST_TAIL = 1_000
-"""The last characters of what a model is writing that are shown."""
 
 
 async def watch(stream: RunStream[OutputT]) -> ReflectionResult[OutputT]:
-    """Show a run of `agent.stream` while it goes on, and return its result.
+    """Print a line on stderr for each version of a run of `agent.stream`, and return the result.
 
-    In a notebook, a table of the versions grows, with what the model is writing below. In a terminal, each
-    version is a line on stderr, below a status line; into a file go the lines alone. Raises what the run
-    raises.
+    Secrets and personal data are withheld. Raises what the run raises.
     """
-    notebook = _notebook_display()
-    if notebook is None:
-        await _watch_in_terminal(stream)
-    else:
-        await _watch_in_notebook(stream, notebook)
-    return stream.result
-
-
-async def _watch_in_terminal(stream: RunStream[Any]) -> None:
-    from redraft.loop.cli import Progress  # noqa: PLC0415 (a notebook needs no terminal)
-    from redraft.terminal.console import CalmConsole  # noqa: PLC0415 (likewise)
-
-    progress = Progress(CalmConsole(stderr=True))
-    with progress:
-        async for event in stream:
-            if isinstance(event, TokenEvent):
-                progress.on_token(event)
-            else:
-                progress(event)
-
-
-async def _watch_in_notebook(stream: RunStream[Any], notebook: Any) -> None:
-    handle = notebook.display(notebook.HTML(""), display_id=True)
-    versions: list[ReflectionVersion] = []
-    written, key = "", (0, 0)
     async for event in stream:
-        if isinstance(event, TokenEvent):
-            written = written if key == (event.version, event.attempt) else ""
-            key = (event.version, event.attempt)
-            written = (written + event.text)[-LONGEST_TAIL:]
-        elif isinstance(event, VersionEvaluated):
-            versions.append(event.version)
-            written = ""
-        else:
-            continue
-        handle.update(notebook.HTML(_table(_withheld(versions), None) + _written(_withheld(written))))
-    handle.update(notebook.HTML(result_html(stream.result)))
-
-
-def _notebook_display() -> Any:
-    """Return IPython's module of displays if this is the kernel of a notebook, else None."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return None if getattr(shell, "kernel", None) is None else sys.modules.get("IPython.display")
+        if isinstance(event, VersionEvaluated):
+            sys.stderr.write(f"{visible(_withheld(version_line(event.version))).strip()}\n")
+    return stream.result
 
 
 def result_html(result: ReflectionResult) -> str:
@@ -111,7 +67,7 @@ def result_html(result: ReflectionResult) -> str:
     return f'<div style="overflow-x: auto">{"".join(parts)}</div>'
 
 
-def _table(versions: Sequence[ReflectionVersion], best: int | None) -> str:
+def _table(versions: Sequence[ReflectionVersion], best: int) -> str:
     rows = "".join(_row(version, is_best=version.iteration == best) for version in versions)
     head = "".join(
         f'<th style="text-align: left">{name}</th>' for name in ("Version", "Score", "How", "Issues")
@@ -146,10 +102,6 @@ def _diff(old: str, new: str) -> str:
     tags = {"-": "del", "+": "ins"}
     pieces = ((tags.get(op, ""), _text(text)) for op, text in word_diff(old, new))
     return "".join(f"<{tag}>{text}</{tag}>" if tag else text for tag, text in pieces)
-
-
-def _written(text: str) -> str:
-    return f"<pre{_PRE}>{_text(text)}</pre>" if text else ""
 
 
 def _shown(output: Any) -> str:
