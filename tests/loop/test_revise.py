@@ -1,4 +1,5 @@
 import time
+from random import Random
 
 import pytest
 from pydantic import BaseModel
@@ -313,6 +314,7 @@ def block(search, replace):
         (block("  indented", "\tkept "), [("  indented", "\tkept ")]),
         (block("a", "x\n=====\ny"), [("a", "x\n=====\ny")]),  # a heading is underlined
         (block("a", "b").replace("\n", "\r\n"), [("a", "b")]),
+        (f"{block('a', 'b')}\n{block('c', 'd')}\n".replace("\n", "\r\n"), [("a", "b"), ("c", "d")]),
         ("<<<<<<< SEARCH\n=======\nnew\n>>>>>>> REPLACE", [("", "new")]),
         (EDIT_FORMAT, None),
     ],
@@ -377,7 +379,6 @@ CODE = "def f(x):\n    if x:\n\n        return  1\n    return 2\n"
             "\nif y:\n    x += 1\nreturn x\n",
             CODE.replace("return 2", "if y:\n        x += 1\n    return x"),
         ),
-        ("    return 2", "", CODE.replace("    return 2", "")),
         ("def  f(x):", "def g(x):", CODE.replace("f(x)", "g(x)")),
     ],
 )
@@ -390,7 +391,90 @@ def test_white_space_is_left_alone_where_the_search_text_occurs_exactly():
 
 
 def test_line_breaks_of_the_text_are_kept():
-    assert apply_edits("one\r\n two\r\n", (Edit("one\ntwo", "1\n2"),)) == "1\n 2\r\n"
+    assert apply_edits("one\r\n two\r\n", (Edit("one\ntwo", "1\n2"),)) == "1\r\n 2\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "replace", "expected"),
+    [
+        # Whole lines, wherever else the same characters occur.
+        ("x = 1\nmax = 10\n", "x = 1", "x = 2", "x = 2\nmax = 10\n"),
+        ("return ab\nreturn a\n", "return a", "return b", "return ab\nreturn b\n"),
+        ("    x = 1\n    max = 10\n", "x = 1", "x = 2", "    x = 2\n    max = 10\n"),
+        ("x = 1\nx = 1.5\nx = 1 + y\n", "x = 1", "x = 2", "x = 2\nx = 1.5\nx = 1 + y\n"),
+        ("a  \nab\n", "a", "b", "b\nab\n"),
+        # Deleted whole lines leave nothing behind.
+        ("a\nb\nc\n", "b", "", "a\nc\n"),
+        ("a\n    b\nc\n", "b", "", "a\nc\n"),
+        ("a\nb\nc\nd", "b\nc", "\n", "a\nd"),
+        ("a\r\nb\r\nc\r\n", "b", "", "a\r\nc\r\n"),
+        ("a\nb", "b", "", "a"),
+        ("a\r\nb", "b", "", "a"),
+        ("a\nb\n", "b\n", "", "a\n"),
+        ("a", "a", "", ""),
+        # The last line, with a line break and without.
+        ("a\nb", "b", "c", "a\nc"),
+        ("a\nb\n", "b", "c\nd", "a\nc\nd\n"),
+        ("a\nb\n", "b\n", "c\n", "a\nc\n"),
+        # Line breaks are those of the text, inside a line, too.
+        ("a\r\nb\r\n", "a", "1\n2", "1\r\n2\r\nb\r\n"),
+        ("a\nb\n", "a\r\nb", "1\r\n2", "1\n2\n"),
+        ("the end.\r\nThe start", "end.\nThe", "end\nA", "the end\r\nA start"),
+        ("a\u2028b\nc\n", "c", "d", "a\u2028b\nd\n"),
+        # Within a line, but not inside a word.
+        ("print(x) or xs", "x", "y", "print(y) or xs"),
+        ("größer und groß", "groß", "klein", "größer und klein"),
+        ("caf\u0065\u0301 und cafe.", "cafe", "tea", "caf\u0065\u0301 und tea."),
+        ("It isn't what is said", "is", "was", "It isn't what was said"),
+        ("1.5 or 10,000 or 1", "1", "2", "1.5 or 10,000 or 2"),
+        ("(x, 1)", ", 1", "", "(x)"),
+        ("黒猫がいる", "猫", "犬", "黒犬がいる"),
+    ],
+)  # fmt: skip
+def test_edits_replace_whole_lines_or_whole_words(text, search, replace, expected):
+    assert apply_edits(text, (Edit(search, replace),)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "problem"),
+    [
+        ("max = 10", "x = 1", "does not occur"),
+        ("max = 1", "x = 1", "does not occur"),
+        ("x = 10", "x = 1", "does not occur"),
+        ("größer", "größ", "does not occur"),
+        ("e\u0301", "e", "does not occur"),
+        ("don't", "don", "does not occur"),
+        ("x = 1.5", "x = 1", "does not occur"),
+        ("snake_case", "case", "does not occur"),
+        ("กี", "ก", "does not occur"),
+        ("    a\nb\n  a\n", "a", "occurs 2 times"),
+        ("a\nb\na\n", "a", "occurs 2 times"),
+        ("b a a a", "a a", "occurs 2 times"),
+    ],
+)
+def test_edits_that_would_cut_into_a_word_or_could_mean_several_places(text, search, problem):
+    with pytest.raises(OutputError, match=problem):
+        apply_edits(text, (Edit(search, "y"),))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_edit_of_a_random_line_leaves_the_others_alone(seed):
+    random = Random(seed)  # noqa: S311 (no secret)
+    words = ["a", "ab", "x = 1", "max = 10", "return a", "return ab", "é", "  b", "\tb c", ""]
+    line_break = random.choice(["\n", "\r\n"])
+    for _ in range(50):
+        lines = random.choices(words, k=random.randrange(2, 8))
+        at = random.randrange(len(lines))
+        lines[at] = f"{random.choice(['', '    '])}only {random.choice(words)} here"
+        new = random.choice([[], ["one"], ["one", "two"]])
+        end = random.choice(["", line_break])
+        search = lines[at].strip() if random.random() < 0.5 else lines[at]
+        indent = lines[at][: len(lines[at]) - len(search)]
+        made = [indent + line for line in new]
+        expected = line_break.join([*lines[:at], *made, *lines[at + 1 :]])
+        expected += end if [*lines[:at], *made, *lines[at + 1 :]] else ""
+        text = line_break.join(lines) + end
+        assert apply_edits(text, (Edit(search, "\n".join(new)),)) == expected
 
 
 def test_later_edits_see_earlier_ones():

@@ -15,11 +15,12 @@ from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
 from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
+from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
 from redraft.types import NOTHING_USED, Draft, asked_by_task, joined, prompt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from redraft.protocols import ModelRole, RunContext
     from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
@@ -345,9 +346,9 @@ def _others(versions: Sequence[ReflectionVersion], output: Output) -> list[Refle
     return others[-SHOWN_VERSIONS:]
 
 
-_BLOCK = re.compile(r"^<{7} SEARCH[ \t]*\r?\n(.*?)^>{7} REPLACE[ \t]*$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^<{7} SEARCH[ \t]*\r?\n(.*?)^>{7} REPLACE[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 
-_END = re.compile(r"^>{7} REPLACE[ \t]*$", re.MULTILINE)
+_END = re.compile(r"^>{7} REPLACE[ \t]*\r?$", re.MULTILINE)
 
 _SEPARATOR = re.compile(r"^={7}[ \t]*\r?\n", re.MULTILINE)
 
@@ -385,55 +386,107 @@ def read_edits(reply: str) -> tuple[Edit, ...]:
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
     """Return `text` with all edits applied in order; raises `OutputError` naming the first that can't be.
 
-    Where a search text does not occur exactly, lines that differ from it only in white space are replaced,
-    and the replacement gets their indentation.
+    A search text that is whole lines replaces whole lines, also where their indentation differs, which the
+    replacement then gets. Anything else has to occur within lines, and not inside a word. If the search text
+    occurs in neither way, lines that differ from it only in white space are replaced. New lines get the line
+    breaks of the text.
     """
     for edit in edits:
         if not edit.search.strip():
             raise OutputError(
                 f"an edit searches for nothing; to insert {_clip(edit.replace)}, name its place"
             )
-        found = text.count(edit.search)
-        if found == 1:
-            text = text.replace(edit.search, edit.replace)
-            continue
-        places = [] if found else _places(text, edit.search)
-        if len(places) != 1:
-            found = found or len(places)
-            where = f"occurs {found} times, not once" if found else "does not occur in the text"
-            raise OutputError(f"the search text {_clip(edit.search)} {where}")
-        start, end = places[0]
-        text = f"{text[:start]}{_indented(edit, text[start:end])}{text[end:]}"
+        text = _edited(text, edit)
     return text
 
 
-def _places(text: str, search: str) -> list[tuple[int, int]]:
-    """Return where whole lines of a text differ from the lines of `search` only in white space."""
-    words = [line.split() for line in search.strip("\r\n").splitlines()]
-    lines = text.splitlines(keepends=True)
-    ends = list(accumulate(map(len, lines), initial=0))
-    found: list[tuple[int, int]] = []
-    for first in range(len(lines) - len(words) + 1):
-        after = first + len(words)
-        if all(line.split() == wanted for line, wanted in zip(lines[first:after], words, strict=True)):
-            last_break = len(lines[after - 1]) - len(lines[after - 1].rstrip("\r\n"))
-            found.append((ends[first], ends[after] - last_break))
-    return found
+def _edited(text: str, edit: Edit) -> str:
+    """Return a text with an edit applied; raises `OutputError` unless its search text occurs once."""
+    exact = _bare_lines(edit.search)
+    if places := _whole_lines(text, exact, _as_it_is):
+        start, end = _only(places, edit)
+        return _with_lines(text, start, end, _bare_lines(edit.replace))
+    lines = _bare_lines(edit.search.strip("\r\n"))
+    if places := _whole_lines(text, lines, str.strip):
+        return _with_indented_lines(text, *_only(places, edit), edit)
+    if places := _passages(text, exact):
+        start, end = _only(places, edit)
+        return f"{text[:start]}{_line_break(text).join(_bare_lines(edit.replace))}{text[end:]}"
+    places = _whole_lines(text, lines, str.split)
+    return _with_indented_lines(text, *_only(places, edit), edit)
 
 
-def _indented(edit: Edit, passage: str) -> str:
-    """Return the replacement of an edit, with the indentation of the passage in place of the search text's.
+def _only(places: Sequence[tuple[int, int]], edit: Edit) -> tuple[int, int]:
+    if len(places) == 1:
+        return places[0]
+    where = f"occurs {len(places)} times, not once" if places else "does not occur in the text"
+    raise OutputError(f"the search text {_clip(edit.search)} {where}")
+
+
+def _bare_lines(text: str) -> list[str]:
+    """Return the lines of a text without their line breaks, which are LF or CRLF and nothing else."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _line_break(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _as_it_is(line: str) -> str:
+    return line
+
+
+def _whole_lines(text: str, searched: Sequence[str], form: Callable[[str], object]) -> list[tuple[int, int]]:
+    """Return where consecutive lines of a text have the same `form` as the lines searched for.
+
+    A place includes the line break after the last line.
+    """
+    wanted = [form(line) for line in searched]
+    lines = _bare_lines(text)
+    if text.endswith("\n"):
+        lines.pop()  # what follows the last line break is no line
+    there = list(map(form, lines))
+    starts = [*accumulate((len(line) + 1 for line in text.split("\n")), initial=0)]
+    return [
+        (starts[first], min(starts[first + len(wanted)], len(text)))
+        for first in range(len(there) - len(wanted) + 1)
+        if there[first : first + len(wanted)] == wanted
+    ]
+
+
+def _passages(text: str, searched: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where a text occurs within lines, without cutting into a word at either end."""
+    pattern = "\r?\n".join(map(re.escape, searched))
+    places = [found.span(1) for found in re.finditer(f"(?=({pattern}))", text)]
+    return [place for place in places if not any(is_inside_word(text, at) for at in place)]
+
+
+def _with_lines(text: str, start: int, end: int, new: Sequence[str]) -> str:
+    """Replace whole lines; nothing but line breaks in their place removes them."""
+    passage, line_break = text[start:end], _line_break(text[start:end] if "\n" in text[start:end] else text)
+    if any(new):
+        last = line_break if passage.endswith("\n") else ""
+        return f"{text[:start]}{line_break.join(new)}{last}{text[end:]}"
+    before = text[:start]
+    if not passage.endswith("\n"):  # the text still ends without a line break
+        before = before.removesuffix("\n").removesuffix("\r")
+    return before + text[end:]
+
+
+def _with_indented_lines(text: str, start: int, end: int, edit: Edit) -> str:
+    """Replace whole lines by those of an edit, with their indentation in place of the search text's.
 
     A search text often lacks the indentation of its first line alone, so that line is on its own.
     """
+    searched, replaced = (_bare_lines(one.strip("\r\n")) for one in (edit.search, edit.replace))
     pairs = [
-        (_indent(searched), _indent(there))
-        for searched, there in zip(edit.search.strip("\r\n").splitlines(), passage.splitlines(), strict=False)
+        (_indent(line), _indent(there))
+        for line, there in zip(searched, _bare_lines(text[start:end]), strict=False)
         if there.strip()
     ]
-    first, *others = edit.replace.strip("\r\n").splitlines(keepends=True) or [""]
     indents = dict(pairs[1:]) or dict(pairs)
-    return "".join([_reindented(first, dict(pairs[:1])), *(_reindented(line, indents) for line in others)])
+    new = [_reindented(line, indents if number else dict(pairs[:1])) for number, line in enumerate(replaced)]
+    return _with_lines(text, start, end, new)
 
 
 def _reindented(line: str, indents: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 # Control characters steer a terminal, direction marks make a text read differently from what it says, and
 # lone surrogates exist in no encoding.
@@ -68,3 +69,43 @@ def without_middle(text: str, most: int) -> str:
     tail = most - head
     gap = f"[... {len(text) - most:,} of {len(text):,} characters are left out here ...]"
     return f"{text[:head]}\n{gap}\n{text[-tail:]}"
+
+
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese are written without spaces between words, so that nothing
+# says where a word begins.
+_LETTER = re.compile(
+    "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]"
+)
+_ENDING = re.compile(r"['\u2019](?:s|t|m|d|re|ve|ll)(?!\w)", re.IGNORECASE)
+"""What English adds to a word after an apostrophe."""
+_NUMBER = re.compile(r"\.\d|,\d{3}(?!\d)")
+"""What goes on with a number."""
+_JOINER = "\u200d"
+
+
+def is_inside_word(text: str, at: int) -> bool:
+    """Return whether a position in a text, 0 to its length, is inside a word, a number or a character.
+
+    In scripts that are written without spaces, it is only inside a character.
+    """
+    if not 0 < at < len(text):
+        return False
+    before, after = text[at - 1], text[at]
+    if unicodedata.category(after).startswith("M") or _JOINER in (before, after):
+        return True
+    if _LETTER.match(after) and _LETTER.match(_base(text, at)):
+        return True
+    for start in (at, at - 1):  # before the sign, and after it
+        if start and _LETTER.match(_base(text, start)) and _ENDING.match(text, start):
+            return True
+        if start and text[start - 1].isdecimal() and _NUMBER.match(text, start):
+            return True
+    return False
+
+
+def _base(text: str, at: int) -> str:
+    """Return the last character before a position that is no combining mark."""
+    while at > 1 and unicodedata.category(text[at - 1]).startswith("M"):
+        at -= 1
+    return text[at - 1]
