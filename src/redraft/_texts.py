@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,6 +46,14 @@ def as_text(output: Output, indent: int | None = 2) -> str:
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
         return repr(output)
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses of objects in memory, which differ from run to run."""
+    return _ADDRESS.sub("", text)
 
 
 def is_short(output: Output) -> bool:

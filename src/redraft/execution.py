@@ -12,6 +12,9 @@ from typing import Any, Literal, Protocol
 
 from redraft.errors import ConfigError
 
+OUTPUT_LIMIT = 64 << 20
+"""Bytes that a command may write to stdout, and to stderr."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -19,9 +22,15 @@ class Command:
 
     `files` maps relative names to the texts that are put into the working folder. `python` is run by this
     interpreter with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back
-    as JSON. `timeout` is wall time in seconds. `memory` limits, in bytes, the address space of each process,
-    and what all of them hold together besides the scratch folder. `output_limit` is how many bytes are kept
-    of stdout and of stderr.
+    as JSON. `memory` limits, in bytes, the address space of each process, and what all of them hold together
+    besides the scratch folder.
+
+    `timeout` is wall time in seconds from the moment that the jail is ready; with `begins`, from the moment
+    that stdout has that text. Seconds in which the program only waited for a processor are added to it, up to
+    `patience`.
+
+    `output_limit` is how many bytes it may write to stdout, and to stderr. The beginning and the end are
+    kept, up to `output_kept` bytes.
     """
 
     argv: tuple[str, ...] = ()
@@ -30,7 +39,10 @@ class Command:
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout: float = 10.0
     memory: int = 1 << 30
-    output_limit: int = 64 * 1024
+    patience: float = 0.0
+    begins: str = ""
+    output_limit: int = OUTPUT_LIMIT
+    output_kept: int = 256 * 1024
     readable: Sequence[str] = ()
 
 
@@ -40,7 +52,8 @@ class CommandOutcome:
 
     `completed` says whether the program ran to its end; an exit code of 0 alone does not prove that, since
     a draft may call `exit(0)`. `result` is the JSON value that `python` source assigned. `stopped` names the
-    limit that ended it: `timeout`, `memory`, `output`, `forbidden`.
+    limit that ended it (`timeout`, `memory`, `output`, `forbidden`), or is `killed` if something else sent it
+    SIGKILL, as the kernel does when the machine runs out of memory.
     """
 
     exit_code: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate import command as command_module
 from redraft.evaluate.command import command
 from redraft.execution import CommandOutcome
+from redraft.sandbox import jail
 from redraft.sandbox.jail import ProcessJail
 from support.evaluation import RUN, criterion, evaluate
 
@@ -59,7 +61,20 @@ PYTHON_DRAFTS = [
         ("def f(x):\n    while x: pass", {"calls": [("f(0)", None), ("f(1)", None)], "timeout": 0.5}, 0.0, ["The draft ran longer than its limit of 0.5 s (timeout); in f(1)"]),
         ("import os\ndef f(x): os._exit(3)", {"tests": "def test_f():\n    f(1)"}, 0.0, ["The draft exited with 3 before its checks were through; in test_f()"]),
         ("import os\nos.write(2, b'\\nredraft-step:99\\n')\nos._exit(3)", {"tests": "assert 1"}, 0.0, ["The draft exited with 3 before its checks were through"]),
-        ("while True: print('x' * 9999)", {"calls": [("1", 1)]}, 0.0, ["The draft wrote more than its limit (output)"]),
+        ("while True: print('x' * 99)", {"calls": [("1", 1)], "output_limit": 10_000}, 0.0, ["The draft printed more than its limit of 10,000 bytes (output_limit)"]),
+        (f"print('x' * 1_000_000)\n{DOUBLE}", {"calls": [("f(1)", 2)]}, 1.0, []),
+        (DOUBLE, {"tests": "def test_f():\n    print('x' * 1_000_000)\n    assert f(1) == 2"}, 1.0, []),
+        ("import os\nos.kill(os.getpid(), 9)", {"calls": [("1", 1)]}, None, ["Not judged: the draft was killed from outside, most likely because the machine ran out of memory"]),
+        # A byte order mark and carriage returns.
+        (f"\ufeff{DOUBLE}", {"calls": [("f(1)", 2)]}, 1.0, []),
+        (f"\ufeff{DOUBLE}", {"calls": [("f(1)", 2)], "raw": True}, 1.0, []),
+        (f"\ufeff{F}python\r\n{DOUBLE}{F}\r\n", {"tests": "assert f(1) == 2"}, 1.0, []),
+        # Nothing that differs from run to run.
+        ("async def f(x): pass", {"calls": [("f(1)", 1)]}, 0.0, ["f(1) returned <coroutine object f>, expected 1"]),
+        ("def f(x): return [object()]", {"tests": "assert f(1) == 2"}, 0.0, ["f(1) returned [<object object>], expected 2"]),
+        ("def f(x): raise ValueError(object())", {"calls": [("f(1)", 1)]}, 0.0, ["f(1) raised ValueError: <object object>; expected 1"]),
+        ("def f(x): return set('dbcaefgh')", {"calls": [("f(1)", 1)]}, 0.0, ["f(1) returned {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}, expected 1"]),
+        ("while True: print('x' * 9999)", {"calls": [("1", 1)]}, 0.0, ["The draft printed more than its limit of 67,108,864 bytes (output_limit)"]),
         (
             "def f(): return open('/etc/passwd').read()",
             {"calls": [("f()", "")]},
@@ -204,7 +219,22 @@ LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
         ("x", {"command": ["sh", "-c", "yes | head -c 9000; exit 1"]}, 0.0, "y\ny"),
         ("x", {"command": ["sh", "-c", "kill -SEGV $$"]}, 0.0, "sh -c kill -SEGV $$ was ended by SIGSEGV"),
         ("x", {"command": ["sleep", "9"], "timeout": 0.3}, 0.0, "sleep 9 ran longer than its limit of 0.3 s (timeout)"),
-        ("x", {"command": ["yes"]}, 0.0, "yes wrote more than its limit (output)"),
+        ("x", {"command": ["yes"], "output_limit": 99}, 0.0, "yes printed more than its limit of 99 bytes (output_limit)"),
+        ("x", {"command": ["sh", "-c", "yes | head -c 70000000"], "output_limit": 80_000_000}, 1.0, None),
+        ("x", {"command": ["sh", "-c", "seq 1 20000; exit 0"]}, 1.0, None),
+        ("x", {"command": ["sh", "-c", "seq 1 90000; echo why; exit 1"]}, 0.0, "\n90000\nwhy"),
+        ("x", {"command": ["sh", "-c", "echo why; seq 1 90000; exit 1"]}, 0.0, "exited with 1: why\n1\n2\n"),
+        ("x", {"command": ["sh", "-c", "echo why; seq 1 90000 >&2; exit 1"]}, 0.0, "exited with 1: why\n1\n2\n"),
+        ("x", {"command": ["sh", "-c", "seq 1 90000; echo 'draft.py:1: why'; exit 1"]}, 0.0, "why"),
+        ("x", {"command": ["python", "-m", "nothing_such", "{file}"]}, None, "No module named nothing_such"),
+        ("x", {"command": ["python", "-m", "nothing_such.here"]}, None, "No module named 'nothing_such'"),
+        ("import nothing_such", {"command": ["python", "{file}"]}, 0.0, "No module named 'nothing_such'"),
+        ("x", {"command": ["sh", "-c", "kill -KILL $$"]}, None, "was killed from outside"),
+        ("print(object())\nf()", {"command": ["python", "-c", "import os, runpy; runpy.run_path(os.path.abspath('draft.py'))"]}, 0.0, ": <object object>\nTraceback"),
+        ("raise OSError", {"command": ["python", "-c", "import os, runpy; runpy.run_path(os.path.abspath('draft.py'))"]}, 0.0, 'File "draft.py", line 1'),
+        ("\ufefftea\r\n", {"command": ["grep", "-qx", "tea", "{file}"], "file": "a.txt"}, 1.0, None),
+        ("tea\r\n", {"command": ["grep", "-qx", "tea", "{file}"], "file": "a.txt", "raw": True}, 0.0, "exited with 1"),
+        ("x", {"command": ["yes"]}, 0.0, "yes printed more than its limit of 67,108,864 bytes (output_limit)"),
         ("x", {"command": ["sh", "-c", "exit 127"]}, None, "Not judged: sh -c exit 127 could not be run"),
         ("x", {"command": ["cat", "beside"], "files": {"beside": "y"}}, 1.0, None),
         ("x", {"command": ["cat", "/etc/hostname"]}, 0.0, "Permission denied"),
@@ -219,6 +249,21 @@ def test_programs(draft, config, score, message):
     else:
         assert message in messages(evaluation)[0]
         assert len(messages(evaluation)[0]) < 2500
+
+
+def test_time_spent_waiting_for_a_processor_does_not_count(monkeypatch):
+    monkeypatch.setattr(jail, "_waited", lambda _pid: time.perf_counter())  # as if it did nothing else
+    config = {"command": ["sh", "-c", "sleep 0.5; test -s draft.py"], "timeout": 0.1}
+    assert judge("x", **config).overall_score == 1.0
+    monkeypatch.setattr(command_module, "PATIENCE", 0.2)
+    (why,) = messages(judge("x", **config | {"command": ["sleep", "60"]}))
+    assert why.startswith("Not judged: The machine is busy: the jailed child waited 0 s for a processor")
+
+
+def test_a_child_that_does_not_begin_is_not_judged(monkeypatch):
+    monkeypatch.setattr(jail, "_START_SECONDS", 0.01)
+    (why,) = messages(judge("x", command=["true"]))
+    assert why.startswith("Not judged: The jailed child did not begin its work within 0.01 s")
 
 
 def test_draft_too_large_for_a_file():

@@ -29,6 +29,10 @@ ROWS = [
     ("import nowhere", "def test_a(): pass", 0.0, ["The draft raised ModuleNotFoundError: No module named 'nowhere' (line 1)"]),
     ("x = 1", "def test_a(): pass", 0.0, ["test_it.py raised ImportError: cannot import name 'median' from 'draft' (draft.py); in from draft import median"]),
     ("exit(0)", "def test_a(): pass", 0.0, ["The draft raised SystemExit: 0 (line 1)"]),
+    (MEDIAN, "def test_a():\n    print('x' * 1_000_000)\n    assert median([1]) == 1", 1.0, []),
+    (MEDIAN, "@pytest.mark.parametrize('n', range(2000))\ndef test_a_with_a_name_that_is_so_long_that_all_of_them_fill_the_pipe(n): pass", 1.0, []),
+    ("async def median(xs): pass", "def test_a():\n    assert median([1]) == 1", 0.0, ["test_it.py::test_a failed: assert <coroutine object median> == 1, where <coroutine object median> = median([1])"]),
+    ("def median(xs): return object()", "def test_a():\n    x = median([1])\n    raise ValueError(x)", 0.0, ["test_it.py::test_a raised ValueError: <object object>; in raise ValueError(x) (with x = <object object>)"]),
     ("import os; os._exit(0)", "def test_a(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through"]),
     ("import os\ndef median(xs): os._exit(0)", "def test_a(): pass\ndef test_b(): median([1])\ndef test_c(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through; in test_it.py::test_b"]),
     # Tests that cannot run are unknown, whatever else failed.
@@ -76,6 +80,16 @@ def test_rows(row, verdicts):
     assert verdicts[row].satisfactory is (score == 1.0)
 
 
+def test_the_start_of_pytest_does_not_count():
+    slow = "import time\ndef pytest_configure(config): time.sleep(3)"
+    files = {"test_it.py": f"{HEAD}def test_a():\n    assert median([1]) == 1", "conftest.py": slow}
+    given = criterion("command", command=RUN_PYTEST, files=files, readable=PACKAGES, timeout=2)
+    assert evaluate(command(given, ProcessJail()), MEDIAN).overall_score == 1.0
+    evaluation = evaluate(command(given, ProcessJail()), "while True: pass")
+    assert evaluation.overall_score == 0.0
+    assert evaluation.issues[0].endswith("ran longer than its limit of 2 s (timeout); in test_it.py")
+
+
 def test_a_test_file_is_shared_out(tmp_path):
     path = tmp_path / "test_it.py"
     path.write_text(
@@ -111,9 +125,11 @@ def test_without_pytest_in_the_jail_the_advice_depends_on_where_it_is(monkeypatc
 @pytest.mark.parametrize(
     ("stdout", "score", "message"),
     [
-        ("", 0.0, "The draft ended python -m pytest before its tests were through"),
-        ("\nredraft-report:[1]", 0.0, "The draft ended python -m pytest before"),
-        ("\nredraft-report:{", 0.0, "The draft ended python -m pytest before"),
+        ("", None, "Not judged: python -m pytest exited with 0 before any test began"),
+        ("no such option", None, "Not judged: python -m pytest exited with 0 before any test began: no such option"),
+        ("\nredraft-test:a\n", 0.0, "The draft ended python -m pytest before its tests were through; in a"),
+        ("\nredraft-test:a\n\nredraft-report:[1]", 0.0, "The draft ended python -m pytest before"),
+        ("\nredraft-test:a\n\nredraft-report:{", 0.0, "The draft ended python -m pytest before"),
         ("\nredraft-report:{}", None, "Not judged: python -m pytest ran no test: "),
         ('\nredraft-report:{"passed": "9", "failures": [3, {"name": 4}], "failed": -1}', None, "Not judged: python -m pytest ran no test"),
         ('\nredraft-report:{"missing": "No module"}', None, "Not judged: pytest can't be imported in the jail: No module"),

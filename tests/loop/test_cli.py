@@ -279,6 +279,30 @@ def test_a_file_created_meanwhile_is_not_overwritten(monkeypatch, revise, tmp_pa
     assert (result.exit_code, result.stdout, out.read_text()) == (2, "aaa\n", "mine")
 
 
+@pytest.mark.parametrize("draft", [b"tea\r\nice\r\n", b"\xef\xbb\xbftea\nice\n", b"\xef\xbb\xbftea\r\nice"])
+def test_a_draft_is_judged_alike_as_a_file_and_on_standard_input(criteria, tmp_path, draft):
+    criteria.write_text(
+        "criteria:\n"
+        "- {name: lines, evaluator: regex, config: {pattern: '(?m)^tea$'}, gate: true}\n"
+        "- {name: own, evaluator: function, config: {function: 'checks:is_tea'}}\n"
+    )
+    (tmp_path / "checks.py").write_text("def is_tea(text):\n    return text.rstrip() == 'tea\\nice'\n")
+    (tmp_path / "draft.txt").write_bytes(draft)
+    by_file = redraft("check", tmp_path / "draft.txt", "-c", criteria)
+    by_input = redraft("check", "-", "-c", criteria, stdin=draft)
+    assert by_file.stdout == by_input.stdout
+    assert (by_file.exit_code, by_input.exit_code) == (0, 0), by_file.stdout
+
+
+def test_a_revision_keeps_the_line_breaks_of_its_file(monkeypatch, criteria, tmp_path):
+    file, out = tmp_path / "draft.txt", tmp_path / "out.txt"
+    file.write_bytes(b"first\r\nab\r\nlast\r\n")
+    script(monkeypatch, "<<<<<<< SEARCH\nab\n=======\naaa\n>>>>>>> REPLACE")
+    arguments = ("-c", criteria, "-m", "any:model", "--strategy", "targeted_edit", "--max-iterations", "1")
+    redraft("revise", file, *arguments, "-o", out)
+    assert out.read_bytes() == b"first\r\naaa\r\nlast\r\n"
+
+
 @pytest.mark.parametrize("out", [".", "no/such/folder.txt"])
 def test_an_unwritable_output_is_rejected_before_any_call(monkeypatch, revise, out):
     model = script(monkeypatch, "aaa")

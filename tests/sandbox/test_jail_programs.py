@@ -275,6 +275,7 @@ def test_pytest_runs():
         "-p",
         "no:cacheprovider",
         files={"draft.py": "def f(x): return x * 2\n", "test_draft.py": tests},
+        timeout=60,  # pytest takes long to start on a busy machine
     )
     assert outcome.exit_code == 1
     assert "1 failed" in outcome.stdout

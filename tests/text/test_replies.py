@@ -139,6 +139,7 @@ def test_fence_code_in_the_text_is_avoided(monkeypatch):
 )
 def test_json_of(text, value):
     assert json_of(text) == value
+    assert json_of(f"\ufeff{text}") == value
 
 
 @pytest.mark.parametrize(

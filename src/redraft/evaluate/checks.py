@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text, json_data, short_repr
+from redraft._texts import as_text, json_data, short_repr, without_addresses
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
@@ -281,7 +281,8 @@ def function(criterion: QualityCriterion) -> Evaluator:
             error.add_note(f"{CRITERION_FUNCTION_NOTE}{criterion.name!r}")
             raise
         except Exception as error:  # noqa: BLE001 (the user's code: whatever it raises, it did not judge)
-            return unknown(criterion, f"the function raised {type(error).__name__}: {error}")
+            why = f"the function raised {type(error).__name__}: {error}"
+            return unknown(criterion, without_addresses(why))
         return _located(evaluation, criterion.name, first_line - 1)
 
     return check

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import as_text, listed, shortened
+from redraft._texts import as_text, listed, shortened, without_addresses
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_report, python_steps
-from redraft.evaluate.criteria import PASSED, check_keys, failed, invalid, is_raw, unknown
+from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, invalid, is_raw, unknown
 from redraft.evaluate.python_checks import (
     MESSAGE,
     SHOWN,
@@ -28,8 +28,16 @@ from redraft.evaluate.python_checks import (
     read_tests,
     tests_of,
 )
-from redraft.execution import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
-from redraft.text.replies import python_block, unfenced
+from redraft.execution import (
+    OUTPUT_LIMIT,
+    Command,
+    CommandOutcome,
+    CommandRunner,
+    find_program,
+    problem_of_files,
+)
+from redraft.text.characters import without_middle
+from redraft.text.replies import BOM, python_block
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, joined
 
 if TYPE_CHECKING:
@@ -37,18 +45,22 @@ if TYPE_CHECKING:
     from redraft.types import Output
 
 FORMS = ("command", "calls", "tests")
+LIMITS = ("readable", "timeout", "output_limit")
+"""Options of every form that say what the jail allows."""
 MAX_ISSUES, MAX_FAILURES = 20, 5
 """How many issues of a program, and how many failures of tests, are shown."""
-TAIL = 2000
-"""The most characters of what a program printed last."""
+PRINTED = 2000
+"""The most characters of what a program printed that an issue shows."""
 TIMEOUT, LONGEST = 10.0, 3600.0
+PATIENCE = 60.0
+"""Seconds that a draft may wait for a processor without losing any of its time."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _NOT_RUN = (126, 127)  # a shell's exit codes for a program that could not be started
 _LIMITS = {
     "timeout": "ran longer than its limit of {timeout:g} s (timeout)",
     "memory": "took more memory than its limit (memory)",
-    "output": "wrote more than its limit (output)",
+    "output": "printed more than its limit of {output_limit:,} bytes (output_limit)",
     "forbidden": "did what the jail forbids (forbidden)",
 }
 
@@ -56,12 +68,13 @@ _LIMITS = {
 def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluator:
     """Judge a draft by running something in the jail that `run_command` provides.
 
-    The configuration has one of three forms, each with `files` (name to text, put beside the draft),
-    `readable` (paths that may be read) and `timeout` (seconds, default 10):
+    The configuration has one of three forms, each with `files` (name to text, in the folder of the draft),
+    `readable` (paths that may be read), `timeout` (seconds, default 10) and `output_limit` (bytes that may be
+    printed, default 64 MiB):
 
     - `command`: a program and its arguments. The draft is in `file` (default `draft.py`), whose name replaces
-      `{file}`. Exit code 0 scores 1.0, any other 0.0, with the end of the program's output as issues; of
-      `pytest`, the tests that failed.
+      `{file}`. Exit code 0 scores 1.0, any other 0.0, with the beginning and the end of the program's output
+      as issues; of `pytest`, the tests that failed.
     - `calls`: expressions and their expected values, `{"call": "f(3)", "expect": 6}` or pairs. The draft,
       which is Python, is executed, then `setup`, then each expression; the score is the share of expected
       values. These never enter the jail, so a draft can neither look them up nor claim them. Prefer this.
@@ -74,30 +87,33 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
 
     Unless `raw` is True, a draft that is one fenced block is taken without its Markdown fence, and only the
     code of a Python draft with prose around it. A draft that does not parse, or that a limit stops, scores
-    0.0; tests that can't run leave the criterion unknown. Raises `ConfigError` for a configuration that can't
-    work, including a program that is not installed, and, when judging, `SandboxForbiddenError` on a machine
-    without a jail.
+    0.0. What is not the draft's fault leaves the criterion unknown: tests that can't run, a tool that is
+    missing or does not start, a machine that is too busy or out of memory. The time that pytest takes to
+    start, and the time spent waiting for a processor, do not count.
+
+    Raises `ConfigError` for a configuration that can't work, including a program that is not installed, and,
+    when judging, `SandboxForbiddenError` on a machine without a jail.
     """
     config = criterion.evaluator_config
     forms = [form for form in FORMS if form in config]
     if len(forms) != 1:
-        known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
+        known = (*FORMS, "file", "files", "setup", *LIMITS, "raw")
         allowed, given = ", ".join(map(repr, FORMS)), listed([repr(form) for form in forms])
         hints = [f"Unknown option {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
         raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {given}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
     judge: _ProgramJudge | _PytestJudge | _PythonJudge
     if forms == ["command"]:
-        check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
+        check_keys(criterion, "command", "file", "files", *LIMITS, "raw")
         argv, file = _argv(criterion), _file(criterion)
         program = _ProgramJudge(criterion, run_command, base, argv, file, raw)
         reporting = _reporting(argv, file)
         judge = _PytestJudge(program, reporting) if reporting else program
     elif forms == ["tests"]:
-        check_keys(criterion, "tests", "file", "setup", "files", "readable", "timeout", "raw")
+        check_keys(criterion, "tests", "file", "setup", "files", *LIMITS, "raw")
         judge = _tests_judge(criterion, run_command, base, raw)
     else:
-        check_keys(criterion, "calls", "setup", "files", "readable", "timeout", "raw")
+        check_keys(criterion, "calls", "setup", "files", *LIMITS, "raw")
         checks = tuple(read_calls(criterion, config["calls"]))
         judge = _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw)
 
@@ -191,9 +207,12 @@ class _ProgramJudge:
         """
         source, first_line = self._code_in(text)
         files = {**self.base.files, self.file: source}
+        begins = "" if argv == self.argv else pytest_report.BEGUN
         if problem := problem_of_files(files):  # with the draft, since the other files were checked before
             return failed(Issue(problem, self.criterion.name)), 0
-        outcome = await self.run_command(replace(self.base, argv=argv, files=files))
+        outcome = await self.run_command(replace(self.base, argv=argv, files=files, begins=begins))
+        if outcome.stopped == "killed" or not (outcome.stopped or outcome.completed):
+            return unknown(self.criterion, f"{self.shown} {KILLED}"), 0
         if outcome.stopped:
             message = f"{self.shown} {_limit(outcome, self.base)}{_test_begun(outcome)}"
             return failed(Issue(message, self.criterion.name)), 0
@@ -202,40 +221,58 @@ class _ProgramJudge:
     @property
     def shown(self) -> str:
         """The command as issues name it."""
-        return " ".join(self.argv)[:TAIL]
+        return " ".join(self.argv)[:PRINTED]
 
     def verdict(self, outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
         """Judge by the exit code and what was printed."""
         if outcome.exit_code == 0:
             return PASSED
-        printed = _ESCAPES.sub("", f"{outcome.stdout}\n{outcome.stderr}").strip()
-        if outcome.exit_code in _NOT_RUN:
-            return unknown(self.criterion, f"{self.shown} could not be run: {printed[-TAIL:]}")
-        if issues := self._issues_in(printed, skipped):
+        printed = _printed(outcome)
+        if outcome.exit_code in _NOT_RUN or self._lacks_module(outcome):
+            return unknown(self.criterion, f"{self.shown} could not be run: {printed}")
+        if issues := self._issues_in(f"{outcome.stdout}\n{outcome.stderr}", skipped):
             return failed(*issues)
-        message = f"{self.shown} {_ending(outcome)}: {printed[-TAIL:]}".rstrip(": ")
+        message = f"{self.shown} {_ending(outcome)}: {printed}".rstrip(": ")
         return failed(Issue(message, self.criterion.name))
 
+    def _lacks_module(self, outcome: CommandOutcome) -> bool:
+        """Return whether the interpreter does not have the module that it is to run with `-m`."""
+        module = self.argv[2].partition(".")[0] if self.argv[1:2] == ("-m",) and self.argv[2:] else ""
+        said = (f": No module named {module}", f"No module named '{module}')")
+        return bool(module) and outcome.stderr.rstrip().endswith(said)
+
     def _code_in(self, text: str) -> tuple[str, int]:
-        if self.raw:
-            return text, 1
-        if self.file.endswith(".py"):
+        source, first_line = answer_in(text, self.raw)
+        if self.file.endswith(".py") and not self.raw:
             return python_block(text)
-        source, first_line = unfenced(text)
-        return (f"{source}\n", first_line) if first_line > 1 else (text, 1)  # files end with a line break
+        return f"{source}\n" if first_line > 1 else source, first_line  # files end with a line break
 
     def _issues_in(self, printed: str, skipped: int) -> list[Issue]:
         """Read lines such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
         form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
-        found = [match for line in printed.splitlines() if (match := form.fullmatch(line.strip()))]
+        lines = _ESCAPES.sub("", printed).splitlines()
+        found = [match for line in lines if (match := form.fullmatch(line.strip()))]
         return [
-            Issue(match[2][:TAIL], self.criterion.name, line=int(match[1]) + skipped)
+            Issue(match[2][:PRINTED], self.criterion.name, line=int(match[1]) + skipped)
             for match in found[:MAX_ISSUES]
         ]
 
 
 def _limit(outcome: CommandOutcome, command: Command) -> str:
-    return _LIMITS[outcome.stopped or "timeout"].format(timeout=command.timeout)
+    text = _LIMITS[outcome.stopped or "timeout"]
+    return text.format(timeout=command.timeout, output_limit=command.output_limit)
+
+
+KILLED = "was killed from outside, most likely because the machine ran out of memory"
+_SCRATCH = re.compile(r"""[^\s"']*/redraft-jail-\w+/""")
+"""The scratch folder, whose name differs from run to run."""
+
+
+def _printed(outcome: CommandOutcome) -> str:
+    """Return the beginning and the end of what a program printed, without escape sequences."""
+    streams = (_SCRATCH.sub("", _ESCAPES.sub("", text)) for text in (outcome.stdout, outcome.stderr))
+    texts = [without_addresses(text).strip() for text in streams if text.strip()]
+    return "\n".join(without_middle(text, PRINTED // len(texts)) for text in texts)
 
 
 def _ending(outcome: CommandOutcome) -> str:
@@ -274,6 +311,9 @@ class _PytestJudge:
             return outcome
         report = _report_in(outcome.stdout)
         if report is None:
+            if pytest_report.BEGUN not in outcome.stdout:
+                why = f"{self.program.shown} {_ending(outcome)} before any test began: {_printed(outcome)}"
+                return unknown(self.program.criterion, why.rstrip(": "))
             message = f"The draft ended {self.program.shown} before its tests were through"
             message += _test_begun(outcome)
             return failed(Issue(message, self.program.criterion.name))
@@ -371,7 +411,7 @@ class _PythonJudge:
     module: str = "draft"
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
-        source, first_line = (text, 1) if self.raw else python_block(text)
+        source, first_line = (text.removeprefix(BOM), 1) if self.raw else python_block(text)
         inputs = {
             "draft": source,
             "setup": self.setup,
@@ -380,6 +420,8 @@ class _PythonJudge:
             "folder": "." if self.base.files else "",
         }
         outcome = await self.run_command(replace(self.base, python=_harness(), inputs=inputs))
+        if outcome.stopped == "killed":
+            return unknown(self.criterion, f"the draft {KILLED}")
         if outcome.stopped:
             return self._failed(f"The draft {_limit(outcome, self.base)}{self._place(outcome)}")
         if not outcome.completed:
@@ -470,6 +512,9 @@ def _base_command(criterion: QualityCriterion) -> Command:
             criterion,
             f"timeout must be a number of seconds above 0 and at most {LONGEST:g}, got {timeout!r}.",
         )
+    output_limit: Any = config.get("output_limit", OUTPUT_LIMIT)
+    if isinstance(output_limit, bool) or not isinstance(output_limit, int) or output_limit < 1:
+        raise invalid(criterion, f"output_limit must be a number of bytes above 0, got {output_limit!r}.")
     files: Any = config.get("files", {})
     if not isinstance(files, Mapping):
         raise invalid(criterion, f"files must map file names to strings, got {files!r}.")
@@ -481,7 +526,13 @@ def _base_command(criterion: QualityCriterion) -> Command:
     ):
         raise invalid(criterion, f"readable must be a list of paths, got {readable!r}.")
     paths = [str(path) for path in cast("list[str | Path]", readable)]
-    return Command(timeout=float(timeout), files=cast("Mapping[str, str]", files), readable=paths)
+    return Command(
+        timeout=float(timeout),
+        patience=PATIENCE,
+        files=cast("Mapping[str, str]", files),
+        readable=paths,
+        output_limit=output_limit,
+    )
 
 
 def _argv(criterion: QualityCriterion) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from redraft._calls import importable_name
 from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.text.replies import unfenced
+from redraft.text.replies import BOM, unfenced
 from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
@@ -214,9 +214,12 @@ def is_raw(criterion: QualityCriterion) -> bool:
 def answer_in(output: Any, raw: bool) -> tuple[Any, int]:
     """Return the answer in an output, and the line (1-based) on which it begins.
 
-    Chat models put answers into a Markdown fence: unless `raw`, the fence around a whole text is removed.
+    Unless `raw`, a text loses what does not belong to the answer: the Markdown fence that chat models put
+    around it, a byte order mark, and the carriage returns before its line feeds.
     """
-    return unfenced(output) if isinstance(output, str) and not raw else (output, 1)
+    if raw or not isinstance(output, str):
+        return output, 1
+    return unfenced(output.removeprefix(BOM).replace("\r\n", "\n"))
 
 
 # The verdict on a criterion.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MARK, BEGUN = "redraft-report:", "redraft-test:"
 """How the lines on stdout begin that hold the report, and the name of a test that begins."""
 _REPORTED, _MESSAGE = 5, 1000  # how many failures, and the most characters of each
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
 _VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most characters of each
 
 
@@ -67,9 +68,16 @@ class _Report:
         """Keep what ended pytest itself, such as a draft that exits when it is imported."""
         self._failure("pytest", excinfo.value, by_draft=False)
 
+    def pytest_collectstart(self, collector: Any) -> None:
+        """Say which file is collected: from here on, the time that passes is the draft's."""
+        self._begin(collector.nodeid)
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test begins, for when it does not end."""
-        os.write(self.stdout, f"\n{BEGUN}{nodeid}\n".encode())
+        self._begin(nodeid)
+
+    def _begin(self, name: str) -> None:
+        os.write(self.stdout, f"\n{BEGUN}{name}\n".encode())
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         """Keep what a test raised."""
@@ -116,7 +124,7 @@ class _Report:
             return error.msg
         if fixture := getattr(error, "argname", ""):  # which has no text of its own
             return f"the fixture {fixture!r} does not exist"
-        return str(error).replace("Use -v to get more diff", "")
+        return _ADDRESS.sub("", str(error)).replace("Use -v to get more diff", "")
 
 
 def _statement(line: str, frame: FrameType) -> str:
@@ -129,7 +137,7 @@ def _statement(line: str, frame: FrameType) -> str:
 
 def _shown(value: Any) -> str:
     try:
-        return repr(value)[:_VALUE]
+        return _ADDRESS.sub("", repr(value))[:_VALUE]
     except BaseException as error:  # noqa: BLE001 (the draft's own __repr__)
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
 

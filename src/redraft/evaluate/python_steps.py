@@ -9,6 +9,7 @@ import builtins
 import json
 import math
 import os
+import re
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 from types import ModuleType
@@ -24,6 +25,7 @@ DRAFT, STEP = "<draft>", "redraft-step:"
 """The name of the draft's file, and how a line on stderr begins that says which step comes now."""
 _LONG, _VALUE, _MESSAGE = 10_000, 100, 500  # characters of a value, of one in an assertion, of a message
 _VALUES = 5  # of variables and calls that a failed assertion names
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
 _DIGITS = 2000  # bits of a number that is still written in decimal
 
 
@@ -124,17 +126,25 @@ def _message(error: BaseException) -> str:
 
 def _text(message: Any) -> str:
     try:
-        return str(message)
+        return _ADDRESS.sub("", str(message))
     except BaseException:  # noqa: BLE001 (the draft's own __str__)
         return "its message can't be shown"
 
 
 def _shown(value: Any, limit: int) -> str:
     try:
-        text = repr(value)
+        text = _repr_of_set(value) if type(value) in (set, frozenset) else repr(value)
     except BaseException as error:  # noqa: BLE001 (the draft's own __repr__)
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
-    return _clip(text, limit)
+    return _clip(_ADDRESS.sub("", text), limit)
+
+
+def _repr_of_set(value: AbstractSet[Any]) -> str:
+    """Represent a set in order: the order of texts in a set differs from run to run."""
+    items = ", ".join(sorted(map(repr, value)))
+    if isinstance(value, frozenset):
+        return f"frozenset({{{items}}})" if items else "frozenset()"
+    return f"{{{items}}}" if items else "set()"
 
 
 def difference(one: str, other: str, limit: int) -> tuple[str, str]:

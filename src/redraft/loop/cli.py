@@ -99,7 +99,7 @@ def check(
     docs/criteria.md documents the format.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
-        draft, wanted = read_material(file, criteria)
+        draft, wanted, _ = read_material(file, criteria)
         judge = judging_model(model, wanted)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr, rows=False)
@@ -145,7 +145,7 @@ def revise(
         if output is not None:
             force = force or is_own_output(output)
             check_output(output, force=force)
-        draft, wanted = read_material(file, criteria)
+        draft, wanted, line_break = read_material(file, criteria)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr)
         runner = Runner("revise", chosen_model(model), keep=not no_keep)
@@ -163,7 +163,7 @@ def revise(
             result = runner.revise(task, writer, pattern, progress, draft, wanted.output_type)
         stderr.show(ending(result))
         stderr.say(runner.hint(result))
-        deliver_result(result, output, force=force, as_json=as_json)
+        deliver_result(result, output, force=force, as_json=as_json, line_break=line_break)
         raise typer.Exit(code_of(result))
 
 
@@ -531,10 +531,13 @@ def first_to_best(record: RunRecord) -> str:
 
 
 def read_draft(file: str) -> str:
-    """Read a draft from a file, or from standard input for `-`; raises `ConfigError`, also if it is empty."""
+    """Read a draft from a file, or from standard input for `-`, without its byte order mark.
+
+    Line breaks stay as they are. Raises `ConfigError`, also if the draft is empty.
+    """
     name = "standard input" if file == "-" else repr(file)
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"The draft {name} is not UTF-8 text.") from error
     except OSError as error:
@@ -544,12 +547,17 @@ def read_draft(file: str) -> str:
     return text
 
 
-def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
-    """Read the draft and its criteria; those of a resumed run come from its record."""
+def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile, str]:
+    """Read the draft and its criteria; those of a resumed run come from its record.
+
+    The draft comes with line feeds alone, so that a check finds the same in any file. Also returns the line
+    break that it had.
+    """
     if again := resumed.get():
-        return as_text(again.record.draft), recorded_criteria(again.record)
+        return as_text(again.record.draft), recorded_criteria(again.record), "\n"
     wanted = read_criteria(criteria)
-    return read_draft(file), wanted
+    draft = read_draft(file)
+    return draft.replace("\r\n", "\n"), wanted, "\r\n" if "\r\n" in draft else "\n"
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
@@ -619,17 +627,21 @@ def is_own_output(path: Path) -> bool:
     best = None if again is None else again.record.version(again.record.best)
     if best is None or not path.is_file():
         return False
-    return path.read_bytes() == as_text(best.output).encode(errors="replace")
+    return path.read_bytes().replace(b"\r\n", b"\n") == as_text(best.output).encode(errors="replace")
 
 
-def deliver_result(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
+def deliver_result(
+    result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool, line_break: str = "\n"
+) -> None:
     """Write the best version to `path` or stdout; with `as_json`, stdout gets the JSON document.
 
-    The best version is what the user asked for, so it is written unchanged; in the rest of the document
-    secrets are withheld. If `path` can no longer be written to, the best version goes to stdout, and
-    `ConfigError` is raised.
+    The best version is what the user asked for, so it is written unchanged, with the line breaks of the
+    draft; in the rest of the document secrets are withheld. If `path` can no longer be written to, the best
+    version goes to stdout, and `ConfigError` is raised.
     """
     best = as_text(result.best_output)
+    if line_break != "\n":
+        best = best.replace("\r\n", "\n").replace("\n", line_break)
     if as_json:
         document = withheld(to_json(result_document(result)))
         emit_json(document | {"best_output": result.best_output})

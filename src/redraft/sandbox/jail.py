@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PROCESSES = 64
 _SCRATCH_BYTES = 64 << 20
-_REPORT_BYTES = 4 << 20
+_REPORT_BYTES = 16 << 20
 _MIN_MEMORY = 64 << 20
 _TRIAL_SECONDS = 60.0
 
@@ -93,7 +93,7 @@ _STOPPED_BY_SIGNAL = {
     -signal.SIGXCPU: "timeout",
     -signal.SIGXFSZ: "output",
     -signal.SIGSYS: "forbidden",
-    -signal.SIGKILL: "memory",  # not sent by us, so by the kernel: out of memory
+    -signal.SIGKILL: "killed",  # not sent by us
 }
 
 
@@ -116,7 +116,7 @@ class ProcessJail:
 
     With `allow_unsandboxed`, a machine without a jail (macOS, old kernels) runs the code with limits and a
     clean environment only; otherwise that raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
-    command, and `SandboxError` if the child can't be started.
+    command, and `SandboxError` if the child can't be started, or if the machine is too busy to run it.
     """
 
     allow_unsandboxed: bool = False
@@ -158,10 +158,17 @@ class ProcessJail:
             "readable": readable,
             "executable": executable,
             "memory": command.memory,
-            "seconds": command.timeout,
+            "seconds": _most_seconds(command),
             "processes": _PROCESSES,
             "allow_unsandboxed": self.allow_unsandboxed,
         }
+
+
+def _most_seconds(command: Command) -> float:
+    """Return the seconds after which a child ends by itself, which is never before it has had its time."""
+    if not (command.patience or command.begins):
+        return command.timeout
+    return command.timeout + command.patience + _START_SECONDS
 
 
 _jails_that_work: set[bool] = set()
@@ -296,6 +303,9 @@ def _sweep(parent: str) -> None:
 
 # --- the run ---
 
+_START_SECONDS = 60.0
+"""Seconds for a child to raise its walls, and for a tool to begin with what it is run for."""
+
 _DRAIN_SECONDS = 0.2
 """Seconds in which the pipes of a child that has ended may still deliver its output."""
 
@@ -336,51 +346,115 @@ async def _run_child(command: Command, order: Order, environment: Mapping[str, s
                 env=dict(environment),
                 start_new_session=True,
             )
-        limits = (command.output_limit, command.output_limit, _REPORT_BYTES)
-        return await _listen(process, readers, limits, command.timeout)
+        return await _listen(process, readers, command, order["nonce"])
 
 
-async def _listen(
-    process: Process, files: Sequence[FileIO], limits: Sequence[int], seconds: float
-) -> _ChildEnd:
-    loop = asyncio.get_running_loop()
-    pipes = [_Pipe(loop, limit, lambda: _kill(process)) for limit in limits]
+async def _listen(process: Process, files: Sequence[FileIO], command: Command, nonce: str) -> _ChildEnd:
+    def kill() -> None:
+        _kill(process)
+
+    stdout = _Pipe(command.output_limit, command.output_kept, kill, command.begins.encode())
+    stderr = _Pipe(command.output_limit, command.output_kept, kill)
+    reports = _Pipe(_REPORT_BYTES, _REPORT_BYTES, kill, f'{nonce} {{"ready"'.encode())
+    pipes, loop = (stdout, stderr, reports), asyncio.get_running_loop()
     transports: list[asyncio.ReadTransport] = []
-    timed_out = False
+    ended = asyncio.ensure_future(process.wait())
     try:
         for pipe, file in zip(pipes, files, strict=True):
             transports.append((await loop.connect_read_pipe(lambda pipe=pipe: pipe, file))[0])
-        async with asyncio.timeout(seconds):
-            await process.wait()
-    except TimeoutError:
-        timed_out = True
+        for begun in (reports.found, stdout.found):
+            await asyncio.wait((ended, begun), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not (ended.done() or begun.done()):
+                raise SandboxError(f"The jailed child did not begin its work within {_START_SECONDS:g} s.")
+        timed_out = not await _ends_in_time(ended, process.pid, command)
     finally:
-        _kill(process)
-        exit_code = await process.wait()
+        kill()
+        exit_code = await ended
         await asyncio.wait([pipe.closed for pipe in pipes], timeout=_DRAIN_SECONDS)
         for transport in transports:
             transport.close()
     stopped = "timeout" if timed_out else "output" if any(pipe.overflowed for pipe in pipes) else None
-    stdout, stderr, reports = (bytes(pipe.data) for pipe in pipes)
-    return _ChildEnd(exit_code, stdout, stderr, reports, stopped)
+    return _ChildEnd(exit_code, stdout.data(), stderr.data(), reports.data(), stopped)
+
+
+async def _ends_in_time(ended: asyncio.Future[int], pid: int, command: Command) -> bool:
+    """Wait until a child has ended, and return True, or has had its time, without that spent waiting to run.
+
+    Raises `SandboxError` if it waited for longer than the command's patience.
+    """
+    started, waited_before, waited = time.perf_counter(), _waited(pid), 0.0
+    while True:
+        left = command.timeout + waited - (time.perf_counter() - started)
+        if left <= 0:
+            break
+        if (await asyncio.wait((ended,), timeout=left))[0]:
+            return True
+        if command.patience:
+            waited = min(_waited(pid) - waited_before, command.patience)
+    if command.patience and waited >= command.patience:
+        raise SandboxError(
+            f"The machine is busy: the jailed child waited {waited:.0f} s for a processor, so it has not had "
+            f"the {command.timeout:g} s of its time limit."
+        )
+    return False
+
+
+def _waited(pid: int) -> float:
+    """Return the most seconds that a child or its descendant has waited for a processor; 0 if unknown."""
+    longest, processes = 0, [str(pid)]
+    while processes:
+        process = Path("/proc", processes.pop())
+        with suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel has no such figures
+            for thread in (process / "task").iterdir():
+                longest = max(longest, int((thread / "schedstat").read_text().split()[1]))
+                processes += (thread / "children").read_text().split()
+    return longest / 1e9
 
 
 class _Pipe(asyncio.Protocol):
-    """Collects the bytes from a pipe, up to a limit, and calls `stop` beyond it."""
+    """Collects the beginning and the end of what comes from a pipe, and calls `stop` beyond a limit.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, stop: Callable[[], None]) -> None:
-        self.data = bytearray()
+    `found` is done once a text has come; at once for an empty one.
+    """
+
+    def __init__(self, limit: int, kept: int, stop: Callable[[], None], wanted: bytes = b"") -> None:
+        loop = asyncio.get_running_loop()
         self.overflowed = False
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._limit = limit
+        self.found: asyncio.Future[None] = loop.create_future()
+        self._limit, self._count = limit, 0
+        self._head, self._tail = bytearray(), bytearray()
+        self._longest_head = kept // 4
+        self._longest_tail = kept - self._longest_head
         self._stop = stop
+        self._wanted, self._last = wanted, b""
+        self._look_for_wanted(b"")
 
     def data_received(self, data: bytes) -> None:
-        room = self._limit - len(self.data)
-        self.data += data[:room]
-        if len(data) > room:
+        self._look_for_wanted(data)
+        self._count += len(data)
+        room = self._longest_head - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._longest_tail:
+            del self._tail[: -self._longest_tail]
+        if self._count > self._limit:
             self.overflowed = True
             self._stop()
+
+    def _look_for_wanted(self, data: bytes) -> None:
+        if not self.found.done():
+            seen = self._last + data
+            if self._wanted in seen:
+                self.found.set_result(None)
+            self._last = seen[-len(self._wanted) :]
+
+    def data(self) -> bytes:
+        """Return what came, with a note in place of what is missing."""
+        tail = self._tail[-self._longest_tail :]
+        missing = self._count - len(self._head) - len(tail)
+        gap = f"\n[... {missing:,} bytes are left out here ...]\n" if missing else ""
+        return bytes(self._head + gap.encode() + tail)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         if not self.closed.done():

@@ -226,6 +226,7 @@ class ProcessPython:
             memory=(limits.memory_mb + _INTERPRETER_MB) << 20,
             readable=(_HERE,),
             output_limit=4 * limits.output_chars,  # in bytes; a character takes up to four
+            output_kept=4 * limits.output_chars,
         )
         try:
             outcome = await ProcessJail(self.allow_unsandboxed)(command)
@@ -242,6 +243,8 @@ def _answer_of_process(outcome: CommandOutcome, limits: dict[str, Any]) -> Answe
     stopped = {"timeout": timed_out, "memory": out_of_memory, "output": too_much_output}
     if outcome.stopped in stopped:
         return stopped[outcome.stopped](limits)
+    if outcome.stopped == "killed":
+        return failure("memory", "was killed, most likely because the machine ran out of memory")
     if outcome.stopped:
         return failure("forbidden", "did something that it is not allowed to do")
     result: Any = outcome.result

@@ -15,6 +15,8 @@ from redraft.types import framed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+BOM = "\ufeff"
+"""The byte order mark that some editors put at the start of a file."""
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
 MAX_BRACKETS = 200
@@ -56,7 +58,7 @@ def _read(text: str, find: Callable[[str], Any]) -> Any:
     # A character takes at most four bytes, so most replies need not be encoded to be measured.
     if len(text) * 4 > MAX_BYTES and len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise OutputError(f"The reply is longer than {MAX_BYTES:,} bytes; expected a JSON value.")
-    text = without_thoughts(text)
+    text = without_thoughts(text.removeprefix(BOM))
     if not text.strip():
         raise OutputError("The reply is empty; expected a JSON value.")
     try:
@@ -305,6 +307,7 @@ def python_block(text: str) -> tuple[str, int]:
 
     A fence that is never closed, as in a truncated answer, extends to the end of the text.
     """
+    text = text.removeprefix(BOM)  # Python source may begin with it in a file, but not in a text
     lines = text.splitlines(keepends=True)
     bare: tuple[str, int] | None = None
     at = 0
