@@ -107,10 +107,7 @@ def test_each_candidate_has_its_own_conversation_and_the_best_one_is_continued()
     assert result.token_usage.total_tokens == 50
 
 
-@pytest.mark.parametrize(
-    "options", [{"budget_seconds": 0.3}, {"budget_tokens": 99_999, "quality_threshold": 0.1}]
-)
-def test_what_a_cancelled_candidate_has_used_is_counted(options):
+def test_what_a_candidate_has_used_by_the_deadline_is_counted():
     async def hang() -> str:
         """Wait."""
         await asyncio.sleep(60)
@@ -120,7 +117,9 @@ def test_what_a_cancelled_candidate_has_used_is_counted(options):
     criterion = QualityCriterion(
         "graded", evaluator="function", evaluator_config={"function": slowly}, threshold=0
     )
-    pattern = ReflectionPattern(quality_criteria=[criterion], candidates=2, max_iterations=0, **options)
+    pattern = ReflectionPattern(
+        quality_criteria=[criterion], candidates=2, max_iterations=0, budget_seconds=0.3
+    )
     agent = Agent(actor.provider, tools=[hang], pattern=pattern, keep=False)
     result = agent.run_sync("Which city is larger?")
     assert result.best_output == "Many."
