@@ -15,36 +15,35 @@ _IS_ASYNC = 0x80
 
 REMOVED = {
     "choose": "Checks choose among candidates, and the judge scores those that no check distinguishes.",
+    "fleet": "Leave it out: one process evaluates many cases at once; at_once=... says how many.",
 }
 """Options of earlier versions, each with what replaced it."""
 
 
-def keyword_hints(*, removed: Mapping[str, str] | None = None, **options: str) -> Callable[[C], C]:
+def keyword_hints(**options: str) -> Callable[[C], C]:
     """Decorate a public function or class: the `TypeError` of an unknown keyword argument gets a hint.
 
     `options` maps a parameter to the dotted name of the class of its values. An option of that class which is
-    passed to the function itself is a `TypeError` that says so. `removed` maps keywords of earlier versions
-    to a sentence that says what to do instead.
+    passed to the function itself is a `TypeError` that says so.
     """
-    gone = removed or {}
 
     def decorate(public: C) -> C:
         target: Any = public
         if not isinstance(target, type):
-            return _hinting(target, target.__qualname__, options, gone)
+            return _hinting(target, target.__qualname__, options)
         name = "__init__" if "__init__" in vars(target) else "__new__"
-        setattr(target, name, _hinting(getattr(target, name), target.__qualname__, options, gone))
+        setattr(target, name, _hinting(getattr(target, name), target.__qualname__, options))
         return public
 
     return decorate
 
 
-def _hinting(call: FunctionType, name: str, options: Mapping[str, str], removed: Mapping[str, str]) -> Any:
+def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
     def hinting(*args: Any, **keywords: Any) -> Any:
         try:
             return call(*args, **keywords)
         except TypeError as error:
-            if text := _hint(error, call, keywords, options, removed):
+            if text := _hint(error, call, keywords, options):
                 raise TypeError(f"{name}() got an unexpected keyword argument {text}") from None
             raise
 
@@ -61,11 +60,7 @@ def _hinting(call: FunctionType, name: str, options: Mapping[str, str], removed:
 
 
 def _hint(
-    error: TypeError,
-    call: FunctionType,
-    keywords: Mapping[str, Any],
-    options: Mapping[str, str],
-    removed: Mapping[str, str],
+    error: TypeError, call: FunctionType, keywords: Mapping[str, Any], options: Mapping[str, str]
 ) -> str | None:
     """Return the unknown keyword with a hint, or None if that isn't what the error is about."""
     started = error.__traceback__ and error.__traceback__.tb_next  # then the error is from within
@@ -75,8 +70,6 @@ def _hint(
     unknown = next((name for name in keywords if name not in known), None)
     if unknown is None:
         return None
-    if unknown in removed:
-        return f"{unknown!r}. {removed[unknown]}"
     from pkgutil import resolve_name  # noqa: PLC0415 (only an error needs it)
 
     for parameter, kind in options.items():

@@ -64,9 +64,7 @@ PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 AT_ONCE = 8
 
 
-@keyword_hints(
-    removed={"fleet": "Leave it out: one process evaluates many cases at once; at_once=... says how many."}
-)
+@keyword_hints()
 class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 
@@ -414,7 +412,7 @@ class Arm:
             result = await agent.run(case.task, pattern=pattern, step=shared.step())
             versions.append(result.history.versions[0])
             seconds = result.execution_time / (result.iterations_used + 1)
-        single = replace(pattern, max_iterations=0, candidates=1, choose="checks", accept="score")
+        single = replace(pattern, max_iterations=0, candidates=1, accept="score")
         while len(versions) < self.drafts and not (versions and versions[-1].evaluation.satisfactory):
             number = len(versions)
             result = await agent.run(
