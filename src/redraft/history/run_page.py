@@ -162,7 +162,7 @@ class RunView:
     criteria: list[CriterionRow]
     first_to_best: Comparison | None
     versions: list[VersionView]
-    bars: list[Bar]
+    bars: list[StepBar]
     calls: list[StepCalls]
 
 
@@ -218,7 +218,7 @@ class RejectedView:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class StepBar:
     """One bar of the timeline; `start` and `length` are in percent of the run's duration."""
 
     name: str
@@ -355,10 +355,10 @@ def _placed(message: str, path: str | None, line: int | None) -> str:
     return f"{place}: {message}" if place and not message.startswith(f"{place}: ") else message
 
 
-def _bars(steps: list[TimelineStep]) -> list[Bar]:
+def _bars(steps: list[TimelineStep]) -> list[StepBar]:
     duration = max((one.step.elapsed for one in steps), default=0.0) or 1.0
     return [
-        Bar(
+        StepBar(
             one.step.name,
             one.step.name if one.step.name in VERSION_STEPS else "other",
             one.version,
