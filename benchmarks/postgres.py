@@ -1,11 +1,10 @@
-"""What records cost in a local PostgreSQL beside a file: puts, gets, nearest vectors."""
+"""What puts and gets of records cost in a local PostgreSQL, compared with a file."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from pathlib import Path
-from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 ALONE = 300
 EACH = 30
 """Records that each of many tasks writes, one after the other."""
-VECTORS, DIMENSIONS = 5_000, 384
 
 
 async def rates(store: Store) -> tuple[float, float, float]:
@@ -48,26 +46,9 @@ async def rates(store: Store) -> tuple[float, float, float]:
     return put, got, many
 
 
-async def near_ms(store: Store) -> float:
-    """Return the milliseconds in which the three nearest of many vectors are found."""
-    from redraft.stores.base import Record
-
-    chance = Random(1)
-    vectors = [[chance.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in range(VECTORS)]
-    records = [Record("lesson", str(number), {}, vector=vector) for number, vector in enumerate(vectors)]
-    await asyncio.gather(*map(store.put, records))
-    found: list[float] = []
-    for _ in range(5):
-        started = perf_counter()
-        assert len(await store.near("lesson", vectors[0])) == 3
-        found.append((perf_counter() - started) * 1e3)
-    await store.aclose()
-    return median(found)
-
-
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure but that of the nearest")
+    parser.add_argument("--repeats", type=int, default=5, help="runs for each figure")
     given = parser.parse_args()
     sys.path.insert(0, str(PROJECT / "tests"))
     from redraft.stores.postgres import PostgresStore
@@ -83,10 +64,6 @@ def main() -> None:
         place = Place(server.url())
         found["PostgresStore"].append(asyncio.run(rates(PostgresStore(place.url))))
         place.drop()
-    place = Place(server.url())
-    plain = asyncio.run(near_ms(PostgresStore(place.url)))
-    place.ask(f"CREATE EXTENSION vector SCHEMA {place.schema}")
-    with_extension = asyncio.run(near_ms(PostgresStore(place.url)))
     server.remove()
     rows = [
         (
@@ -99,9 +76,7 @@ def main() -> None:
         for name, times in found.items()
     ]
     head = ("1500 bytes, durable", "put alone, ms", "get alone, ms", f"{TASKS} tasks, records a second")
-    nearest = (f"the 3 nearest of {VECTORS:,}, {DIMENSIONS} dimensions", "milliseconds")
-    vectors = [("PostgresStore with pgvector", f"{with_extension:.0f}"), ("without", f"{plain:.0f}")]
-    publish("postgres", f"{table(head, rows)}\n\n{table(nearest, vectors)}", write=given.write)
+    publish("postgres", table(head, rows), write=given.write)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ class Unfenced:
 
     def __init__(self):
         self._store = MemoryStore()
-        for verb in ("put", "put_all", "put_if_absent", "replace", "get", "find", "delete", "near", "aclose"):
+        for verb in ("put", "put_all", "put_if_absent", "replace", "get", "find", "delete", "aclose"):
             setattr(self, verb, getattr(self._store, verb))
 
 

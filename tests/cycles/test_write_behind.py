@@ -1,6 +1,7 @@
 """Write-behind to a store that is slow, away or silent, and the spool."""
 
 import asyncio
+import json
 import logging
 import math
 import stat
@@ -511,7 +512,7 @@ def test_nothing_is_written_once_another_process_runs_the_agent():
 
 
 def note(key, **data):
-    return Record("note", key, data, 3, [1.0, 0.5])
+    return Record("note", key, data, 3)
 
 
 def by_key(*records):
@@ -593,6 +594,15 @@ def test_a_torn_line_is_dropped_with_a_warning(opened, caplog, torn):
     second.add([note("b")], is_partial=False)
     second.close()
     assert opened().read()[0] == by_key(note("a"), note("b"))
+
+
+def test_the_spool_of_a_version_with_vectors_is_read(opened):
+    first = opened()
+    first.read()
+    record = ["note", "a", {"x": 1}, 3, [1.0, 0.5]]
+    first.path.write_text(json.dumps({"is_partial": False, "generation": 2, "records": [record]}))
+    first.close()
+    assert opened().read() == (by_key(note("a", x=1)), False, 2)
 
 
 def test_the_spool_serves_one_process_at_a_time(opened):

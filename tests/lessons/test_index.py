@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.errors import ModelError
+from redraft.errors import ModelError, OutputError
 from redraft.lessons import vectors
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
@@ -404,18 +404,21 @@ def test_the_newest_lessons_are_embedded_first(tmp_path):
     assert embedded() == {"early 2", "early 1", "between 1"}
 
 
-def test_full_text_is_searched_if_the_embedder_fails(tmp_path, caplog):
+@pytest.mark.parametrize("error", [ModelError, OutputError])
+def test_full_text_is_searched_if_the_embedder_fails(tmp_path, caplog, error):
     class Failing:
         name = "failing"
 
         async def __call__(self, texts, /):
-            raise ModelError("The provider is away.")
+            raise error("The provider is away.")
 
     file(tmp_path, lesson())
     with caplog.at_level(logging.WARNING, logger="redraft"):
         (found,) = run(tmp_path, search("Fetch the price list"), embedder=Failing())
     assert len(found) == 1
     assert "full text alone: The provider is away." in caplog.text
+    with pytest.raises(error, match="The provider is away"):
+        run(tmp_path, fill, embedder=Failing())
 
 
 def test_a_question_is_embedded_once(tmp_path):

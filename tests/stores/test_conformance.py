@@ -125,7 +125,6 @@ def test_invalid_kinds_and_keys_are_refused(store, name):
             store.get(name, "a"),
             store.delete("note", name),
             store.find(name),
-            store.near(name, [1.0]),
         ):
             with pytest.raises(StoreError, match=r"(kind|key) "):
                 await call
@@ -136,13 +135,9 @@ def test_invalid_kinds_and_keys_are_refused(store, name):
 def test_returned_data_is_a_copy(store):
     async def main():
         given = {"list": [1]}
-        written = await store.put(Record("note", "a", given, vector=[1.0, 0.0]))
-        read, (found,), ((near, _),) = (
-            await store.get("note", "a"),
-            await store.find("note"),
-            await store.near("note", [1.0, 0.0]),
-        )
-        for data in (given, written.data, read.data, found.data, near.data):
+        written = await store.put(Record("note", "a", given))
+        read, (found,) = await store.get("note", "a"), await store.find("note")
+        for data in (given, written.data, read.data, found.data):
             data["list"].append(2)
             data["more"] = True
         assert (await store.get("note", "a")).data == {"list": [1]}
@@ -176,9 +171,9 @@ def test_the_store_fills_in_revision_and_times(store):
 
 def test_put_replaces_the_whole_record(store):
     async def main():
-        await store.put(Record("note", "a", {"old": 1}, 1, [1.0, 0.0]))
+        await store.put(Record("note", "a", {"old": 1}, 1))
         written = await store.put(Record("note", "a", {"new": 2}, 2))
-        assert (written.data, written.schema_version, written.vector) == ({"new": 2}, 2, None)
+        assert (written.data, written.schema_version) == ({"new": 2}, 2)
         assert await store.get("note", "a") == written
 
     asyncio.run(main())
@@ -188,7 +183,7 @@ def test_put_all_stores_each_as_put_does(store):
     async def main():
         first = await store.put(note("b", x=1))
         await asyncio.sleep(0.001)
-        given = [Record("other", "z", {"x": (2,)}, 7, [1.0, 0.0]), note("c", x=3), note("b", x=4)]
+        given = [Record("other", "z", {"x": (2,)}, 7), note("c", x=3), note("b", x=4)]
         written = await store.put_all(given)
         assert [each.data for each in written] == [{"x": [2]}, {"x": 3}, {"x": 4}]
         assert [each.revision for each in written] == [1, 1, 2]
@@ -224,10 +219,9 @@ def test_put_all_accepts_an_empty_list(store):
     [
         Record("note", "x", {"at": math.nan}),
         Record("note", "a\0", {}),
-        Record("note", "x", {}, vector=[0.0]),
         Record("note", "x", {}, schema_version=-1),
     ],
-    ids=["data", "key", "vector", "version"],
+    ids=["data", "key", "version"],
 )
 def test_put_all_stores_nothing_if_one_is_invalid(store, bad, place):
     async def main():
@@ -446,10 +440,8 @@ WHERE = [
 @pytest.mark.parametrize(("where", "expected"), WHERE, ids=lambda value: repr(value)[:40])
 def test_where_compares_fields_as_json(store, where, expected):
     async def main():
-        await put_each(store, *(Record("note", key, data, vector=[1.0]) for key, data in FIELDS.items()))
+        await put_each(store, *(Record("note", key, data) for key, data in FIELDS.items()))
         assert set(keys(await store.find("note", where=where))) == set(expected)
-        near = await store.near("note", [1.0], where=where, limit=100)
-        assert {record.key for record, _ in near} == set(expected)
 
     asyncio.run(main())
 
@@ -536,90 +528,6 @@ def test_pages_are_stable_while_records_change(store, newest_first):
     asyncio.run(main())
 
 
-# Near
-
-
-def test_near_is_exact_and_ordered(store):
-    async def main():
-        random = Random(7)  # noqa: S311 (no secret)
-        vectors = {f"{n:03}": [random.gauss(0, 1) for _ in range(16)] for n in range(200)}
-        await put_each(store, *(Record("note", key, {}, vector=vector) for key, vector in vectors.items()))
-        await put_each(store, note("without"), Record("other", "x", {}, vector=[1.0, 2.0]))
-        asked = [random.gauss(0, 1) for _ in range(16)]
-
-        def cosine(other):
-            product = math.fsum(a * b for a, b in zip(asked, other, strict=True))
-            return product / math.hypot(*asked) / math.hypot(*other)
-
-        expected = sorted(vectors, key=lambda key: -cosine(vectors[key]))
-        found = await store.near("note", asked, limit=500)
-        assert keys(record for record, _ in found) == expected
-        assert [similarity for _, similarity in found] == pytest.approx(
-            [cosine(vectors[key]) for key in expected], abs=1e-5
-        )
-        assert await store.near("note", asked) == found[:3]
-        assert found[0][0] == await store.get("note", expected[0])
-        assert found[0][0].vector == pytest.approx(vectors[expected[0]], abs=1e-5)
-
-    asyncio.run(main())
-
-
-def test_equally_near_records_are_ordered_by_key(store):
-    async def main():
-        third = math.sqrt(1 / 3)
-        await put_each(store, *(Record("note", key, {}, vector=[third] * 3) for key in "cab"))
-        await store.put(Record("note", "opposite", {}, vector=[-5, -5, -5]))
-        found = await store.near("note", [2, 2, 2], limit=9)
-        assert [(record.key, similarity) for record, similarity in found] == [
-            ("a", 1.0),
-            ("b", 1.0),
-            ("c", 1.0),
-            ("opposite", -1.0),
-        ]
-        assert await store.near("other", [1.0]) == []
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [
-        ([0.0, 0.0], "all zero"),
-        ([], "all zero"),
-        ([math.nan, 1.0], "NaN"),
-        ([math.inf, 1.0], "NaN or infinity"),
-        ([1e300, 1.0], "range of float32"),
-        ([1e-300, 0.0], "all zero"),  # in float32
-        (["a", "b"], "required argument is not a float"),
-    ],
-    ids=repr,
-)
-def test_a_zero_vector_is_refused(store, vector, message):
-    async def main():
-        await store.put(Record("note", "a", {}, vector=[1.0, 0.0]))
-        with pytest.raises(StoreError, match=f"'note' 'b' .*vector must .*{message}"):
-            await store.put(Record("note", "b", {}, vector=vector))
-        with pytest.raises(StoreError, match=f"near: the vector must .*{message}"):
-            await store.near("note", vector)
-
-    asyncio.run(main())
-
-
-def test_vectors_of_other_dimensions_are_refused(store):
-    async def main():
-        await put_each(
-            store,
-            Record("note", "old", {"model": "a"}, vector=[1.0, 0.0]),
-            Record("note", "new", {"model": "b"}, vector=[1.0, 0.0, 0.0]),
-        )
-        with pytest.raises(StoreError, match=r"'old' has 2 dimensions.* 3.*embed the records again"):
-            await store.near("note", [1.0, 0.0, 0.0])
-        found = await store.near("note", [1.0, 0.0, 0.0], where={"model": "b"})
-        assert keys(record for record, _ in found) == ["new"]
-
-    asyncio.run(main())
-
-
 # Many at once
 
 
@@ -667,7 +575,6 @@ def test_a_task_reads_what_it_wrote(store):
 
 def test_one_failing_write_does_not_affect_others(store):
     async def main():
-        await store.put(Record("note", "vector", {}, vector=[1.0]))
         found = await asyncio.gather(
             *(
                 call
@@ -675,14 +582,14 @@ def test_one_failing_write_does_not_affect_others(store):
                 for call in (
                     store.put(note(str(number))),
                     store.put(note("nan", x=math.nan)),
-                    store.near("note", [1.0, 2.0]),
+                    store.get("note", "a\0"),
                 )
             ),
             return_exceptions=True,
         )
         errors = [each for each in found if isinstance(each, StoreError)]
         assert (len(found), len(errors)) == (60, 40)
-        assert len(await store.find("note")) == 21
+        assert len(await store.find("note")) == 20
 
     asyncio.run(main())
 
@@ -728,10 +635,9 @@ def test_threads_and_loops_share_a_store(store):
 def test_spaces_are_isolated(open_store):
     async def main():
         one, other, again = open_store("one"), open_store("other"), open_store("one")
-        await one.put(Record("note", "a", {"x": 1}, vector=[1.0]))
+        await one.put(Record("note", "a", {"x": 1}))
         assert await other.get("note", "a") is None
         assert await other.find("note", where={"x": 1}) == []
-        assert await other.near("note", [1.0, 1.0]) == []
         assert not await other.delete("note", "a")
         assert (await other.put_if_absent(Record("note", "a", {"x": 2})))[1]
         assert await other.replace(await one.get("note", "a")) is None
@@ -763,8 +669,8 @@ def test_a_store_says_how_much_there_is_of_each_kind(open_store):
         store = open_store("one")
         await open_store("two").put(Record("note", "elsewhere", {}))
         await store.put_all([Record("b", "1", {"text": "é"}), Record("b", "2", {})])
-        await store.put(Record("a", "1", {}, vector=(1.0, 0.0)))
-        assert await store.kinds() == {"a": (1, 10), "b": (2, 15)}
+        await store.put(Record("a", "1", {}))
+        assert await store.kinds() == {"a": (1, 2), "b": (2, 15)}
         assert list(await store.kinds()) == ["a", "b"]
         assert await store.size() > 0
         assert await store.problems() == []

@@ -58,7 +58,7 @@ class Memory:
 
 @pytest.fixture(params=["sqlite", "postgres", "memory"])
 def kept(request, tmp_path):
-    """A store that can be damaged; with three records, each with a vector."""
+    """A store that can be damaged; with three records."""
     if request.param == "sqlite":
         place = Sqlite(tmp_path)
     elif request.param == "postgres":
@@ -70,8 +70,8 @@ def kept(request, tmp_path):
 
 
 async def fill(store):
-    for number, key in enumerate(KEYS):
-        await store.put(Record("note", key, DATA | {"key": key}, vector=(1.0, float(number))))
+    for key in KEYS:
+        await store.put(Record("note", key, DATA | {"key": key}))
     await store.aclose()
 
 
@@ -86,8 +86,6 @@ async def seen(store):
     with pytest.raises(StoreError) as caught:
         broken.data["status"]
     assert str(caught.value) == broken.damage
-    near = await store.near("note", (1.0, 1.0))
-    assert {record.key for record, _ in near} <= {"a", "c"}
     assert (await store.get("note", "c")).data["n"] == 12
     await store.aclose()
     return broken
@@ -139,10 +137,6 @@ def test_damage_in_any_column_is_detected(kept, column, value):
     [
         ("data", b"\xff\xfe"),  # no text
         ("data", 7),
-        ("vector", b"\0\0\x80\x3f\0\0\x80\x40"),
-        ("vector", b"\0\0\x80"),
-        ("vector", "text"),
-        ("vector", None),
         ("kind", b"note"),
     ],
 )

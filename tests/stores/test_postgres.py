@@ -1,7 +1,6 @@
 import asyncio
 import gc
 import json
-import math
 import subprocess
 import sys
 from random import Random
@@ -11,7 +10,6 @@ import pytest
 from redraft.errors import MissingExtraError, StoreError
 from redraft.stores import postgres as module
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
 from redraft.stores.postgres_session import MIGRATIONS, Database
 from support.store_faults import TESTS, note, run
@@ -137,73 +135,6 @@ def test_filters_use_an_index(store, postgres):
     assert "redraft_records_fields" in str(plan)
 
 
-# Near
-
-
-@pytest.fixture(params=["pgvector", "without pgvector"])
-def extension(request, postgres, monkeypatch):
-    if request.param == "pgvector":
-        if not postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
-            pytest.skip("The PostgreSQL server that was given has no pgvector.")
-        if not postgres.ask("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
-            postgres.ask(f"CREATE EXTENSION vector SCHEMA {postgres.schema}")
-    else:
-        monkeypatch.setattr("redraft.stores.postgres_sql._PGVECTOR", "SELECT 1 WHERE false")
-    return request.param
-
-
-def vectors(count, dimensions):
-    chance = Random(3)  # noqa: S311 (no secret)
-    for number in range(count):
-        direction = [chance.gauss(0, 1) for _ in range(dimensions)]
-        if number % 3:  # many that are almost the same, in which float32 and float64 disagree
-            direction = [1 + each * 1e-6 for each in direction]
-        length = math.sqrt(sum(each * each for each in direction))
-        yield Record(
-            "note", f"{number:04}", {"third": number % 3}, vector=[each / length for each in direction]
-        )
-
-
-@pytest.mark.usefixtures("extension")
-@pytest.mark.parametrize("dimensions", [1, 8, 384])
-def test_near_agrees_with_the_memory_store(store, dimensions):
-    async def main():
-        memory = MemoryStore()
-        for record in vectors(300, dimensions):
-            await memory.put(record)
-        await asyncio.gather(*map(store.put, vectors(300, dimensions)))
-        for asked in ([1.0] * dimensions, [-3.0, *[0.5] * (dimensions - 1)], [1e-30] * dimensions):
-            for limit in (1, 5, 1000):
-                for where in (None, {"third": 0}):
-                    found, expected = [
-                        [(record.key, record.vector, similarity) for record, similarity in near]
-                        for near in await asyncio.gather(
-                            store.near("note", asked, where=where, limit=limit),
-                            memory.near("note", asked, where=where, limit=limit),
-                        )
-                    ]
-                    assert found == expected
-
-    asyncio.run(main())
-
-
-@pytest.mark.usefixtures("extension")
-def test_near_supports_vectors_that_pgvector_cannot(store):
-    async def main():
-        await store.put(Record("huge", "a", {}, vector=[3e38] * 3))
-        await store.put(Record("huge", "b", {}, vector=[1.0, 1.0, 1.1]))
-        found = await store.near("huge", [3e38] * 3)
-        assert [(record.key, round(similarity, 3)) for record, similarity in found] == [
-            ("a", 1.0),
-            ("b", 0.999),
-        ]
-        await store.put(Record("long", "a", {}, vector=[1.0] * 20_000))
-        ((record, similarity),) = await store.near("long", [1.0] * 20_000)
-        assert (record.key, similarity) == ("a", 1.0)
-
-    asyncio.run(main())
-
-
 # The schema
 
 
@@ -238,6 +169,33 @@ def test_an_older_schema_is_migrated(postgres, monkeypatch):
     assert [record.key for record in asyncio.run(first.find("note"))] == ["old"]
     asyncio.run(first.aclose())
     assert postgres.ask("SELECT version, more FROM redraft_schema, redraft_records") == [(len(more), None)]
+
+
+def test_records_with_vectors_survive_the_end_of_vectors(postgres):
+    """The checksum of a record of version 1 includes its vector, which version 2 drops."""
+    if postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+        postgres.ask(f"CREATE EXTENSION IF NOT EXISTS vector SCHEMA {postgres.schema}")
+    postgres.ask(MIGRATIONS[0])
+    postgres.ask("UPDATE redraft_schema SET version = 1")
+    postgres.ask(
+        """INSERT INTO redraft_records VALUES
+        ('', 'note', 'a', '{"n":1}', ARRAY['"n":1'], 1, NULL, 3806763645, 1, 1, 1),
+        ('', 'note', 'b', '{"n":1}', ARRAY['"n":1'], 1, '{1,0}', 357671772, 1, 1, 1),
+        ('', 'lesson_vector', 'x', '{}', '{}', 1, '{1,0}', 0, 1, 1, 1)"""
+    )
+    store = PostgresStore(postgres.url)
+
+    async def main():
+        found = await store.find("note", where={"n": 1})
+        assert [(one.key, one.damage, one.data) for one in found] == [
+            ("a", "", {"n": 1}),
+            ("b", "", {"n": 1}),
+        ]
+        assert (await store.put(found[1])).revision == 2
+        assert list(await store.kinds()) == ["note"]
+        await store.aclose()
+
+    asyncio.run(main())
 
 
 def test_a_schema_of_a_newer_redraft_is_refused(store, postgres):

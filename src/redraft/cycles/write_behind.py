@@ -540,7 +540,7 @@ class Spool:
                 continue
             try:
                 saved = json.loads(line)
-                batch |= {(fields[0], fields[1]): Record(*fields) for fields in saved["records"]}
+                batch |= {(fields[0], fields[1]): Record(*fields[:4]) for fields in saved["records"]}
                 is_partial = is_partial or saved["is_partial"]
                 generation = max(generation, saved["generation"])
             except (ValueError, TypeError, KeyError, IndexError):
@@ -556,7 +556,7 @@ class Spool:
         if self._file is None:
             return
         fields: list[list[Any]] = [
-            [each.kind, each.key, dict(each.data), each.schema_version, each.vector] for each in records
+            [each.kind, each.key, dict(each.data), each.schema_version] for each in records
         ]
         saved = {"is_partial": is_partial, "generation": generation, "records": fields}
         try:

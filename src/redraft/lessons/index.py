@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
-    from redraft.stores.base import Store
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,7 +78,7 @@ class LessonIndex:
     while other processes wait. It never changes a lesson's file, and it redacts texts before it writes them.
 
     Lessons are searched by meaning once `fill` has embedded them; until then, and without an `embedder`, by
-    full text. Machines share vectors through the store `shared`.
+    full text.
 
     Safe to share between tasks, threads and event loops, and between processes. Raises `StoreError` if the
     index can't be written.
@@ -91,11 +90,10 @@ class LessonIndex:
         embedder: NamedEmbedder | None = None,
         *,
         redactor: Redactor | None = None,
-        shared: Store | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         self._indexer = Indexer(self._path, redactor)
-        self._vectors = LessonVectors(embedder, shared)
+        self._vectors = LessonVectors(embedder)
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
         self._agents: dict[int, AgentLessons] = {}
 
@@ -126,8 +124,8 @@ class LessonIndex:
         missing = await self._do(self._without_vector, agent, most)
         texts = iter(missing.items())
         while batch := dict(islice(texts, BATCH)):
-            vectors = await self._vectors.of_texts(batch)
-            await self._do(self._add_vectors, vectors)
+            rows = await self._vectors.of_lessons(list(batch.values()))
+            await self._do(self._add_vectors, dict(zip(batch, rows, strict=True)))
         return len(missing)
 
     async def refresh(self) -> Refreshed:
@@ -135,23 +133,14 @@ class LessonIndex:
         return await self._do(self._indexer.refresh)
 
     async def rebuild(self) -> Refreshed:
-        """Index every file anew, and delete the vectors of texts that no lesson has any more.
-
-        Shared vectors are deleted only when they are old, since another machine may need them.
-        """
-        refreshed = await self._do(self._indexer.rebuild)
-        rows = await self._do(
-            lambda connection: connection.execute("SELECT digest FROM lessons WHERE is_active").fetchall()
-        )
-        if deleted := await self._vectors.sweep({digest for (digest,) in rows}):
-            logger.info("Deleted %d old shared vectors that no lesson uses any more.", deleted)
-        return refreshed
+        """Index every file anew, and delete the vectors of texts that no lesson has any more."""
+        return await self._do(self._indexer.rebuild)
 
     async def purge(self) -> None:
         """Index every file anew, and leave no byte of lessons that were deleted.
 
-        Vectors of texts that no lesson has any more are deleted, shared ones excepted. Raises `StoreError`
-        while another process reads the index all the time.
+        Vectors of texts that no lesson has any more are deleted. Raises `StoreError` while another process
+        reads the index all the time.
         """
         await self._do(self._indexer.purge)
 

@@ -48,7 +48,6 @@ from redraft.lessons.safety import (
     violation_in,
     violations_in,
 )
-from redraft.lessons.vectors import shared_store
 from redraft.lessons.writer import LessonReflection, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
@@ -134,7 +133,7 @@ class Lessons:
         self._path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
         self._files = LessonFolder(self._path, self.agent)
         self._folder = self._files.name
-        self._index = LessonIndex(self._path, embedder, shared=shared_store(store))
+        self._index = LessonIndex(self._path, embedder)
         self._backlog = Backlog(self._index, self._files.path)
         self._due = DueReflections(store, self._folder, self.clock)
         self._impact = Impact(store, self._folder)

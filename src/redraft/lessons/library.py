@@ -31,15 +31,13 @@ from redraft.lessons.folder import REFLECTIONS, RULES, LessonFolder, agents_in, 
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import FoundLessons, LessonIndex
 from redraft.lessons.indexer import FOLDER as INDEX
-from redraft.lessons.indexer import Refreshed, row_of
+from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
-from redraft.lessons.safety import lesson_redactor
-from redraft.lessons.vectors import delete_vectors, shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stats import payoff_of
@@ -366,11 +364,11 @@ class LessonLibrary:
         """Delete the files for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
 
         The archive and broken files are included; `run` is the one that taught a lesson, empty if unknown.
-        Afterwards no byte of them is left in the search index, nor their vectors in a shared store. With
-        `check`, nothing is changed. `on_unreadable` gets each file or folder that is left out, and why.
-        Raises `StoreError` where a file can't be deleted or changed.
+        Afterwards no byte of them is left in the search index. With `check`, nothing is changed.
+        `on_unreadable` gets each file or folder that is left out, and why. Raises `StoreError` where a file
+        can't be deleted or changed.
         """
-        erased, rules, digests = ErasedLessons(), 0, set[str]()
+        erased, rules = ErasedLessons(), 0
         try:
             folders = self.folders()
         except StoreError as error:
@@ -394,8 +392,6 @@ class LessonLibrary:
                     lesson = folder.read_entry(entry)
                 if is_wanted(text, "" if lesson is None else lesson.source):
                     gone[entry.id] = entry
-                    if lesson is not None:
-                        digests.add(row_of(lesson, lesson_redactor()).digest.hex())
 
             def is_taught(text: str, run: str, lesson: str, gone: Collection[str] = gone) -> bool:
                 return lesson in gone or is_wanted(text, run)
@@ -423,24 +419,22 @@ class LessonLibrary:
                 rules=rules,
             )
         if not check:
-            await self._purge(digests)
+            await self._purge()
         return erased
 
-    async def _purge(self, digests: Collection[str]) -> None:
-        """Leave nothing of deleted lessons in the index, and no shared vectors of these digests."""
+    async def _purge(self) -> None:
+        """Leave nothing of deleted lessons in the index."""
         if (self.path / INDEX).exists():  # also if an earlier erasure was interrupted here
             index = LessonIndex(self.path)
             try:
                 await index.purge()
             finally:
                 await index.aclose()
-        if (store := shared_store(self._store)) is not None and digests:
-            await delete_vectors(store, digests)
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Index every file anew and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
-        index = LessonIndex(self.path, embedder, shared=shared_store(self._store))
+        index = LessonIndex(self.path, embedder)
         try:
             found, embedded = await index.rebuild(), 0
             while some := await index.fill(EMBEDDED_PER_STEP):

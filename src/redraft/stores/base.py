@@ -1,16 +1,13 @@
-"""The `Store` protocol and its records, and what all backends share: rows, queries, vectors."""
+"""The `Store` protocol and its records, and what all backends share: rows and queries."""
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib import import_module
-from math import fsum, isfinite, sqrt
-from operator import mul
+from math import isfinite
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -47,8 +44,7 @@ class Record:
 
     `kind` says what the data describes (`run`, `step`), `schema_version` in which form. `key` is unique
     within its kind; both are strings of at most 1,000 bytes without NUL. `data` may hold anything that JSON
-    can, with string keys: tuples come back as lists, NaN is rejected, any string survives. `vector` is what
-    `near` compares, of unit length, as float32.
+    can, with string keys: tuples come back as lists, NaN is rejected, any string survives.
 
     The store sets the other fields, whatever a record to be stored says: `revision` counts the writes of this
     record from 1 (0: not stored yet); `created_at` and `updated_at` are the times of its first and last
@@ -62,7 +58,6 @@ class Record:
     key: str
     data: Mapping[str, Any]
     schema_version: int = 1
-    vector: Sequence[float] | None = None
     revision: int = 0
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -178,16 +173,6 @@ class Store(Protocol):
         """Delete a record; return whether there was one."""
         ...
 
-    async def near(
-        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
-    ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first.
-
-        The search is exact; ties are ordered by key. Raises `StoreError` for a vector without a direction
-        (zero, NaN), and if stored vectors have other dimensions.
-        """
-        ...
-
     async def aclose(self) -> None:
         """Finish pending writes and close files and connections; the next use reopens them."""
         ...
@@ -212,7 +197,7 @@ class FencedStore(Store, Protocol):
 
 
 class KindSize(NamedTuple):
-    """How many records of a kind there are, and the bytes of their data and vectors."""
+    """How many records of a kind there are, and the bytes of their data."""
 
     records: int
     bytes: int
@@ -259,15 +244,14 @@ _DECODER = json.JSONDecoder()
 class Row(NamedTuple):
     """A record as databases hold it; the fields are in the order of the columns.
 
-    `data` is JSON text, `vector` little-endian float32, times are microseconds since 1970 in UTC. Bytes that
-    are not UTF-8 are read as lone surrogates.
+    `data` is JSON text, times are microseconds since 1970 in UTC. Bytes that are not UTF-8 are read as lone
+    surrogates.
     """
 
     kind: str
     key: str
     data: str
     schema_version: int
-    vector: bytes | None
     checksum: int = 0
     revision: int = 0
     created_at: int = 0
@@ -279,24 +263,22 @@ class Row(NamedTuple):
         `data` is the parsed JSON, if that is known already and not shared with anyone.
         """
         created = updated = _EPOCH
-        vector = None
         try:
             created = updated = _EPOCH + timedelta(microseconds=self.created_at)
             if self.updated_at != self.created_at:
                 updated = _EPOCH + timedelta(microseconds=self.updated_at)
             if data is None:
                 data = self._read()
-            vector = None if self.vector is None else unpacked(self.vector)
-        except (TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = str(error).rstrip(".")
             data = DamagedData(
                 f"The record {self.kind!r} {self.key!r} is damaged: {what}. Restore it from a backup, or "
                 f"remove it with `store.delete({self.kind!r}, {self.key!r})`."
             )
-        return Record(self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated)
+        return Record(self.kind, self.key, data, self.schema_version, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
-        if not is_whole(self.checksum, *self[:3], self.schema_version, self.vector):
+        if not is_whole(self.checksum, *self[:4]):
             raise ValueError("it does not match its checksum")
         return json.loads(self.data)
 
@@ -308,16 +290,16 @@ class Row(NamedTuple):
         return record
 
 
-def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int, vector: bytes | None) -> int:
+def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int) -> int:
     """Return the CRC-32 of a record's content, which detects any change of up to 32 consecutive bits."""
     # Names contain no NUL, so content can't move unnoticed from one field to the next.
-    return crc32(vector or b"", crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version))))
+    return crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version)))
 
 
-def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any, vector: Any) -> bool:
+def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any) -> bool:
     """Return whether a record matches its checksum; strings may come as bytes."""
     try:
-        return found == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version, vector)
+        return found == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version)
     except (TypeError, AttributeError):  # a number instead of a string, say
         return False
 
@@ -345,19 +327,18 @@ class NewRow(NamedTuple):
         try:
             _check_version(record.schema_version)
             text, data = _text_and_copy(_named_fields(record.data))
-            vector = None if record.vector is None else packed(record.vector)
             names = record.kind.encode(), record.key.encode()
-            crc = checksum(*names, text.encode(), record.schema_version, vector)
+            crc = checksum(*names, text.encode(), record.schema_version)
         except (TypeError, ValueError, RecursionError) as error:
             deep = isinstance(error, RecursionError)
             reason = "data is nested too deeply, or holds itself" if deep else error
             message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
             raise StoreError(message) from error
-        return cls(Row(record.kind, record.key, text, record.schema_version, vector, crc), data)
+        return cls(Row(record.kind, record.key, text, record.schema_version, crc), data)
 
     def stored(self, revision: int, created_at: int, updated_at: int) -> NewRow:
         """Return a copy with the fields that the store sets."""
-        return NewRow(Row(*self.row[:6], revision, created_at, updated_at), self.data)
+        return NewRow(Row(*self.row[:5], revision, created_at, updated_at), self.data)
 
     def record(self) -> Record:
         """Return the stored record."""
@@ -450,25 +431,6 @@ def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
         )
 
 
-def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector as float32; raises `ValueError` if it has no direction."""
-    try:
-        blob = struct.pack(f"<{len(vector)}f", *vector)
-    except (struct.error, OverflowError, TypeError) as error:
-        raise ValueError(f"vector must hold numbers in the range of float32 ({error})") from error
-    numbers = unpacked(blob)
-    if not all(map(isfinite, numbers)):
-        raise ValueError("vector must hold finite numbers, and has NaN or infinity")
-    if not any(numbers):
-        raise ValueError(f"vector must not be all zeros ({len(numbers)} numbers)")
-    return blob
-
-
-def unpacked(blob: bytes) -> tuple[float, ...]:
-    """Return the numbers of a packed vector."""
-    return struct.unpack(f"<{len(blob) // 4}f", blob)
-
-
 _LAST = "\U0010ffff"
 
 
@@ -493,7 +455,7 @@ class Query(NamedTuple):
         after: Record | None = None,
         limit: int | None = None,
     ) -> Self:
-        """Check the arguments of `find` and `near`; raises `ConfigError` for invalid ones."""
+        """Check the arguments of `find`; raises `ConfigError` for invalid ones."""
         check_name("kind", kind)
         if prefix:
             check_name("prefix", prefix)
@@ -563,62 +525,3 @@ def _same_numbers(value: float) -> list[float]:
     except OverflowError:  # an int beyond all floats
         return []
     return [cast("float", form) for form in forms if form == value]
-
-
-DIGITS = 6
-"""Decimals of a similarity: beyond the precision of float32, equal vectors could seem to differ."""
-
-
-def nearest_vectors(
-    rows: Sequence[tuple[str, bytes]], vector: Sequence[float], limit: int
-) -> list[tuple[str, float]]:
-    """Return the keys of the packed vectors nearest to `vector`, with the cosine similarity, nearest first.
-
-    Ties are ordered by key. Raises `StoreError` for stored vectors of other dimensions.
-    """
-    wanted = packed_query(vector)
-    for key, blob in rows:
-        if len(blob) != len(wanted):
-            raise StoreError(
-                f"The vector of the record {key!r} has {len(blob) // 4} dimensions, the one asked for has "
-                f"{len(wanted) // 4}: they come from different embedders, so embed the records again."
-            )
-    numpy = _numpy()
-    blobs = [blob for _, blob in rows]
-    found = _similarities(blobs, wanted) if numpy is None else _similarities_with_numpy(numpy, blobs, wanted)
-    similar = [max(-1.0, min(1.0, round(each, DIGITS))) for each in found]
-    ranked = sorted(zip((key for key, _ in rows), similar, strict=True), key=lambda pair: (-pair[1], pair[0]))
-    return ranked[:limit]
-
-
-def packed_query(vector: Sequence[float]) -> bytes:
-    """Return a query vector as float32; raises `StoreError` if it has no direction."""
-    try:
-        return packed(vector)
-    except ValueError as error:
-        raise StoreError(f"near: the {error}.") from error
-
-
-def _numpy() -> Any:
-    try:
-        return import_module("numpy")
-    except ImportError:
-        return None
-
-
-def _similarities(blobs: Sequence[bytes], wanted: bytes) -> list[float]:
-    one = unpacked(wanted)
-    length = sqrt(fsum(map(mul, one, one)))
-    found: list[float] = []
-    for blob in blobs:
-        other = unpacked(blob)
-        product = fsum(map(mul, one, other))
-        found.append(product / length / sqrt(fsum(map(mul, other, other))))
-    return found
-
-
-def _similarities_with_numpy(numpy: Any, blobs: Sequence[bytes], wanted: bytes) -> list[float]:
-    one = numpy.frombuffer(wanted, "<f4").astype("f8")
-    others = numpy.frombuffer(b"".join(blobs), "<f4").astype("f8").reshape(len(blobs), len(one))
-    lengths = numpy.sqrt(numpy.einsum("ij,ij->i", others, others)) * numpy.sqrt(one @ one)
-    return (others @ one / lengths).tolist()

@@ -15,10 +15,8 @@ from redraft.stores.base import (
     Row,
     allowed_texts,
     check_name,
-    intact,
     matches,
     microseconds,
-    nearest_vectors,
 )
 
 if TYPE_CHECKING:
@@ -120,15 +118,6 @@ class MemoryStore:
         with self._lock:
             return self._rows.pop((kind, key), None) is not None
 
-    async def near(
-        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
-    ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        rows = self._rows_of(Query.of(kind, where=where, limit=limit))
-        records = {record.key: record for record in intact([row.record() for row in rows])}
-        vectors = [(row.key, row.vector) for row in rows if row.vector is not None and row.key in records]
-        return [(records[key], similarity) for key, similarity in nearest_vectors(vectors, vector, limit)]
-
     async def kinds(self) -> dict[str, KindSize]:
         """Return how much there is of each kind of records, sorted by kind."""
         with self._lock:
@@ -136,7 +125,7 @@ class MemoryStore:
         found: dict[str, KindSize] = {}
         for row in rows:
             records, size = found.get(row.kind, (0, 0))
-            found[row.kind] = KindSize(records + 1, size + len(row.data.encode()) + len(row.vector or b""))
+            found[row.kind] = KindSize(records + 1, size + len(row.data.encode()))
         return found
 
     async def size(self) -> int:

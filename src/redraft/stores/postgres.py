@@ -146,14 +146,6 @@ class PostgresStore:
         check_name("key", key)
         return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
 
-    async def near(
-        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
-    ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        query = Query.of(kind, where=where, limit=limit)
-        work = partial(sql.near, self._space, query, tuple(vector), limit)
-        return await self._read(work)
-
     def run_index(self) -> SqlRunIndex:
         """Return the index of the runs in this store."""
 

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-from array import array
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from operator import itemgetter
 from select import POLLIN, POLLOUT, poll
-from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Conninfo, Format
+from psycopg.pq import Conninfo
 
 from redraft.errors import ConfigError, StoreError, StoreSettingsError
 from redraft.redact.log import logger
-from redraft.stores.postgres_sql import Vector
+from redraft.stores.base import checksum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from psycopg import Connection, Error
-    from psycopg.abc import Buffer
+    from psycopg import Error
 
     from redraft.stores.postgres_sql import Steps, Write, WriteAll
     from redraft.stores.worker import Job
@@ -244,7 +240,6 @@ class Database:
             )
             if self.is_hasty:
                 connection.execute("SET synchronous_commit = off")
-            register(connection)
             if not self._is_current(connection):
                 self._migrate(connection)
         except BaseException:
@@ -288,9 +283,25 @@ class Database:
         with self.changing(connection):
             if self._is_current(connection):
                 return  # another process was faster
-            for script in MIGRATIONS[_version(connection) :]:
+            before = _version(connection)
+            if before == 1:
+                _exclude_vectors(connection)
+            for script in MIGRATIONS[before:]:
                 connection.execute(script.encode())
             connection.execute("UPDATE redraft_schema SET version = %s", (len(MIGRATIONS),))
+
+
+def _exclude_vectors(connection: psycopg.Connection) -> None:
+    """Recompute the checksums of records with a vector, which the next version of the schema drops."""
+    rows = connection.execute(
+        "SELECT space, kind, key, data, schema_version FROM redraft_records "
+        "WHERE vector IS NOT NULL AND kind <> 'lesson_vector'"
+    ).fetchall()
+    for space, kind, key, data, version in rows:
+        connection.execute(
+            "UPDATE redraft_records SET checksum = %s WHERE (space, kind, key) = (%s, %s, %s)",
+            (checksum(kind.encode(), key.encode(), data.encode(), version), space, kind, key),
+        )
 
 
 def milliseconds(seconds: float) -> str:
@@ -450,9 +461,9 @@ def _scalar(connection: psycopg.Connection, sql: str) -> Any:
 
 # Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb rejects NUL characters and
 # lone surrogates and does not keep the spelling of numbers; `fields` makes it searchable: it holds
-# '"status":"finished"' for each top-level field. `vector` is cast to pgvector's type if that is installed.
-# `checksum` is CRC-32 of kind, key, schema_version, data and vector. The other tables hold the columns of
-# `stores.run_index`, texts escaped as in JSON.
+# '"status":"finished"' for each top-level field. `checksum` is CRC-32 of kind, key, schema_version and data;
+# in version 1, records could also have a vector, and the checksum included it. The other tables hold the
+# columns of `stores.run_index`, texts escaped as in JSON.
 _USED = """requests bigint NOT NULL, failed_requests bigint NOT NULL, input_tokens bigint NOT NULL,
     output_tokens bigint NOT NULL, known_usd double precision NOT NULL, unpriced integer NOT NULL"""
 """The columns of `stores.run_index.spent`."""
@@ -576,48 +587,14 @@ CREATE TABLE redraft_agent_expenses (LIKE redraft_expenses, PRIMARY KEY (space, 
 CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
     USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
 """,  # noqa: S608 (made of constants)
+    # Machines shared the vectors of lessons; each has them in its own index now.
+    """
+DELETE FROM redraft_records WHERE kind = 'lesson_vector';
+ALTER TABLE redraft_records DROP COLUMN vector;
+ALTER TABLE redraft_agent_records DROP COLUMN vector;
+""",
 )
 """The schema, one script per version."""
-
-
-REAL = 700
-ARRAY_OF_REAL = 1021
-_HEAD = Struct(">iiiii")
-"""Dimensions, whether there are nulls, element type, length, first index; sized items follow."""
-
-
-class VectorDumper(Dumper):
-    """Writes a packed vector as an array of real."""
-
-    format = Format.BINARY
-    oid = ARRAY_OF_REAL
-
-    def dump(self, obj: Vector) -> Buffer:
-        """Return the array in binary format."""
-        numbers = array("I", obj)
-        items = array("I", bytes(2 * len(obj)))
-        items[0::2] = array("I", b"\4\0\0\0" * len(numbers))
-        items[1::2] = numbers
-        items.byteswap()
-        return _HEAD.pack(1, 0, REAL, len(numbers), 1) + items.tobytes()
-
-
-class VectorLoader(Loader):
-    """Reads an array of real as a packed vector."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        """Return the numbers as little-endian float32."""
-        items = array("I", bytes(data)[_HEAD.size :])
-        items.byteswap()
-        return items[1::2].tobytes()
-
-
-def register(connection: Connection) -> None:
-    """Let a connection write `Vector` and read it back as bytes."""
-    connection.adapters.register_dumper(Vector, VectorDumper)
-    connection.adapters.register_loader(ARRAY_OF_REAL, VectorLoader)
 
 
 _EXPLANATIONS = {

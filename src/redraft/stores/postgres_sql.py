@@ -12,10 +12,7 @@ from redraft.stores.base import (
     KindSize,
     Row,
     after_all_with,
-    intact,
     json_text,
-    nearest_vectors,
-    packed_query,
 )
 from redraft.stores.run_index import INDEXED, removals, writes
 
@@ -88,21 +85,15 @@ class WriteAll(NamedTuple, Generic[T]):
         ]
 
 
-class Vector(bytes):
-    """A packed vector, to be written as an array of real."""
-
-    __slots__ = ()
-
-
 _COLUMNS = ", ".join(Row._fields)
 _ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
 _STORED = "RETURNING revision, created_at, updated_at"
 _CHANGE = """
-SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
+SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s,
     checksum = %(checksum)s, revision = records.revision + 1, updated_at = %(updated_at)s"""
 _INSERT = f"""
 INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
-VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, %(checksum)s, 1,
+VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(checksum)s, 1,
     %(created_at)s, %(updated_at)s, %(fields)b)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
 _PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
@@ -121,16 +112,8 @@ _SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of
 _DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
 _KINDS = """
-SELECT kind, count(*), sum(octet_length(data) + 4 * coalesce(cardinality(vector), 0))::bigint
+SELECT kind, count(*), sum(octet_length(data))::bigint
 FROM redraft_records WHERE space = %(space)s GROUP BY kind ORDER BY kind"""
-
-_PGVECTOR = """
-SELECT extnamespace::regnamespace::text FROM pg_extension
-WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
-_MOST_DIMENSIONS = 16_000
-"""The limit of pgvector's type."""
-_MARGIN = 1e-4
-"""More than pgvector's distance, which is summed in float32, can differ from the exact one."""
 
 
 def put(space: Space, new: NewRow, fields: list[str], connection: Connection) -> Steps[NewRow]:
@@ -227,57 +210,8 @@ def find(space: Space, query: Query, connection: Connection) -> Steps[list[Recor
     return [row.record() for row in rows]
 
 
-def near(
-    space: Space, query: Query, vector: Sequence[float], limit: int, connection: Connection
-) -> Steps[list[tuple[Record, float]]]:
-    """Return the records whose vectors are nearest, nearest first, with their similarity."""
-    wanted = packed_query(vector)
-    condition, values = _condition(query)
-    cursor = _send(space, connection, _PGVECTOR, {})
-    yield
-    extension = cursor.fetchone()
-    if extension is None or len(vector) > _MOST_DIMENSIONS:
-        candidates = f"SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
-    else:
-        candidates = _candidates(extension[0], condition)
-        values |= {"wanted": Vector(wanted), "dimensions": len(vector), "limit": limit, "margin": _MARGIN}
-    while True:
-        cursor = _send(space, connection, candidates, values)
-        yield
-        vectors: dict[str, bytes] = dict(cursor.fetchall())
-        found = nearest_vectors(sorted(vectors.items()), vector, limit)
-        keys = [key for key, _ in found]
-        rows = yield from _rows(
-            space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
-        )
-        rows = [row for row in rows if row.vector == vectors[row.key]]
-        if len(rows) == len(found):  # otherwise, one of them was changed in between
-            records = {record.key: record for record in intact([row.record() for row in rows])}
-            return [(records[key], similarity) for key, similarity in found if key in records]
-
-
-def _candidates(schema: str, condition: str) -> str:
-    """Return SQL for the vectors that may be among the nearest, by pgvector, which is fast but inexact.
-
-    Vectors that it can't compare are candidates, too. The keys go into an array, since without table
-    statistics a join may compare every row with every other.
-    """
-    distance = (
-        f"CASE WHEN cardinality(vector) = %(dimensions)s "
-        f"THEN vector::{schema}.vector OPERATOR({schema}.<=>) %(wanted)s::{schema}.vector END"
-    )
-    return f"""
-WITH compared AS MATERIALIZED (
-    SELECT key, {distance} AS distance FROM redraft_records WHERE {condition} AND vector IS NOT NULL
-), nearest AS (SELECT distance FROM compared ORDER BY distance LIMIT %(limit)s)
-SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL AND key = ANY(ARRAY(
-    SELECT key FROM compared WHERE distance IS NULL OR distance = 'NaN'
-    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and a name quoted by the database)
-
-
 def _values(row: Row, fields: list[str]) -> dict[str, Any]:
-    vector = None if row.vector is None else Vector(row.vector)
-    return row._asdict() | {"fields": fields, "vector": vector}
+    return row._asdict() | {"fields": fields}
 
 
 def _with_index(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:

@@ -24,10 +24,9 @@ from redraft.stores.base import (
     Row,
     after_all_with,
     check_name,
-    intact,
+    checksum,
     is_whole,
     microseconds,
-    nearest_vectors,
 )
 from redraft.stores.run_index import INDEXED, SqlRunIndex, removals, writes
 from redraft.stores.worker import Worker
@@ -126,13 +125,6 @@ class SqliteStore:
         check_name("key", key)
         return await self._write(lambda tables: tables.delete(kind, key))
 
-    async def near(
-        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
-    ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        query, wanted = Query.of(kind, where=where, limit=limit), tuple(vector)
-        return await self._read(lambda tables: tables.near(query, wanted, limit))
-
     def run_index(self) -> SqlRunIndex:
         """Return the index of the runs in this store."""
 
@@ -185,21 +177,21 @@ _ONE = "space = ? AND kind = ? AND key = ?"
 _STORED = "RETURNING revision, created_at"
 # Positional parameters: looking up named ones takes as long as writing the row.
 _INSERT = f"""
-INSERT INTO records (space, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
+INSERT INTO records (space, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
 _PUT = f"""{_INSERT} UPDATE
-SET data = excluded.data, schema_version = excluded.schema_version, vector = excluded.vector,
+SET data = excluded.data, schema_version = excluded.schema_version,
     checksum = excluded.checksum, revision = revision + 1, updated_at = excluded.updated_at {_STORED}"""
 _PUT_IF_ABSENT = f"{_INSERT} NOTHING"
 _REPLACE = f"""
 UPDATE records
-SET data = ?, schema_version = ?, vector = ?, checksum = ?, revision = revision + 1, updated_at = ?
+SET data = ?, schema_version = ?, checksum = ?, revision = revision + 1, updated_at = ?
 WHERE {_ONE} AND revision = ? AND ? IN (0, created_at) {_STORED}"""  # noqa: S608 (made of constants)
 _GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 # As BLOBs: text that is not UTF-8 would fail the whole statement.
 _IS_DAMAGED = """NOT redraft_is_whole(
-    checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version, vector)"""
+    checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version)"""
 
 
 class Tables:
@@ -230,7 +222,7 @@ class Tables:
         """Insert a row unless its key is taken; return the stored record, and whether it is the new one."""
         with self._with_index(new.row.kind):
             now = _now()
-            values = (self._space, *new.row[:6], now, now)
+            values = (self._space, *new.row[:5], now, now)
             while not self.connection.execute(_PUT_IF_ABSENT, values).rowcount:
                 if found := self._rows(_GET, (self._space, new.row.kind, new.row.key)):
                     return found[0].intact(), False  # otherwise, another process has deleted it in between
@@ -240,7 +232,7 @@ class Tables:
 
     def replace(self, new: NewRow, revision: int, created_at: int) -> NewRow | None:
         """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
-        kind, key, *others = new.row[:6]
+        kind, key, *others = new.row[:5]
         now = _now()
         with self._with_index(kind):
             values = (*others, now, self._space, kind, key, revision, created_at)
@@ -275,24 +267,10 @@ class Tables:
         sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
         return [row.record() for row in self._rows(sql, (*values, limit))]
 
-    def near(self, query: Query, vector: Sequence[float], limit: int) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, nearest first, with their similarity."""
-        condition, values = self._condition(query, "0")
-        sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
-        self.connection.execute("BEGIN")  # all queries see the same state
-        try:
-            vectors = self.connection.execute(sql, values).fetchall()
-            found = nearest_vectors(self._comparable(query.kind, vectors, 4 * len(vector)), vector, limit)
-            rows = [row for key, _ in found for row in self._rows(_GET, (self._space, query.kind, key))]
-        finally:
-            self.connection.execute("ROLLBACK")
-        records = {record.key: record for record in intact([row.record() for row in rows])}
-        return [(records[key], similarity) for key, similarity in found if key in records]
-
     def kinds(self) -> dict[str, KindSize]:
         """Return how much there is of each kind."""
         found = self.connection.execute(
-            "SELECT kind, count(*), sum(length(CAST(data AS BLOB)) + coalesce(length(vector), 0)) "
+            "SELECT kind, count(*), sum(length(CAST(data AS BLOB))) "
             "FROM records WHERE space = ? GROUP BY kind ORDER BY kind",
             (self._space,),
         )
@@ -303,17 +281,8 @@ class Tables:
         found = self.connection.execute("PRAGMA integrity_check(10)").fetchall()
         return [f"The file is damaged: {text}." for (text,) in found if text != "ok"]
 
-    def _comparable(
-        self, kind: str, vectors: Sequence[tuple[str, bytes]], size: int
-    ) -> list[tuple[str, bytes]]:
-        """Leave out damaged vectors of another length, which can't be compared."""
-        odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
-        records = [row.record() for key in odd for row in self._rows(_GET, (self._space, kind, key))]
-        damaged = {record.key for record in records} - {record.key for record in intact(records)}
-        return [(key, blob) for key, blob in vectors if key not in damaged]
-
     def _upsert(self, new: NewRow, now: int) -> NewRow:
-        values = (self._space, *new.row[:6], now, now)
+        values = (self._space, *new.row[:5], now, now)
         ((revision, created_at),) = self.connection.execute(_PUT, values).fetchall()
         stored = new.stored(revision, created_at, now)
         self._index(stored)
@@ -345,10 +314,10 @@ class Tables:
     def _rows(self, sql: str, values: Sequence[Any]) -> list[Row]:
         return [Row(*row) for row in self.connection.execute(sql, values).fetchall()]
 
-    def _condition(self, query: Query, otherwise: str = _IS_DAMAGED) -> tuple[str, tuple[Any, ...]]:
+    def _condition(self, query: Query) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL condition of a query, without paging, and its parameters.
 
-        `otherwise` decides about records without the wanted fields: a damaged one may have had them.
+        Damaged records meet any condition on fields: they may have had these values.
         """
         parts, values = ["space = ? AND kind = ?"], [self._space, query.kind]
         if query.prefix:
@@ -361,7 +330,8 @@ class Tables:
             path = f'$."{field}"'
             values += [path, path, *(f"[{text},{text}]" for text in texts)]
         if fields:
-            parts.append(f"CASE WHEN json_valid(data) AND {' AND '.join(fields)} THEN 1 ELSE {otherwise} END")
+            is_match = f"json_valid(data) AND {' AND '.join(fields)}"
+            parts.append(f"CASE WHEN {is_match} THEN 1 ELSE {_IS_DAMAGED} END")
         return " AND ".join(parts), tuple(values)
 
 
@@ -383,8 +353,8 @@ class SqliteReader:
         """Run each job; after a database error, the next job reopens the file."""
         if not self._file.exists():
             with closing(sqlite3.connect(":memory:")) as nothing:
-                nothing.executescript("".join(MIGRATIONS))
                 _tolerate_damage(nothing)
+                nothing.executescript("".join(MIGRATIONS))
                 for job in jobs:
                     job.run(nothing)
             return
@@ -456,9 +426,9 @@ OLDEST = (3, 35)
 """The first SQLite version with RETURNING."""
 
 
-# Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
-# CRC-32 of kind, key, schema_version, data and vector. The other tables hold the columns of
-# `stores.run_index`, texts escaped as in JSON.
+# Times are microseconds since 1970 in UTC, data JSON text. The checksum is CRC-32 of kind, key,
+# schema_version and data; in version 1, records could also have a vector, and the checksum included it. The
+# other tables hold the columns of `stores.run_index`, texts escaped as in JSON.
 _SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
     later_tokens, later_usd, later_unpriced"""
 """Part of the indices by which runs are summed, so that SQLite reads them in order and reads nothing else."""
@@ -557,6 +527,13 @@ CREATE TABLE expenses (
     {_USED},
     PRIMARY KEY (space, kind, key)
 ) WITHOUT ROWID;
+""",
+    """
+UPDATE records
+SET checksum = redraft_checksum(
+    CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version)
+WHERE vector IS NOT NULL;
+ALTER TABLE records DROP COLUMN vector;
 """,
 )
 """The schema, one script per version."""
@@ -854,10 +831,11 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _tolerate_damage(connection: Connection) -> None:
-    """Let a connection read damaged records, and recognize them."""
+    """Let a connection read damaged records, recognize them, and compute checksums."""
     # Text that is not UTF-8 would fail the whole query.
     connection.text_factory = _TEXT
-    connection.create_function("redraft_is_whole", 6, is_whole, deterministic=True)
+    connection.create_function("redraft_is_whole", 5, is_whole, deterministic=True)
+    connection.create_function("redraft_checksum", 4, checksum, deterministic=True)
 
 
 _DAMAGED = (
