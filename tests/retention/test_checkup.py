@@ -74,13 +74,13 @@ def test_an_older_schema_is_not_migrated_before_it_can_be_backed_up(project, mon
     asyncio.run(project_store().aclose())
     monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*sqlite_file.MIGRATIONS, "CREATE TABLE more (a);"))
     assert redraft("doctor").exit_code == 1
-    assert "version 1 of 2: back up with `redraft backup FILE`" in problems()["schema"]
+    assert "version 2 of 3: back up with `redraft backup FILE`" in problems()["schema"]
     assert redraft("backup", "before.backup").exit_code == 0
-    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (1, 2)
+    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (2, 3)
     assert redraft("runs").exit_code == 0
-    assert found()["schema"].says.startswith("version 2, the newest")
+    assert found()["schema"].says.startswith("version 3, the newest")
     assert redraft("restore", "before.backup", "--force").exit_code == 0
-    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (1, 2)
+    assert sqlite_file.schema_version(project / ".redraft" / "redraft.db") == (2, 3)
 
 
 @SQLITE

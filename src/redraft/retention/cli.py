@@ -285,22 +285,13 @@ def restore(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the database and other files that exist here.")
     ] = False,
-    max_size: Annotated[
-        str | None,
-        typer.Option(
-            "--max-size",
-            metavar="SIZE",
-            help="Unpack at most this much, such as 5GB. Default: 1GB, or 100 times FILE's size.",
-        ),
-    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Restore the project from a backup, into this folder. End its programs first."""
     with surface(debug=debug):
-        size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
         with _patience("Unpacking and checking the backup..."):
-            found = restore_backup(file, force=force, check=check, max_bytes=size)
+            found = restore_backup(file, force=force, check=check)
         verb = "Would restore" if check else "Restored"
         if as_json:
             emit_json({"restored": {**_summary(found), "checked": check}})

@@ -714,15 +714,15 @@ def _scrub(path: Path, wait: float) -> None:
 
 
 def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
-    """Write a copy of a database, as it is at one moment, to a file of its own.
+    """Write a copy of a database, as it is at one moment, to one file, without what was deleted.
 
-    Other processes may go on reading and writing. Raises `StoreError` if it can't be read or written.
+    Other processes may go on reading and writing. Raises `StoreError` if it can't be read or written, and for
+    a database that `check_database` refuses.
     """
+    check_database(path, wait=wait)
     with _explaining(path, wait), closing(_connection_to(path, wait)) as source:
         make_file(target)
-        with closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, without a log beside it
+        source.execute("VACUUM INTO ?", (str(target),))
 
 
 def schema_version(path: Path) -> tuple[int, int]:
@@ -731,9 +731,9 @@ def schema_version(path: Path) -> tuple[int, int]:
         return connection.execute("PRAGMA user_version").fetchone()[0], len(MIGRATIONS)
 
 
-def check_database(path: Path) -> None:
+def check_database(path: Path, *, wait: float = 0.0) -> None:
     """Raise `StoreError` for a file that is damaged, of another program, or from a newer Redraft."""
-    with _explaining(path, 0.0), closing(_connection_to(path)) as connection:
+    with _explaining(path, wait), closing(_connection_to(path, wait)) as connection:
         for (problem,) in connection.execute("PRAGMA quick_check(1)").fetchall():
             if problem != "ok":
                 raise StoreError(f"{path} is damaged: {problem}.")
