@@ -18,7 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-LONG = {"test_demo.py", "test_killing.py", "test_killed.py", "test_outages.py"}
+LONG = {"test_demo.py", "test_killing.py", "test_takeover.py", "test_outages.py"}
 """The files whose tests take seconds each."""
 
 

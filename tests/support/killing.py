@@ -1,20 +1,220 @@
-"""Run a program of the tests that kills its own processes, and read its report."""
+"""Kill the process of a feature at its points, resume it, and report; used by test_killing.py and tests/soak.
 
+    python -m support.killing FEATURE FOLDER POINTS [DATABASE]
+
+POINTS is `some` (the first, the middle and the last point), `all`, or a number of kills at random times,
+after each of which the feature is resumed and may be killed again. The report is one JSON document.
+
+Everything is imported once: each process under test is a fork of this one, which has no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from shutil import rmtree
 
 TESTS = Path(__file__).parent.parent
 
 
-def report_of(program, *arguments, timeout=120):
-    """Run `tests/PROGRAM`; return the JSON document that it prints."""
-    command = [sys.executable, str(TESTS / program), *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+class Killer:
+    """Kill this process at its n-th point; 0 never does.
+
+    Effects are logged in the folder, from their beginning, so that they are counted across all processes.
+    """
+
+    def __init__(self, folder, point=0):
+        self.log = folder / "effects.log"
+        self.point, self.passed = point, 0
+
+    def passes(self):
+        self.passed += 1
+        if self.passed == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def effect(self, name, seconds=0.0):
+        """Do something that is paid for, such as a model call."""
+        self.note(name)
+        await asyncio.sleep(seconds)
+        self.passes()
+
+    def note(self, name):
+        log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(log, f"{name}\n".encode())
+        os.close(log)
+        self.passes()
+
+
+def watched(kind, killer, *arguments):
+    """Return a store of this kind with a point before and after each write."""
+
+    class Watched(kind):
+        async def put(self, record):
+            return await around(super().put(record))
+
+        async def put_all(self, records):
+            return await around(super().put_all(records))
+
+        async def put_if_absent(self, record):
+            return await around(super().put_if_absent(record))
+
+    async def around(write):
+        killer.passes()
+        stored = await write
+        killer.passes()
+        return stored
+
+    return Watched(*arguments)
+
+
+def fork(feature, folder, point=0):
+    """Start the feature in a process that writes its result and its number of points to a file."""
+    pid = os.fork()
+    if pid == 0:
+        os.chdir(folder)
+        killer = Killer(folder, point)
+        result = asyncio.run(feature.run(folder, killer))
+        written = folder / f"result.{os.getpid()}"
+        written.write_text(json.dumps([result, killer.passed]))
+        written.rename(folder / f"{written.name}.json")  # whole, or missing: it may be killed here, too
+        os._exit(0)
+    return pid
+
+
+def ended(pid):
+    """Wait for a process; return whether it came to its end."""
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise SystemExit(f"a process failed with exit code {os.WEXITSTATUS(status)}")
+    return os.WIFEXITED(status)
+
+
+def effects(folder):
+    log = folder / "effects.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+class Case:
+    """A feature in a folder of its own, which is killed and resumed until it ends."""
+
+    def __init__(self, feature, folder):
+        self.feature, self.folder = feature, folder
+        self.repeated, self.kills = [], 0
+        folder.mkdir(parents=True)
+        feature.prepare(folder)
+
+    def start(self, point=0):
+        self._known, self._before = self.feature.recorded(self.folder), len(effects(self.folder))
+        return fork(self.feature, self.folder, point)
+
+    def ended(self, pid):
+        done = ended(pid)
+        self.kills += not done
+        self.repeated += [name for name in effects(self.folder)[self._before :] if name in self._known]
+        return done
+
+    def results(self):
+        return [json.loads(path.read_text()) for path in self.folder.glob("result.*.json")]
+
+    def mistakes(self, expected, order):
+        """Say what was done again although it was finished, was missing, or came out differently."""
+        stages = [*dict.fromkeys(map(self.feature.stage, order))]
+        log = effects(self.folder)
+        wrong = [f"recorded, but done again: {name}" for name in self.repeated]
+        if not self.feature.at_once:
+            places = [stages.index(self.feature.stage(name)) for name in log]
+            wrong += [
+                f"finished, but done again: {name}"
+                for at, name in enumerate(log)
+                if at and places[at] < max(places[:at]) and name not in self.feature.free
+            ]
+        elif (again := len(log) - len(set(log))) > self.feature.at_once * self.kills:
+            wrong.append(f"{again} effects were done again, more than were under way in {self.kills} kills")
+        if set(log) != set(order):
+            wrong.append(f"not the effects of a whole run: {sorted(set(log) ^ set(order))}")
+        wrong += [f"ended differently: {result}" for result, _ in self.results() if result != expected]
+        return [f"{self.folder.name}: {each}" for each in wrong]
+
+
+def kill_at(case, point):
+    """Kill a feature at a point, and resume it; return whether it was killed."""
+    was_killed = not case.ended(case.start(point))
+    if was_killed:
+        case.ended(case.start())
+    return was_killed
+
+
+def kill_at_random(feature, folder, kills, seconds, chance):
+    """Kill a feature after random times until it ends or has been killed so often; return the kills."""
+    case, killed = Case(feature, folder), 0
+    while True:
+        pid = case.start()
+        if killed < kills:
+            time.sleep(chance.uniform(0, seconds))
+            os.kill(pid, signal.SIGKILL)
+        if case.ended(pid):
+            return case, killed
+        killed += 1
+
+
+def twice_at_once(feature, folder):
+    """Let two processes work on the same at once."""
+    case = Case(feature, folder)
+    for pid in [case.start(), case.start()]:
+        ended(pid)
+    return [result for result, _ in case.results()]
+
+
+def main(name, folder, points, database=""):
+    from support.killed import FEATURES
+
+    feature = FEATURES[name](database)
+    whole = Case(feature, folder / "whole")
+    began = time.monotonic()
+    whole.ended(whole.start())
+    seconds = time.monotonic() - began
+    [(expected, last)] = whole.results()
+    order, wrong, killed = effects(whole.folder), [], 0
+    if points in ("some", "all"):
+        chosen = range(1, last + 1) if points == "all" else (1, last // 2, last)
+        for point in chosen:
+            case = Case(feature, folder / f"point-{point}")
+            killed += kill_at(case, point)
+            wrong += case.mistakes(expected, order)
+            rmtree(case.folder)
+    else:
+        chance, runs = random.Random(7), 0  # noqa: S311 (chance, not secrecy)
+        while killed < int(points):
+            runs += 1
+            case, more = kill_at_random(
+                feature, folder / f"random-{runs}", int(points) - killed, seconds, chance
+            )
+            killed += more
+            wrong += case.mistakes(expected, order)
+            rmtree(case.folder)
+    report = {"points": last, "killed": killed, "wrong": wrong, "expected": expected, "order": order}
+    if feature.is_shared:
+        report["shared"] = [one == expected for one in twice_at_once(feature, folder / "shared")]
+    sys.stdout.write(json.dumps(report))
+
+
+def report_of(feature, folder, points, database="", timeout=120):
+    """Run this module in a process of its own; return its report."""
+    command = [sys.executable, "-m", "support.killing", feature, str(folder), str(points), database]
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "REDRAFT_HOME": ".redraft"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -1,12 +1,7 @@
 """Stored workflows: how they resume, also after their process was killed."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,27 +11,6 @@ from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
 from redraft.workflow.history import ItemRun
 from redraft.workflow.web import graph_drawing
-from support.killing import report_of
-
-DRIVER = Path(__file__).with_name("killing.py")
-
-
-def test_a_workflow_killed_at_any_point_resumes_without_repeating_or_losing_work(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(DRIVER.parents[1])}
-    command = [sys.executable, str(DRIVER), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["wrong"] == []
-    state, nodes, tokens = report["expected"]
-    assert nodes == ["begin", "profile", "again", "count", "again", "count"]
-    assert state["reflection_output"] == {"a": 1, "b": 1, "c": 1}
-    assert (state["asked"], state["rounds"], tokens) == (1, 2, 5)
-    ids = {"warm", *(f"point-{number}" for number in range(1, report["points"] + 2))}
-    assert report["points"] > 40
-    assert sorted(report["runs"]) == sorted(["finished", 3, one] for one in ids)
-    assert sorted(report["workflows"]) == sorted([one, "finished"] for one in ids)
-
 
 TEXT = """
 name: kept
@@ -167,19 +141,6 @@ def test_a_failed_workflow_stores_its_error():
     record = asyncio.run(store.get("workflow", "w"))
     assert record.data["status"] == "failed"
     assert record.data["error"] == "RuntimeError: one failed"
-
-
-def test_no_finished_item_of_a_map_is_repeated_after_a_kill(tmp_path):
-    report = report_of("workflow/killing_items.py", "items", tmp_path, 12, 5)  # tests/soak has a hundred
-    assert (report["killed"], report["repeated"], report["tokens"]) == (5, [], 180)
-    assert [len(results) for results in report["found"]] == [12, 12]
-
-
-def test_no_call_and_no_question_of_workflows_inside_is_repeated_after_a_kill(tmp_path):
-    report = report_of("workflow/killing_items.py", "inside", tmp_path, 4, 5)
-    assert (report["repeated"], report["asked"]) == ([], 4)
-    assert report["killed"] > 2
-    assert report["found"] == [{"sent": "said", "by": "Ada"}] * 4
 
 
 ITEMS = """

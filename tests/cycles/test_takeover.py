@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a cycle."""
+"""A process that was stopped while another took its agent over."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.killed_agent import AGENT, ORDER
+from support.killed_agent import AGENT
 from support.postgres_server import Distant
 
 PROGRAM = """
@@ -113,27 +113,6 @@ def done_in(folder):
     return [json.loads(line) for line in (folder / "done.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("at", ["first", "second", "learn"])
-def test_a_killed_cycle_resumes_without_repeating_finished_steps(program, tmp_path, at):
-    killed = program(at)
-    reached(killed, tmp_path)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    out, err = program().communicate(timeout=30)
-    done = done_in(tmp_path)
-    assert [one["what"] for one in done] == [*ORDER[: ORDER.index(at) + 1], *ORDER[ORDER.index(at) :]], err
-    keys = {one["what"]: set() for one in done}
-    for one in done:
-        keys[one["what"]].add(one.get("key"))
-    assert [len(keys[what]) for what in ("first", "second")] == [1, 1]
-    result = json.loads(out)
-    assert (result["number"], result["status"]) == (1, "finished")
-    assert result["tokens"] > 0
-    assert (result["patterns"], result["actions"]) == (1, ["first", "second"])
-    again = json.loads(program().communicate(timeout=30)[0])
-    assert (again["number"], len(again["actions"])) == (2, 4)
-
-
 @pytest.fixture
 def distant(postgres_server, postgres):
     """Return the URL of a database that is so many milliseconds away."""
@@ -148,26 +127,6 @@ def distant(postgres_server, postgres):
     yield distant
     for link in links:
         link.close()
-
-
-@pytest.mark.parametrize(
-    ("at", "milliseconds"),
-    [("learn", 12), ("learn", 25), ("second:2", 0), ("second:2", 12), ("second:2", 25)],
-)
-def test_on_a_remote_database_only_the_current_step_is_repeated(program, tmp_path, distant, at, milliseconds):
-    where = {"REDRAFT_LONG_TERM_STORAGE": distant(milliseconds), "CYCLES": 2}
-    killed = program(at, **where)
-    reached(killed, tmp_path)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    out, err = program(**where).communicate(timeout=60)
-    number = json.loads(out)["number"]
-    done = [one["what"] for one in done_in(tmp_path)]
-    under_way = at.partition(":")[0]
-    # Sources may be read again; of all else, only the step under way is repeated.
-    assert [done.count(what) for what in ORDER[1:]] == [number + (what == under_way) for what in ORDER[1:]]
-    keys = [(one["what"], one["key"]) for one in done_in(tmp_path) if "key" in one]
-    assert (len(set(keys)), err) == (2 * number, "")
 
 
 @pytest.mark.parametrize("milliseconds", [0, 25])
@@ -252,50 +211,6 @@ def test_a_process_that_wakes_up_between_cycles_continues_from_the_other(program
         assert err == ""
 
 
-KILLS = 25
-AGAIN_AND_AGAIN = """
-import asyncio, json, os, random, signal, sys, time
-from redraft.cycles import CycleAgent
-
-notes = os.open("done.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-def note(*words):
-    os.write(notes, json.dumps(words).encode() + b"\\n")
-
-async def look():
-    return {"rate": 9}
-
-async def first(idempotency_key):
-    note("first", idempotency_key)
-
-async def second(idempotency_key):
-    note("second", idempotency_key)
-
-functions = {"look": look, "first": first, "second": second}
-agent = CycleAgent.from_file("agent.yaml", functions=functions, storage="project")
-
-async def main():
-    async with agent:
-        note("begins")
-        for _ in range(3):
-            result = await agent.run_cycle()
-            note("cycle", result.number, result.status, len(agent.memory.of("recentActions")))
-
-chance = random.Random(7)
-kills = 0
-while kills < int(sys.argv[1]):
-    size = os.fstat(notes).st_size
-    child = os.fork()
-    if not child:
-        asyncio.run(main())
-        os._exit(0)
-    while os.fstat(notes).st_size == size:
-        time.sleep(0.001)
-    time.sleep(chance.uniform(0, 0.1))
-    os.kill(child, signal.SIGKILL)
-    kills += os.waitpid(child, 0)[1] == signal.SIGKILL
-asyncio.run(main())
-"""
 WITHOUT_MODEL = """
 name: killed
 stages:
@@ -310,26 +225,3 @@ stages:
   reflect:
     substages: [{type: update-state, name: keep}]
 """
-
-
-def test_repeated_kills_repeat_no_action_and_lose_no_cycle(program, tmp_path):
-    (tmp_path / "agent.yaml").write_text(WITHOUT_MODEL)
-    (tmp_path / "program.py").write_text(AGAIN_AND_AGAIN)
-    _, err = program(str(KILLS)).communicate(timeout=120)
-    assert err == ""
-    done = [json.loads(line) for line in (tmp_path / "done.jsonl").read_text().splitlines()]
-    seen, last = set(), ("begins",)
-    for now in map(tuple, done):
-        if now[0] in ("first", "second"):
-            # Only the action that was under way, the last one of the killed process, is repeated.
-            assert now not in seen or last == ("begins", now)
-            seen.add(now)
-        if now[0] != "begins":
-            last = now
-        elif last[0] != "begins":
-            last = ("begins", last)
-    cycles = [one[1:] for one in done if one[0] == "cycle"]
-    numbers = [number for number, _, _ in cycles]
-    assert numbers == sorted(set(numbers))
-    assert cycles == [[number, "finished", 2 * number] for number in numbers]
-    assert len(seen) == 2 * numbers[-1]

@@ -1,0 +1,373 @@
+"""The features that `support.killing` kills: a run, workflows, a cycle and an evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
+
+from redraft import (
+    Agent,
+    Draft,
+    EvalCase,
+    Evaluation,
+    QualityCriterion,
+    ReflectionPattern,
+    ScriptedModel,
+    TokenUsage,
+    reflect,
+)
+from redraft._codec import to_json
+from redraft._steps import answer
+from redraft.cycles import CycleAgent, LongTermStorage, write_behind
+from redraft.loop.journal import Journalled
+from redraft.loop.runs import Runs
+from redraft.protocols import ChatReply, ChatRequest, ReflectionCallbacks
+from redraft.protocols import ReflectionDecision as Decision
+from redraft.stores.postgres import PostgresStore
+from redraft.stores.sqlite import SqliteStore
+from redraft.types import Message, PlainTask
+from redraft.workflow import Approvals, Workflow
+from support.killed_agent import AGENT
+from support.killing import watched
+
+USAGE = TokenUsage(3, 2, requests=1)
+
+
+class Feature:
+    """Something with effects that a journal records.
+
+    `run` returns what came of it, as JSON; it is the same for each process that comes to its end.
+    """
+
+    at_once = 0
+    """How many effects may overlap, so that their order says nothing: `recorded` says which are finished."""
+    free = frozenset()
+    """Effects that may be repeated although they are finished."""
+    is_shared = False
+    """Whether two processes may work on the same at once."""
+
+    def __init__(self, database=""):
+        self.database = database
+
+    def prepare(self, folder):
+        """Write the files of the feature."""
+
+    def stage(self, name):
+        """Return the name of the stage that an effect belongs to; a stage's effects overlap."""
+        return name
+
+    def recorded(self, folder):
+        """Return the effects that the journal has as finished."""
+        return set()
+
+    async def run(self, folder, killer):
+        raise NotImplementedError
+
+    def store(self, folder, killer):
+        if self.database:
+            return watched(PostgresStore, killer, self.database, folder.name)
+        return watched(SqliteStore, killer, folder / "redraft.db")
+
+
+class Loop(Feature):
+    """A run with model calls inside steps, a judge asked twice at once, and a person who is asked."""
+
+    is_shared = True
+
+    def stage(self, name):
+        return name.removesuffix(" a").removesuffix(" b")
+
+    async def run(self, folder, killer):
+        async def model(request):
+            await killer.effect(request.messages[0].content, 0.0005)
+            return ChatReply(f"reply to {request.messages[0].content}", usage=USAGE)
+
+        async def ask(what):
+            return await answer(model, ChatRequest((Message("user", what),)))
+
+        async def generate(prompt):
+            return Draft("draft 1", (await ask("generate 1")).usage)
+
+        async def evaluate(output):
+            number = int(output.split()[-1])
+            await asyncio.gather(ask(f"judge {number} a"), ask(f"judge {number} b"))
+            return number / 10, f"number {number}"
+
+        async def revise(output, evaluation):
+            number = int(output.split()[-1]) + 1
+            outline = await ask(f"outline {number}")
+            text = await ask(f"revise {number}")
+            return Draft(f"draft {number}", outline.usage + text.usage)
+
+        class Person(ReflectionCallbacks):
+            async def on_reflection(self, evaluation, iteration):
+                await killer.effect(f"person {iteration}")
+                return Decision.CONTINUE
+
+        store = self.store(folder, killer)
+        result = await reflect(
+            "Count.",
+            generate=generate,
+            evaluate=evaluate,
+            revise=revise,
+            pattern=ReflectionPattern(max_iterations=2, callbacks=Person()),
+            step=Journalled(store, "killed"),
+        )
+        stored = [[run.status, len(run.versions)] for run in await Runs(store).find()]
+        await store.aclose()
+        outputs = [[one.output, to_json(one.token_usage)] for one in result.history.versions]
+        return [outputs, str(result.convergence_reason), to_json(result.token_usage), stored]
+
+
+WORKFLOW = """
+name: killed
+nodes:
+  - name: begin
+    uses: effect
+    with: {name: begin}
+    output: begun
+  - name: profile
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: m, prompt: "Draft for {{ state.begun }}"}
+      evaluator: {type: schema, schema: {type: object, required: [a, b, c]}}
+      corrector: {action: correct, apply: replace}
+  - name: again
+    uses: effect
+    with: {name: "again {{ state.rounds | default(0) }}"}
+    max_visits: 2
+  - name: count
+    uses: count
+    output: rounds
+    goto: [{if: state.rounds < 2, to: again}]
+"""
+
+
+class Steps(Feature):
+    """A workflow with a loop inside, a correction in code, and nodes that are visited twice."""
+
+    async def run(self, folder, killer):
+        async def effect(state, name):
+            await killer.effect(name)
+            return name
+
+        async def model(request):
+            await killer.effect(request.messages[0].content)
+            return ChatReply('{"a": 1}', usage=USAGE)
+
+        async def correct(state):
+            await killer.effect(f"correct {state['reflection_iteration']}")
+            return state["reflection_output"] | {"abc"[state["reflection_iteration"] - 1]: 1}
+
+        async def count(state):
+            await killer.effect(f"count {state.get('rounds', 0)}")
+            return state.get("rounds", 0) + 1
+
+        store = self.store(folder, killer)
+        actions = {"effect": effect, "correct": correct, "count": count}
+        workflow = Workflow.from_text(WORKFLOW, actions=actions, models={"m": model}, keep=store)
+        result = await workflow.run({"asked": 1}, run_id="killed")
+        runs = [[run.status, len(run.versions), run.parent] for run in await Runs(store).find()]
+        stored = [one.data["status"] for one in await store.find("workflow")]
+        await store.aclose()
+        return [result.state, list(result.nodes), result.usage.total_tokens, runs, stored]
+
+
+ITEMS = """
+name: items
+nodes:
+  - name: ask
+    map: state.them
+    at_once: 4
+    uses: llm.call
+    retries: {times: 1, wait: 0}
+    with: {model: m, prompt: "Say {{ item }}"}
+    output: said
+  - name: judge
+    map: state.them
+    at_once: 4
+    uses: reflection.loop
+    with:
+      generator:
+        action: llm.call
+        model: m
+        prompt: "Write {{ item }}, try {{ state.reflection_iteration }}"
+      evaluator: {type: schema, schema: {minLength: 99}}
+      max_iterations: 2
+    output: judged
+"""
+OUTER = """
+name: outer
+outputs: {letters: array}
+nodes:
+  - name: letters
+    map: state.them
+    at_once: 3
+    uses: ./inner.yaml
+    with: {x: "{{ item }}"}
+"""
+INNER = """
+inputs: {x: string}
+outputs: {sent: {type: string}, by: {value: "{{ state.decision.by }}"}}
+nodes:
+  - {name: write, uses: llm.call, with: {model: m, prompt: "Write {{ state.x }}"}, output: text}
+  - {name: check, uses: human.approve, with: {message: "Send {{ state.x }}?"}, output: decision}
+  - name: send
+    when: state.decision.approved
+    uses: llm.call
+    with: {model: m, prompt: "Send {{ state.x }}"}
+    output: sent
+"""
+
+
+class Items(Feature):
+    """A workflow whose items call models at once, in a node and in a loop."""
+
+    at_once = 4
+    file = "items.yaml"
+    count = 12
+
+    def prepare(self, folder):
+        for name, text in (("items.yaml", ITEMS), ("outer.yaml", OUTER), ("inner.yaml", INNER)):
+            (folder / name).write_text(text)
+
+    def recorded(self, folder):
+        if not (folder / "redraft.db").exists():
+            return set()
+        with closing(sqlite3.connect(folder / "redraft.db")) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
+                return set()
+            rows = database.execute("SELECT data FROM records WHERE kind = 'step'").fetchall()
+        steps = [json.loads(data) for (data,) in rows]
+        calls = [step for step in steps if step["name"].startswith("model ") and "result" in step]
+        return {call["given"][0]["messages"][0]["content"].partition("\n")[0] for call in calls}
+
+    async def run(self, folder, killer):
+        async def model(request):
+            name = request.messages[0].content.partition("\n")[0]
+            await killer.effect(name, int(sha256(name.encode()).hexdigest()[:2], 16) / 64_000)
+            return ChatReply("said", usage=USAGE)
+
+        store = self.store(folder, killer)
+        approvals = Approvals(store)
+        workflow = Workflow.from_file(folder / self.file, models={"m": model}, keep=store)
+        them = [f"item {at}" for at in range(self.count)]
+        while True:
+            result = await workflow.run({"them": them}, run_id="killed")
+            if result.status != "waiting":
+                break
+            waiting = await approvals.waiting()
+            await approvals.answer(waiting[0], approved=True, by="Ada")
+        asked = len(await store.find("approval"))
+        await store.aclose()
+        found = result.outputs.get("letters") or [result.state["said"], result.state["judged"]]
+        return [result.status, found, result.usage.total_tokens, asked]
+
+
+class Inside(Items):
+    """Workflows in another file, at once, each of which asks a person."""
+
+    file = "outer.yaml"
+    count = 4
+
+
+class Cycle(Feature):
+    """An agent whose second cycle builds on its first; in PostgreSQL, if there is a `database`."""
+
+    def __init__(self, database=""):
+        super().__init__(database)
+        self.free = frozenset(f"{number} look" for number in (1, 2)) if database else frozenset()
+
+    def prepare(self, folder):
+        (folder / "redraft.toml").touch()
+        (folder / "agent.yaml").write_text(AGENT.replace("name: killed", f"name: {folder.name}", 1))
+
+    async def run(self, folder, killer):
+        def number():
+            return len(agent.memory.of("recentActions")) // 2 + 1
+
+        def look():
+            killer.note(f"{number()} look")
+            return {"rate": 9}
+
+        def act(what, key):
+            keys = folder / f"{number()} {what}.keys"
+            with keys.open("a") as file:
+                file.write(f"{key}\n")
+            killer.note(f"{number()} {what}")
+
+        def first(idempotency_key):
+            act("first", idempotency_key)
+
+        def second(idempotency_key):
+            act("second", idempotency_key)
+
+        async def reply(request):
+            what = "plan" if request.messages[-1].content.startswith("Plan") else "learn"
+            await killer.effect(f"{number()} {what}")
+            if what == "plan":
+                return '{"actions": ["first", "second"]}'
+            return '{"newPatterns": [{"description": "rates are high", "confidence": 0.5}]}'
+
+        agent = CycleAgent.from_file(
+            folder / "agent.yaml",
+            functions={"look": look, "first": first, "second": second},
+            models={"scripted": ScriptedModel(reply)},
+            storage=LongTermStorage(self.database) if self.database else "project",
+        )
+        async with agent:
+            while number() < 3:
+                await agent.run_cycle()
+            memory = agent.memory
+            actions = [one["action"] for one in memory.of("recentActions")]
+            last = agent.latest
+        keys = [{*path.read_text().split()} for path in folder.glob("*.keys")]
+        return [
+            last.number,
+            last.status,
+            actions,
+            len(memory.of("patterns")),
+            [len(of_one) for of_one in keys],
+            len(set.union(*keys)),
+        ]
+
+
+CLEAR = QualityCriterion("clear", "Is it clear?")
+SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "revised"})
+VERDICT = (
+    '{"criteria": {"clear": {"reason": "so", "score": 1}}, "issues": [], "suggestions": [], "confidence": 1}'
+)
+
+
+class Cases(Feature):
+    """An evaluation of three cases; a judge grades, so that grading is paid for, too."""
+
+    async def run(self, folder, killer):
+        async def model(request):
+            asked = "\n".join(message.content for message in request.messages)
+            await killer.effect(f"{request.role} {sha256(asked.encode()).hexdigest()[:8]}")
+            replies = {"generation": "draft", "revision": "revised", "evaluation": VERDICT}
+            return ChatReply(replies[request.role], usage=TokenUsage(5, 5, requests=1))
+
+        store = self.store(folder, killer)
+        cases = [EvalCase(f"c{n}", PlainTask(f"Task {n}."), (SHORT,), (CLEAR,)) for n in range(3)]
+        agent = Agent(model, pattern=ReflectionPattern(2), keep=False, name="w")
+        report = await Evaluation(cases, agent, at_once=1, model=model, store=store, run_id="e").run()
+        await store.aclose()
+        return [len(report.tries), report.figures[0].mean_passed, report.usage.requests]
+
+
+# On a busy machine, a database that is late is not away.
+write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
+
+FEATURES = {
+    "run": Loop,
+    "workflow": Steps,
+    "items of a workflow": Items,
+    "workflows inside": Inside,
+    "cycle": Cycle,
+    "evaluation": Cases,
+}
