@@ -213,16 +213,3 @@ def joined_names(names: object) -> object:
     if isinstance(names, list) and names and all(isinstance(one, str) for one in names):  # pyright: ignore[reportUnknownVariableType] (from a file)
         return ", ".join(cast("list[str]", names))
     return cast("object", names)
-
-
-def settings_table() -> str:
-    """Return the table of all settings as Markdown; a test checks the copy in the documentation."""
-    rows = ["| setting | variable | in `redraft.toml` | default | |", "|---|---|---|---|---|"]
-    for setting in fields(Settings):
-        variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""
-        place = f"`[{setting.name}]`" if setting.name in TABLES else f"`{setting.name}`"
-        default = f"`{setting.default}`" if isinstance(setting.default, str) else "none"
-        rows.append(
-            f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['description']} |"
-        )
-    return "\n".join(rows)

@@ -83,7 +83,6 @@ _YEAR = re.compile(r"[0-9]{4}")
 _CONFLICT = "-conflict"
 _IS_CONFLICT = re.compile(rf"{_CONFLICT}(-[0-9]+)?{re.escape(ENDING)}$")
 _LONGEST_COPIED_STEM = 200
-_YOUNG_NS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
