@@ -46,6 +46,8 @@ class Feature:
     """How many effects may overlap, so that their order says nothing: `recorded` says which are finished."""
     free = frozenset()
     """Effects that may be repeated although they are finished."""
+    leaves_threads = False
+    """Whether threads are left when it has ended, such as those of a project's store."""
     is_shared = False
     """Whether two processes may work on the same at once."""
 
@@ -276,6 +278,8 @@ class Inside(Items):
 
 class Cycle(Feature):
     """An agent whose second cycle builds on its first; in PostgreSQL, if there is a `database`."""
+
+    leaves_threads = True
 
     def __init__(self, database=""):
         super().__init__(database)

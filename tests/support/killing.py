@@ -17,6 +17,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from shutil import rmtree
@@ -176,6 +177,10 @@ def main(name, folder, points, database=""):
     from support.killed import FEATURES
 
     feature = FEATURES[name](database)
+    if not feature.leaves_threads:
+        warm = Case(feature, folder / "warm")  # what is loaded on first use, every fork has
+        asyncio.run(feature.run(warm.folder, Killer(warm.folder)))
+        assert threading.active_count() == 1
     whole = Case(feature, folder / "whole")
     began = time.monotonic()
     whole.ended(whole.start())
