@@ -280,10 +280,8 @@ class Cycle(Feature):
     """An agent whose second cycle builds on its first; in PostgreSQL, if there is a `database`."""
 
     leaves_threads = True
-
-    def __init__(self, database=""):
-        super().__init__(database)
-        self.free = frozenset(f"{number} look" for number in (1, 2)) if database else frozenset()
+    free = frozenset({"1 look", "2 look"})
+    """A source that is read quickly is stored with the next step."""
 
     def prepare(self, folder):
         (folder / "redraft.toml").touch()
