@@ -1,11 +1,9 @@
-"""Record what the offline model replies to the tasks of `redraft demo`, for those who don't have it.
+"""Record the replies of the offline model to the tasks of `redraft demo`, for machines without the model.
 
 .venv/bin/python demo/record.py
 
-It takes a few minutes, and is due whenever a prompt or a task of the demo changes: a test says so.
+Takes about a minute. Run it after a change to a prompt or to a task of the demo; a test fails until then.
 """
-
-import asyncio
 
 from redraft import demo
 from redraft.loop.cli import Progress, Runner
@@ -16,17 +14,15 @@ from redraft.terminal.options import DEMO_MODEL
 
 
 def main() -> None:
-    """Do all tasks anew, without a limit of time, and replace the recording."""
+    """Run all tasks, without a limit of time, and replace the recording."""
     demo.RECORDING.unlink(missing_ok=True)
-    model = demo.bounded(Cassette(demo.RECORDING, record=LocalModel(DEMO_MODEL.removeprefix("local:"))))
+    local = LocalModel(DEMO_MODEL.removeprefix("local:"), threads=1)
+    model = demo.bounded(Cassette(demo.RECORDING, record=local))
     stderr = CalmConsole(stderr=True)
     runner = Runner("demo", DEMO_MODEL, keep=False)
     for task in demo.TASKS:
-        progress = Progress(stderr, task.name)
+        progress = Progress(stderr, task.title)
         runner.revise(task.task, model, demo.pattern_of(task, on_event=progress), progress)
-    noted: list[demo.Noted] = []
-    with Progress(stderr, "notes") as progress:
-        asyncio.run(demo.with_and_without_notes(model, progress, noted, keep=False))
     demo.RECORDING.chmod(0o644)  # everyone who installs the package reads it
     print(f"{demo.RECORDING}: {len(demo.RECORDING.read_text('utf-8').splitlines())} replies")
 

@@ -583,7 +583,8 @@ def test_export_rejects_an_unwritable_path(revised, place):
 
 ORDER = {
     "customer": "Dana Okafor",
-    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
+    "lamps": 3,
+    "trays": 1,
     "total_cents": 8450,
     "paid": False,
 }
