@@ -1,6 +1,5 @@
 # The README's two commands are `make demo` and `make test`; each works alone on a fresh clone.
-# `make demo MODEL=local:/path/to/your.gguf` shows the demo on a model of your own, and
-# `make demo ARGS=--memory` also what notes on a task are worth.
+# `make demo MODEL=local:/path/to/your.gguf` shows the demo on a model of your own.
 
 PYTHON ?= python3
 VENV := .venv

@@ -7,45 +7,48 @@ import sys
 
 from _measure import PROJECT
 
-BENCHMARKS: dict[str, tuple[str, ...]] = {
-    "start": (),
-    "overhead": (),
-    "concurrency": (),
-    "cases_at_once": (),
-    "streaming": (),
-    "stores": (),
-    "postgres": (),
-    "workflow": (),
-    "workflow_items": (),
-    "scripts": (),
-    "journal": (),
-    "redaction": (),
-    "lessons": (),
-    "lessons_ranking": (),
-    "lessons_real": (),
-    "transfer": ("--replay",),
-    "lessons_retries": ("--replay",),
-    "notes": (),
-    "note_runs": ("--replay",),
-    "cycle_overhead": (),
-    "cycles": (),
-    "dashboard": (),
-    "telemetry": (),
-    "replay": (),
-    "acceptance": (),
-    "generated_tests": (),
-    "offline_model": ("--replay",),
-    "evaluation": ("--replay",),
-}
+SMALL = ("--model", "local:qwen2.5-coder-0.5b")
+LARGER = ("--model", "local:qwen2.5-coder-1.5b")
+HUMANEVAL = ("--tasks", "humaneval", "--shown", "scoring")
+BENCHMARKS: tuple[tuple[str, ...], ...] = (
+    ("start",),
+    ("overhead",),
+    ("concurrency",),
+    ("cases_at_once",),
+    ("streaming",),
+    ("stores",),
+    ("postgres",),
+    ("workflow",),
+    ("workflow_items",),
+    ("scripts",),
+    ("journal",),
+    ("redaction",),
+    ("lessons",),
+    ("cycle_overhead",),
+    ("cycles",),
+    ("fleet",),
+    ("dashboard",),
+    ("telemetry",),
+    ("replay",),
+    ("acceptance",),
+    ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),
+    ("note_runs", *SMALL, "--replay"),
+    ("note_runs", *LARGER, "--replay"),
+    ("offline_model", "--tasks", "small", "--replay"),
+    ("offline_model", *HUMANEVAL, *SMALL, "--replay"),
+    ("offline_model", *HUMANEVAL, *LARGER, "--replay"),
+)
+"""Scripts with their arguments; recordings play the models."""
 
 
 def main() -> None:
     failed: list[str] = []
-    for name, arguments in BENCHMARKS.items():
-        print(f"\n## {name}\n", flush=True)
+    for name, *arguments in BENCHMARKS:
+        command = " ".join([name, *arguments])
+        print(f"\n## {command}\n", flush=True)
         argv = [sys.executable, f"benchmarks/{name}.py", *arguments, *sys.argv[1:]]
         if subprocess.run(argv, cwd=PROJECT, check=False).returncode:
-            failed.append(name)
+            failed.append(command)
     if failed:
         sys.exit(f"Failed: {', '.join(failed)}.")
 

@@ -202,14 +202,12 @@ def arms_table(runs: Sequence[MemoryRun]) -> str:
                     f"{tasks} x {seeds}",
                     spread.render(tasks),
                     f"{fmean(run.calls for run in several):.1f}",
-                    max(run.calls for run in several),
-                    f"{fmean(run.reflections for run in several):.1f}",
                     f"{fmean(run.given for run in several):.0f}",
                     f"{tokens / solved:,.0f}" if solved else "none solved",
                 )
             )
-    head = ("family", "arm", "tasks x seeds", "solved (95 %)", "calls a run", "most", "of these reflections",
-            "tokens given a run", "tokens per solved")  # fmt: skip
+    head = ("family", "arm", "tasks x seeds", "solved (95 %)", "calls a run", "lessons' tokens a run",
+            "tokens per solved")  # fmt: skip
     return table(head, rows)
 
 
@@ -244,10 +242,7 @@ def families_of(runs: Sequence[MemoryRun]) -> dict[str, list[MemoryRun]]:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A comparison of arms: what it is, the series to run, and the tables to make of their runs.
-
-    The tables of `families` are reported; those of `tuning` are to tune on, and never are.
-    """
+    """A comparison of arms: what it is, the series to run, and the tables to make of their runs."""
 
     about: str | None
     section: str
@@ -256,8 +251,6 @@ class Benchmark:
     version: Callable[[], str]
     series: Callable[[str, str, int], Sequence[Series]]
     report: Callable[[Sequence[MemoryRun]], str]
-    more_arms: tuple[str, ...] = ()
-    tuning: tuple[str, ...] = ()
 
     def main(self) -> None:
         """Run what the command line asks for, and print the tables."""
@@ -271,18 +264,14 @@ class Benchmark:
             sys.exit(str(error))
         if not runs:
             sys.exit("There are no runs of these arms, families and seeds: name their file with --out.")
-        models = dict.fromkeys(run.model for run in runs)
-        parts = [f"{name}\n\n{self.report([run for run in runs if run.model == name])}" for name in models]
-        if given.tuning:
-            print("\n\n".join(parts))  # never published: these tasks are no proof
-        else:
-            publish(self.section, "\n\n".join(parts), write=given.write)
+        for name in dict.fromkeys(run.model for run in runs):
+            text = f"{name}\n\n{self.report([run for run in runs if run.model == name])}"
+            publish(f"{self.section}-{name.rpartition(':')[2]}", text, write=given.write)
 
     def _chosen(self, given: argparse.Namespace) -> list[Series]:
         """Return the series of the families, arms and seeds that the command line names."""
-        known = self.tuning if given.tuning else self.families
-        families = _known(given.families or ",".join(known), known, "family")
-        arms = _known(given.arms, self.arms + self.more_arms, "arm")
+        families = _known(given.families, self.families, "family")
+        arms = _known(given.arms, self.arms, "arm")
         seeds = [int(seed) for seed in given.seeds.split(",")]
         return [
             each
@@ -318,12 +307,8 @@ class Benchmark:
 
     def _parsed(self) -> argparse.Namespace:
         parser = options(self.about)
-        parser.add_argument("--families", help=f"comma-separated, of {', '.join(self.families)}")
-        parser.add_argument(
-            "--tuning", action="store_true", help=f"those to tune on instead: {', '.join(self.tuning)}"
-        )
-        more = f"; also {', '.join(self.more_arms)}" if self.more_arms else ""
-        parser.add_argument("--arms", default=",".join(self.arms), help=f"comma-separated{more}")
+        parser.add_argument("--families", default=",".join(self.families), help="comma-separated")
+        parser.add_argument("--arms", default=",".join(self.arms), help="comma-separated")
         parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
         add_model_options(parser)
         parser.add_argument(

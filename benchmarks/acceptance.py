@@ -19,7 +19,6 @@ from unittest.mock import patch
 from _measure import options, publish, table
 
 from redraft import QualityCriterion, ReflectionPattern, ScriptedModel, reflect
-from redraft.evaluate.judge import MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,6 @@ POSITION_BIAS = 0.02
 GAIN = (0.60, 0.70)
 EQUAL = (0.65,) * 4
 SAMPLES = (3, 5, 9)
-MARGINS = (0.0, 1.0, 1.4, MARGIN, 2.2, 2.6, 3.0)
 QUALITY = re.compile(r"quality (\d\.\d+)")
 
 
@@ -117,17 +115,6 @@ async def rules_table(runs: int) -> str:
     return table(["rule", "true gains accepted", "false gains accepted"], rows)
 
 
-async def curve_table(runs: int) -> str:
-    rows: list[list[object]] = []
-    for margin in MARGINS:
-        row: list[object] = [f"{margin:g}{' (default)' if margin == MARGIN else ''}"]
-        for samples in SAMPLES:
-            found = await accepted(runs, judge_samples=samples, judge_margin=margin)
-            row.append(f"{found.true:.0%} / {found.false:.0%}")
-        rows.append(row)
-    return table(["`judge_margin`", *(f"{samples} samples: true / false" for samples in SAMPLES)], rows)
-
-
 async def threshold_table(runs: int) -> str:
     rows: list[list[object]] = []
     for quality in (0.70, 0.75, 0.80, 0.85, 0.90):
@@ -142,8 +129,6 @@ def main() -> None:
     args = parser.parse_args()
     parts = [
         asyncio.run(rules_table(args.runs)),
-        "Over the rule's constant:",
-        asyncio.run(curve_table(args.runs)),
         "Runs that end as `quality_met` at a threshold of 0.80:",
         asyncio.run(threshold_table(args.runs)),
     ]

@@ -1,7 +1,7 @@
-"""The loop beside its first draft and best of three, by `Evaluation`: the tables of `offline_model.py` anew.
+"""The loop, its first draft and best of three by `Evaluation`: tasks and replies of `offline_model.py`.
 
-The same tasks, replies and seeds, but arms, grading and intervals are those that users have. `--replay` takes
-all replies from the recordings, so no model is needed.
+Arms, grading and intervals are those that users have; the counts must be those of `offline_model.py`. The
+tables are only printed. `--replay` takes all replies from the recordings, so no model is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from _arms import CALLS, SYSTEM, Replies, Samples
-from _measure import publish, table
+from _measure import table
 from offline_model import model_of, parsed_options, recording_of, tasks_of
 
 from redraft import (
@@ -119,8 +119,7 @@ def main() -> None:
         report = asyncio.run(run(tasks_of(given)[: given.limit], replies, seeds))
     except ConfigError as error:
         sys.exit(str(error))
-    name = f"{given.tasks}-{given.shown}" if given.tasks == "humaneval" else given.tasks
-    publish(f"evaluation-{name}-{given.model.rpartition(':')[2]}", tables(report), write=given.write)
+    print(tables(report))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ trial leaves without the note.
 from __future__ import annotations
 
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from _arms import Replies, Samples
@@ -15,7 +16,6 @@ from _measure import table
 from _memory import Benchmark, MemoryRun, Metered, Series, in_order_of, mean_of
 from _rows import code_version
 from note_families import NOTE_FAMILIES
-from tuning_families import TUNING_NOTES
 
 from redraft import Ensemble, MemoryStore, Task
 from redraft._texts import as_text
@@ -62,85 +62,58 @@ async def runs_of(
 
 def series(family: str, arm: str, seed: int) -> list[Series]:
     """Return the runs of a task, with its inputs in the order of a seed, as one series."""
-    chosen = (NOTE_FAMILIES | TUNING_NOTES)[family]
+    chosen = NOTE_FAMILIES[family]
     named = {f"{family}-{number}": values for number, values in enumerate(chosen.inputs, 1)}
     inputs = dict(in_order_of(seed, list(named.items())))
     return [Series(tuple(inputs), arm, seed, partial(runs_of, chosen, arm, seed, inputs))]
 
 
 def report(runs: Sequence[MemoryRun]) -> str:
-    return f"{means_table(runs)}\n\n{gains_table(runs)}\n\n{last_notes(runs)}"
-
-
-def means_table(runs: Sequence[MemoryRun]) -> str:
-    """Show the scores of runs without notes, of those that were given one, and of the others beside these."""
-    rows: list[tuple[object, ...]] = []
-    for family in dict.fromkeys(run.family for run in runs):
-        for what, group in groups_of([run for run in runs if run.family == family]).items():
-            if not group:
-                continue
-            scores = {(run.task, run.seed): run.score or 0.0 for run in group}
-            right = sum(run.solved for run in group)
-            calls = sum(run.calls for run in group) / len(group)
-            tokens = sum(run.input_tokens + run.output_tokens for run in group) / len(group)
-            rows.append(
-                (
-                    family,
-                    what,
-                    len(group),
-                    mean_of(scores),
-                    f"{right} ({right / len(group):.0%})",
-                    max(run.given for run in group),
-                    max(run.own for run in group),
-                    f"{calls:.1f}",
-                    f"{tokens:.0f}",
-                )
-            )
-    head = ("task", "arm", "runs", "mean score (95 %)", "right", "tokens given, at most",
-            "of these the note's own", "calls a run", "tokens a run")  # fmt: skip
-    return table(head, rows)
-
-
-def groups_of(runs: Sequence[MemoryRun]) -> dict[str, list[MemoryRun]]:
-    """Sort the runs of a task by whether they had notes, and were given one."""
-    noted = [run for run in runs if run.arm == "with notes"]
-    return {
-        "without notes": [run for run in runs if run.arm == "without"],
-        "with notes: given a note": [run for run in noted if run.given],
-        "with notes: first and control runs": [run for run in noted if not run.given],
-    }
-
-
-def gains_table(runs: Sequence[MemoryRun]) -> str:
-    """Compare each run that was given a note with the run on the same input without notes."""
+    """Compare the runs without notes, those with a note, and pairs of both on the same input."""
     rows: list[tuple[object, ...]] = []
     for family in dict.fromkeys(run.family for run in runs):
         groups = groups_of([run for run in runs if run.family == family])
-        without = {(run.task, run.seed): run for run in groups["without notes"]}
-        pairs = {
-            key: (run, without[key])
-            for run in groups["with notes: given a note"]
-            if (key := (run.task, run.seed)) in without
-        }
-        if pairs:
-            scores = {key: (one.score or 0.0) - (other.score or 0.0) for key, (one, other) in pairs.items()}
-            right = {key: one.solved - other.solved for key, (one, other) in pairs.items()}
-            rows.append((family, len(pairs), mean_of(scores, sign="+"), mean_of(right, sign="+")))
-    head = ("task", "pairs", "score with the note - without (95 %)", "share right, likewise")
-    return table(head, rows)
+        without, noted = groups["without notes"], groups["with a note"]
+        before = {(run.task, run.seed): run for run in without}
+        pairs = [(run, before[key]) for run in noted if (key := (run.task, run.seed)) in before]
+        if not pairs:
+            continue
+        scores = {(one.task, one.seed): (one.score or 0.0) - (other.score or 0.0) for one, other in pairs}
+        right = {(one.task, one.seed): one.solved - other.solved for one, other in pairs}
+        rows.append(
+            (
+                family,
+                *(f"{sum(run.solved for run in group)} of {len(group)}" for group in (without, noted)),
+                mean_of(right, sign="+"),
+                mean_of(scores, sign="+"),
+                max(run.given for run in noted),
+                *(
+                    f"{fmean(run.input_tokens + run.output_tokens for run in group):.0f}"
+                    for group in (without, noted)
+                ),
+            )
+        )
+    head = (
+        "task",
+        "right without notes",
+        "right with a note",
+        "share right, difference (95 %)",
+        "score, difference (95 %)",
+        "note's tokens, at most",
+        "tokens a run without",
+        "tokens a run with",
+    )
+    return table(head, rows) if rows else "No run was given a note."
 
 
-def last_notes(runs: Sequence[MemoryRun]) -> str:
-    """Quote the last note that a run was given, of each task with its first seed."""
-    found: dict[str, MemoryRun] = {}
-    for run in sorted(runs, key=lambda run: (-run.seed, run.place)):
-        if run.memory:
-            found[run.family] = run
-    quoted = [
-        f"The note on {family} in run {run.place}:\n\n```\n{run.memory}\n```"
-        for family, run in sorted(found.items())
-    ]
-    return "\n\n".join(quoted) or "No run was given a note."
+def groups_of(runs: Sequence[MemoryRun]) -> dict[str, list[MemoryRun]]:
+    """Sort the runs of a task by whether they had notes, and got one."""
+    noted = [run for run in runs if run.arm == "with notes"]
+    return {
+        "without notes": [run for run in runs if run.arm == "without"],
+        "with a note": [run for run in noted if run.given],
+        "first and control runs": [run for run in noted if not run.given],
+    }
 
 
 BENCHMARK = Benchmark(
@@ -151,7 +124,6 @@ BENCHMARK = Benchmark(
     lambda: code_version(VERSION, also=["notes"]),
     series,
     report,
-    tuning=tuple(TUNING_NOTES),
 )
 
 if __name__ == "__main__":

@@ -163,7 +163,6 @@ def arms_table(outcomes: Sequence[Outcome]) -> str:
         met = sum(run.tries[-1].met for run in runs.values())
         tokens = sum(each.input_tokens + each.output_tokens for each in tries)
         per_solved = f"{tokens / solved[-1]:,.0f}" if solved[-1] else "none solved"
-        same = sum(each.how == "repeat" for each in tries)
         rows.append(
             (
                 name,
@@ -172,13 +171,12 @@ def arms_table(outcomes: Sequence[Outcome]) -> str:
                 spread.render(tasks),
                 f"{met / seeds:.1f}",
                 f"{sum(each.requests for each in tries) / seeds:.1f}",
-                f"{same / seeds:.1f}",
                 per_solved,
             )
         )
     after = [f"after {calls} call{'s' * (calls > 1)}" for calls in range(1, CALLS + 1)]
     head = ("arm", "tasks x seeds", *(f"solved {text}" for text in after), "visible met", "calls",
-            "changed nothing", "tokens per solved")  # fmt: skip
+            "tokens per solved")  # fmt: skip
     return table(head, rows)
 
 
@@ -259,11 +257,6 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else "none"
 
 
-def report(outcomes: Sequence[Outcome]) -> str:
-    """Render all figures."""
-    return "\n\n".join([arms_table(outcomes), pairs_table(outcomes), criteria_table(outcomes)])
-
-
 def parsed_options(about: str | None = __doc__) -> argparse.Namespace:
     """Return what the command line of a benchmark on these tasks says."""
     parser = options(about)
@@ -317,12 +310,13 @@ def main() -> None:
         outcomes = _outcomes(given, tasks_of(given)[: given.limit])
     except ConfigError as error:
         sys.exit(str(error))
-    text = report(outcomes)
+    text = "\n\n".join([arms_table(outcomes), pairs_table(outcomes)])
     if given.tuning:
         print(text)  # never published: these tasks are no proof
     else:
         shown = f"-{given.shown}" if given.tasks == "humaneval" else ""
         publish(f"offline-{given.tasks}{shown}-{_place(given.model)}", text, write=given.write)
+    print(f"\n{criteria_table(outcomes)}")
 
 
 def recording_of(given: argparse.Namespace) -> Path:

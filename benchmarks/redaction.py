@@ -39,7 +39,8 @@ def found_table(corpora: dict[str, Callable[[int], list[Any]]], leaks: Callable[
         found, count = found + here, count + len(texts)
     share = found / count
     rows.append(("all", count, f"{share:.3f}", f">= {RECALL}: {verdict(-share, -RECALL)}"))
-    return table(["secrets", "texts", "withheld", "target"], rows)
+    print(table(["secrets, by corpus", "texts", "withheld", "target"], rows))
+    return table(["secrets", "texts", "withheld", "target"], rows[-1:])
 
 
 def alarms_table(harmless: list[str]) -> str:
@@ -59,6 +60,9 @@ def held_out_table(lines: list[Any], harmless: list[str], leaks: Callable[[Any, 
     for kind in dict.fromkeys(line.kind for line in lines):
         here = [is_kept for line, is_kept in kept.items() if line.kind == kind]
         rows.append((kind, len(here), f"{sum(here) / len(here):.3f}", ""))
+    print(table(["held out, by kind", "lines", "withheld", ""], rows))
+    name, count, lowest, _ = min(rows, key=lambda row: str(row[2]))
+    rows = [(f"the kind that is found least: {name}", count, lowest, "")]
     share = sum(kept.values()) / len(kept)
     met = verdict(-share, -HELD_OUT_RECALL)
     rows.append(("all", len(kept), f"{share:.3f}", f">= {HELD_OUT_RECALL}: {met}"))
@@ -78,15 +82,13 @@ def times_table(secret: list[str], harmless: list[str]) -> str:
             filled([line], harmless[at::REPORTS]) for at, line in enumerate(secret[:REPORTS])
         ],
         "1 KB of nothing but secrets": [filled([], dice.sample(secret, 60)) for _ in range(REPORTS)],
-        "lines with a secret": secret[: 3 * REPORTS],
-        "harmless texts": harmless[: 3 * REPORTS],
     }
     rows: list[Sequence[object]] = []
     for name, texts in kinds.items():
         taken = [milliseconds(text) for text in texts]
         each = [took / (len(text.encode()) / 1024) for took, text in zip(taken, texts, strict=True)]
         length = round(median(map(len, texts)))
-        target = f"<= {MS_PER_KB:g}: {verdict(median(each), MS_PER_KB)}" if length >= REPORT else ""
+        target = f"<= {MS_PER_KB:g}: {verdict(median(each), MS_PER_KB)}"
         rows.append((name, length, f"{median(taken):.2f}", f"{median(each):.2f}", target))
     return table(["at the median", "characters", "ms", "ms/KB", "target"], rows)
 

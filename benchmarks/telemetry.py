@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
@@ -17,8 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from redraft import Ensemble, QualityCriterion, ScriptedModel, Task, reflect
-from redraft.notes import InMemoryReflectionStore
+from redraft import reflect
 from redraft.telemetry import instrument, uninstrument
 
 if TYPE_CHECKING:
@@ -39,19 +37,6 @@ async def run() -> None:
         evaluate=lambda text: (text == DRAFTS[-1], "Say how many packs of tea are wanted."),
     )
     assert result.iterations_used == VERSIONS - 1
-
-
-def noted() -> Callable[[], Awaitable[object]]:
-    """Return a run of an ensemble's task that is given a note and writes the next."""
-    order = Task(
-        "Order {item}.",
-        criteria=[QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3})],
-        reflect=True,
-    )
-    # A store of its own for each run: notes grow with what was stored before.
-    return lambda: Ensemble(
-        ScriptedModel(lambda _request: "Two packs of tea."), [order], InMemoryReflectionStore(), keep=False
-    ).run({"item": "tea"})
 
 
 class Collector:
@@ -101,37 +86,40 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=21, help="how often each way is timed")
     parser.add_argument("--runs", type=int, default=300, help="runs in each timing")
     given = parser.parse_args()
-    logging.getLogger("redraft").setLevel(logging.ERROR)  # no model advises on the notes, which is a warning
-    collector, cases = Collector(), {"a run of three versions": run, "a task with a note": noted()}
+    collector = Collector()
     ways: dict[str, Callable[[], None]] = {
         "off": uninstrument,
         "on, nothing collects": instrument,
         "on, collected in memory": collector.instrument,
         "the same with texts": partial(collector.instrument, content=True),
     }
+    spans = spans_of(run, collector)
+    times = paired(
+        {way: partial(repeated, run, given.runs, report, collector) for way, report in ways.items()},
+        given.pairs,
+    )
+    scale = 1e6 / given.runs
     rows: list[tuple[object, ...]] = []
-    for name, subject in cases.items():
-        spans = spans_of(subject, collector)
-        times = paired(
-            {way: partial(repeated, subject, given.runs, report, collector) for way, report in ways.items()},
-            given.pairs,
-        )
-        scale = 1e6 / given.runs
-        for way, taken in times.items():
-            gap = median_gap(taken, times["off"]) * scale
-            is_bound = subject is run and way == "on, collected in memory"
-            rows.append(
-                (
-                    name,
-                    way,
-                    spans if "on" in way or "texts" in way else 0,
-                    f"{median(taken) * scale:.0f}",
-                    f"{gap:.0f}",
-                    f"{median(taken) / median(times['off']):.1f}",
-                    f"{TARGET:.0f} {verdict(gap, TARGET)}" if is_bound else "",
-                )
+    for way, taken in times.items():
+        gap = median_gap(taken, times["off"]) * scale
+        rows.append(
+            (
+                way,
+                0 if way == "off" else spans,
+                f"{median(taken) * scale:.0f}",
+                f"{gap:.0f}",
+                f"{median(taken) / median(times['off']):.1f}",
+                f"{TARGET:.0f} {verdict(gap, TARGET)}" if way == "on, collected in memory" else "",
             )
-    head = ("CPU microseconds", "telemetry", "spans", "a run", "over off", "ratio", "at most, over off")
+        )
+    head = (
+        "a run of three versions, CPU microseconds",
+        "spans",
+        "a run",
+        "over off",
+        "ratio",
+        "at most, over off",
+    )
     publish("telemetry", table(head, rows), write=given.write)
 
 

@@ -3,11 +3,12 @@
 A run makes one draft, so that only a lesson can tell it what an earlier run did wrong. Every failure is
 reflected on, by the same model, and nobody approves a lesson. Resampling may ask as often as a run with
 lessons may call the model in all: a draft, a reflection, and a second one if the first can't be used.
-The arms `loop` and `loop+lessons` revise twice. Seeds decide the order of the tasks.
+Seeds decide the order of the tasks.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -27,7 +28,6 @@ from _memory import (
 )
 from _rows import code_version
 from families import FAMILIES
-from tuning_families import TUNING_FAMILIES
 
 from redraft import Agent, Lessons, ReflectionPattern
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 VERSION = 1
 """To be raised when an arm, a task or a check changes what it does."""
 CALLS = 3
-REVISIONS = {"lessons": 0, "loop": 2, "loop+lessons": 2}
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 
 
@@ -57,18 +56,18 @@ async def without_lessons(
 async def by_agent(
     family: str, arm: str, seed: int, tasks: Sequence[BenchTask], replies: Replies
 ) -> AsyncIterator[MemoryRun]:
-    """Answer the tasks as one agent does, which has lessons or not."""
+    """Answer the tasks as one agent that learns from its failures."""
     with TemporaryDirectory() as folder:
         lessons = Lessons(folder, agent=family, store=False, clock=lambda: START)
         try:
             for place, task in enumerate(tasks, 1):
                 model = Metered(Samples(replies, seed))
-                pattern = ReflectionPattern(max_iterations=REVISIONS[arm], quality_criteria=task.criteria)
+                pattern = ReflectionPattern(max_iterations=0, quality_criteria=task.criteria)
                 agent = Agent(
                     model,
                     pattern=pattern,
                     system_prompt=SYSTEM,
-                    lessons=lessons if "lessons" in arm else None,
+                    lessons=lessons,
                     keep=False,
                 )
                 result = await agent.run(task.prompt)
@@ -91,8 +90,8 @@ async def by_agent(
 
 def series(family: str, arm: str, seed: int) -> list[Series]:
     """Return the tasks of a family in the order of a seed, as one series."""
-    tasks = [each.task for each in in_order_of(seed, (FAMILIES | TUNING_FAMILIES)[family])]
-    if arm in REVISIONS:
+    tasks = [each.task for each in in_order_of(seed, FAMILIES[family])]
+    if arm == "lessons":
         start = partial(by_agent, family, arm, seed, tasks)
     else:
         start = partial(without_lessons, family, arm, seed, tasks, 1 if arm == "without" else CALLS)
@@ -100,7 +99,8 @@ def series(family: str, arm: str, seed: int) -> list[Series]:
 
 
 def report(runs: Sequence[MemoryRun]) -> str:
-    return f"{arms_table(runs)}\n\n{pairs_table(runs, 'lessons')}"
+    together = [replace(run, family="all") for run in runs]
+    return f"{arms_table(runs)}\n\n{pairs_table(together, 'lessons')}"
 
 
 BENCHMARK = Benchmark(
@@ -111,8 +111,6 @@ BENCHMARK = Benchmark(
     lambda: code_version(VERSION, also=["lessons"]),
     series,
     report,
-    more_arms=("loop", "loop+lessons"),
-    tuning=tuple(TUNING_FAMILIES),
 )
 
 if __name__ == "__main__":

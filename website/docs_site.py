@@ -29,6 +29,7 @@ RENAMED = {
     "docs/README.md": "contents.md",
     "examples/README.md": "examples.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/findings.md": "findings.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }

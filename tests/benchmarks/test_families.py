@@ -4,7 +4,6 @@ import json
 import pytest
 from families import FAMILIES, MOST_WORDS, TEAM
 from note_families import CONVERSIONS, NOTE_FAMILIES
-from tuning_families import TUNING_FAMILIES, TUNING_NOTES
 
 from redraft import Agent, ReflectionPattern, ScriptedModel
 
@@ -40,37 +39,6 @@ def test_only_the_told_tasks_say_what_the_checks_want(name):
 
     for each in FAMILIES[name]:
         assert (RULES[name] in asyncio.run(prompt_of(each))) is each.told, each.task.name
-
-
-TUNING = [each for family in TUNING_FAMILIES.values() for each in family]
-
-
-@pytest.mark.parametrize("each", TUNING, ids=lambda each: each.task.name)
-def test_a_task_to_tune_on_can_be_solved_and_missed(each):
-    assert asyncio.run(judged(each.task, each.solution)) == (True, True)
-    assert asyncio.run(judged(each.task, each.mistake)) == (False, True)
-
-
-def test_families_to_tune_on_are_of_other_kinds():
-    kinds, reported = ({each.task.name.split("-")[0] for each in tasks} for tasks in (TUNING, TASKS))
-    assert len(kinds) == len(reported) == 3
-    assert not kinds & reported
-    assert not TUNING_NOTES.keys() & NOTE_FAMILIES.keys()
-    assert [sum(each.told for each in family) for family in TUNING_FAMILIES.values()] == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("output", "met"),
-    [
-        ("PORT=8080\nHOST=local", 3),
-        ("Port = 8080\nHost = local", 1),
-        ("PORT=8080", 1),
-        ("- PORT=80\n- HOST=a", 1),
-    ],
-)
-def test_the_settings_to_tune_on_are_checked_for_their_form(output, met):
-    pattern = ReflectionPattern(quality_criteria=TUNING_NOTES["settings"].criteria)
-    assert asyncio.run(pattern.reflect(output)).overall_score == pytest.approx(met / 3)
 
 
 def test_what_is_right_in_form_alone_is_not_solved():

@@ -44,8 +44,8 @@ def test_the_report_compares_two_arms():
         Outcome("two", "chat", "max_iterations", [DRAFT]),
     ]
     arms = arms_table(ours + theirs)
-    assert "| loop | 2 x 1 | 0.0 | 1.0 | 1.0 (0.0 to 2.0) | 1.0 | 3.0 | 0.0 | 45 |" in arms
-    assert "| chat | 2 x 1 | 0.0 | 0.0 | 0.0 (0.0 to 0.0) | 0.0 | 3.0 | 0.0 | none solved |" in arms
+    assert "| loop | 2 x 1 | 0.0 | 1.0 | 1.0 (0.0 to 2.0) | 1.0 | 3.0 | 45 |" in arms
+    assert "| chat | 2 x 1 | 0.0 | 0.0 | 0.0 (0.0 to 0.0) | 0.0 | 3.0 | none solved |" in arms
     assert "| loop - chat | 2 | 1 | 0 | +50.0 (+0.0 to +100.0) | yes |" in pairs_table(ours + theirs)
     criteria = criteria_table(ours + theirs)
     assert "above the first | 80 % | 1 of 2 (50%) |" in criteria
@@ -56,4 +56,4 @@ def test_the_report_compares_two_arms():
 def test_figures_are_means_of_the_seeds():
     runs = [Outcome("one", "loop", "max_iterations", [DRAFT], seed=1)]
     runs += [Outcome("one", "loop", "quality_met", [DRAFT, BETTER], seed=2)]
-    assert "| loop | 1 x 2 | 0.0 | 0.5 | 0.5 (0.0 to 1.0) | 0.5 | 1.5 | 0.0 | 45 |" in arms_table(runs)
+    assert "| loop | 1 x 2 | 0.0 | 0.5 | 0.5 (0.0 to 1.0) | 0.5 | 1.5 | 45 |" in arms_table(runs)

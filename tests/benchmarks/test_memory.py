@@ -1,4 +1,4 @@
-"""The benchmarks of memory with scripted models: transfer, notes and retries."""
+"""The benchmarks of memory with scripted models: transfer and notes."""
 
 import asyncio
 import json
@@ -6,18 +6,15 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-import lessons_retries
 import note_runs
 import pytest
 import transfer
 from _arms import Replies
 from _memory import MemoryRun, Series, arms_table, pairs_table, run_all, runs_in
-from _tasks import BenchTask
 from families import FAMILIES
 from note_families import NOTE_FAMILIES, ORDERS
-from small_tasks import TASKS as SMALL
 
-from redraft import Lessons, QualityCriterion, ScriptedModel
+from redraft import Lessons, ScriptedModel
 
 REFLECTION = {
     "what_happened": "A visitor was to be written down.",
@@ -70,19 +67,6 @@ def noted(request):
     return json.dumps(order if is_noted else {"order": order})
 
 
-def retries(request):
-    """Answer rightly once a failure is told, or at a temperature what is easy."""
-    if request.role == "reflection":
-        return REFLECTION
-    text = request.messages[-1].content
-    return "yes" if "before, and failed" in text or (request.temperature and "easy" in text) else "no"
-
-
-def word_task(name):
-    criterion = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
-    return BenchTask(name, f"Say a word that is {name}.", (criterion,))
-
-
 def runs_of(module, families, arms, answer, seed=1, limit=None):
     """Run the first tasks of families in these arms."""
     series = [one for family in families for arm in arms for one in module.series(family, arm, seed)]
@@ -92,20 +76,19 @@ def runs_of(module, families, arms, answer, seed=1, limit=None):
 def test_transfer_shows_what_lessons_are_worth(monkeypatch):
     monkeypatch.setitem(FAMILIES, "records", FAMILIES["records"][2:6])  # one of which is told
     monkeypatch.setattr(transfer, "Lessons", partial(Lessons, trusted=True))
-    arms = ["without", "resampling", "lessons", "loop", "loop+lessons"]
+    arms = ["without", "resampling", "lessons"]
     runs = runs_of(transfer, ["records"], arms, learns)
     by_arm = {arm: [run for run in runs if run.arm == arm] for arm in arms}
     solved = {arm: sum(run.solved for run in found) for arm, found in by_arm.items()}
-    assert solved == {"without": 1, "resampling": 1, "lessons": 3, "loop": 4, "loop+lessons": 4}
+    assert solved == {"without": 1, "resampling": 1, "lessons": 3}
     assert sum(run.calls for run in by_arm["without"]) == 4
     assert max(run.calls for run in by_arm["resampling"]) == transfer.CALLS
     assert all(run.calls - run.reflections == 1 for run in by_arm["lessons"])
     assert sum(run.given > 0 for run in by_arm["lessons"]) >= 2
     assert all("JSON list" in run.memory for run in by_arm["lessons"] if run.given)
-    assert not any(run.given for run in by_arm["loop"])
     report = transfer.report(runs)
-    assert "| records | without | 4 x 1 | 1.0 (0.0 to 3.0) | 1.0 | 1 | 0.0 | 0 |" in report
-    assert "| records | lessons - resampling | 4 | 2 | 0 | 4 |" in report
+    assert "| records | without | 4 x 1 | 1.0 (0.0 to 3.0) | 1.0 | 0 |" in report
+    assert "| all | lessons - resampling | 4 | 2 | 0 | 4 |" in report
 
 
 def test_all_arms_of_transfer_begin_with_the_same_draft():
@@ -132,39 +115,14 @@ def test_note_runs_tell_noted_runs_from_the_others(monkeypatch):
     groups = note_runs.groups_of(runs)
     assert [run.solved for run in groups["without notes"]] == [False] * 4
     given, others = (
-        groups["with notes: given a note"],
-        groups["with notes: first and control runs"],
+        groups["with a note"],
+        groups["first and control runs"],
     )
     assert (len(given) + len(others), next(run.place for run in others)) == (4, 1)
     assert given
     assert all(0 < run.own < run.given for run in given)
     report = note_runs.report(runs)
-    assert "| orders | without notes | 4 | 0.00 (0.00 to 0.00) | 0 (0%) | 0 | 0 | 1.0 |" in report
-    assert "The note on orders in run 4:" in report
-
-
-def test_retries_of_all_policies_stay_within_their_calls(monkeypatch):
-    monkeypatch.setitem(lessons_retries.TASKS, "further", (word_task("easy"), word_task("hard")))
-    arms = [*lessons_retries.POLICIES, "resampling"]
-    runs = runs_of(lessons_retries, ["further"], arms, retries)
-    assert len(runs) == 6
-    assert max(run.calls for run in runs) <= lessons_retries.CALLS
-    solved = {arm: [run.solved for run in runs if run.arm == arm] for arm in arms}
-    assert solved["lessons"] == [True, True]
-    assert solved["resampling"] == [True, False]
-    assert all(run.given for run in runs if run.arm == "lessons")
-    report = lessons_retries.report(runs)
-    assert "| further | resampling | 2 x 1 | 1.0 (0.0 to 2.0) |" in report
-    assert "| further | lessons - resampling | 2 | 1 | 0 | 2 |" in report
-
-
-def test_the_recorded_tasks_are_of_all_kinds_and_none_of_the_further_ones():
-    recorded, further = (
-        {task.name for task in lessons_retries.TASKS[name]} for name in ("recorded", "further")
-    )
-    assert (len(recorded), len(further)) == (23, 20)
-    assert recorded < {task.name for task in SMALL}
-    assert {name.split("-")[0] for name in recorded} == {"code", "json", "text"}
+    assert f"| orders | 0 of 4 | {len(given)} of {len(given)} | +1.00 (+1.00 to +1.00) |" in report
 
 
 RUN = MemoryRun("a", "without", 1, "f", 1, 0.0, False, 1, 0, 10, 5)
@@ -197,8 +155,8 @@ def test_tables_pair_runs_and_add_up_families():
     ours = [replace(RUN, arm="lessons", task=task, family=task, solved=True, given=40) for task in "ab"]
     theirs = [replace(RUN, task=task, family=task) for task in "ab"]
     arms = arms_table(ours + theirs)
-    assert "| all | lessons | 2 x 1 | 2.0 (2.0 to 2.0) | 1.0 | 1 | 0.0 | 40 | 15 |" in arms
-    assert "| all | without | 2 x 1 | 0.0 (0.0 to 0.0) | 1.0 | 1 | 0.0 | 0 | none solved |" in arms
+    assert "| all | lessons | 2 x 1 | 2.0 (2.0 to 2.0) | 1.0 | 40 | 15 |" in arms
+    assert "| all | without | 2 x 1 | 0.0 (0.0 to 0.0) | 1.0 | 0 | none solved |" in arms
     pairs = pairs_table(ours + theirs, "lessons")
     assert "| all | lessons - without | 2 | 2 | 0 | 2 | +2.0 (+2.0 to +2.0) |" in pairs
 
@@ -237,15 +195,6 @@ def test_unknown_names_are_refused(option, what, monkeypatch):
         command(monkeypatch, transfer, option, "none", "--report")
 
 
-def test_tuning_is_never_published(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("_memory.model_of", lambda name, threads: lambda seed: ScriptedModel(lambda _: "no"))
-    monkeypatch.setattr("_memory.publish", None)
-    command(monkeypatch, transfer, "--tuning", "--arms", "without", "--seeds", "1", "--write")
-    assert "| commits | without | 6 x 1 | 0.0 (0.0 to 0.0) |" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="Unknown family 'records'; choose out of rows, commits, limits"):
-        command(monkeypatch, transfer, "--tuning", "--families", "records")
-
-
 def test_without_a_recording_nothing_is_replayed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("_memory.PROJECT", tmp_path)
     command(monkeypatch, note_runs, "--replay")
@@ -258,8 +207,7 @@ def test_the_table_of_notes_is_made_again_from_its_recording(monkeypatch, capsys
     chosen = ["--families", "orders", "--seeds", "1", "--model", "local:qwen2.5-coder-0.5b"]
     command(monkeypatch, note_runs, *chosen, "--replay")
     table = capsys.readouterr().out
-    assert "| orders | without notes | 20 | 0.00 (0.00 to 0.00) | 0 (0%) |" in table
-    assert "| orders | with notes: given a note | 16 | 1.00 (1.00 to 1.00) | 16 (100%) |" in table
+    assert "| orders | 0 of 20 | 16 of 16 | +1.00 (+1.00 to +1.00) | +1.00 (+1.00 to +1.00) |" in table
 
 
 def test_the_table_of_transfer_is_made_again_from_its_recording(monkeypatch, capsys):
@@ -269,13 +217,4 @@ def test_the_table_of_transfer_is_made_again_from_its_recording(monkeypatch, cap
     table = capsys.readouterr().out
     assert "| records | without | 20 x 1 | 2.0 (0.0 to 5.0) |" in table
     assert "| records | lessons | 20 x 1 | 14.0 (10.0 to 18.0) |" in table
-    assert "| records | lessons - without | 20 | 12 | 0 | 20 | +12.0 (+8.0 to +16.0) |" in table
-
-
-def test_the_table_of_retries_is_made_again_from_its_recording(monkeypatch, capsys):
-    chosen = ["--families", "recorded", "--seeds", "1", "--model", "local:qwen2.5-coder-1.5b"]
-    command(monkeypatch, lessons_retries, *chosen, "--replay")
-    table = capsys.readouterr().out
-    assert "| recorded | lessons | 23 x 1 | 17.0 (13.0 to 21.0) |" in table
-    assert "| recorded | resample | 23 x 1 | 18.0 (14.0 to 22.0) |" in table
-    assert "| recorded | resampling | 23 x 1 | 18.0 (14.0 to 22.0) |" in table
+    assert "| all | lessons - without | 20 | 12 | 0 | 20 | +12.0 (+8.0 to +16.0) |" in table

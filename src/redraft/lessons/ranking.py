@@ -253,7 +253,7 @@ STANDS_OUT = 1.2
 """By how much more a lesson has to stand out than the best of as many random ones would.
 
 Similarities have a longer tail than normal ones. On recorded reflections, in agents with 5, 10 and 30 lessons
-of which none fits, this lets in 0.8 to 1 on average; the table in `benchmarks/README.md` has the curve.
+of which none fits, this lets in 0.8 to 1 on average; the table in `benchmarks/findings.md` has the curve.
 """
 NEAR_MISS = 0.1
 """How far below the threshold a lesson counts as a near miss."""
