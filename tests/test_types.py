@@ -1,11 +1,21 @@
 import copy
 import json
 import pickle
+from operator import add, eq
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from redraft import ConvergenceReason, Issue, ReflectionEvaluation, Task, TokenUsage, reflect_sync
+from redraft import (
+    ConvergenceReason,
+    Issue,
+    ReflectionEvaluation,
+    ReflectionHistory,
+    ReflectionVersion,
+    Task,
+    TokenUsage,
+    reflect_sync,
+)
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft.types import NOTHING_USED, REASONS, Advice, failures, prompt_of, render_usage, render_usd
 
@@ -24,6 +34,52 @@ def test_an_issue_is_a_string():
     assert "due" in PLACED
     assert {"'due' is missing": 1}[PLACED] == 1
     assert json.dumps(issues) == '["\'due\' is missing", "too long"]'
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (a test's own)
+
+
+LISTS = [
+    ReflectionEvaluation(0.5, issues=["a", "b"]).issues,
+    ReflectionEvaluation(0.5, suggestions=["a", "b"]).suggestions,
+    ReflectionVersion(1, "x", ReflectionEvaluation(0.5), ["a", "b"]).improvements_applied,
+    ReflectionHistory(["a", "b"], None, None, "", 1).versions,
+]
+
+
+@pytest.mark.parametrize("items", LISTS)
+def test_what_is_specified_as_a_list_behaves_like_an_immutable_list(items):
+    assert items == ["a", "b"]
+    assert eq(["a", "b"], items)
+    assert items == ("a", "b")
+    assert items != ["a"]
+    assert add(items, ["x"]) == ["a", "b", "x"]
+    assert add(["x"], items) == ["x", "a", "b"]
+    assert add(add(("x",), items), ("y",)) == ["x", "a", "b", "y"]
+    assert items[1:] == ["b"]
+    assert items[0] == "a"
+    assert items * 2 == ["a", "b", "a", "b"]
+    assert sorted(items, reverse=True) == ["b", "a"]
+    assert isinstance(items.copy(), list)
+    assert hash(items) == hash(("a", "b"))
+    assert json.dumps(items) == '["a", "b"]'
+    for through in (copy.copy, copy.deepcopy, through_pickle):
+        assert add(through(items), ["x"]) == ["a", "b", "x"]
+    grown = ["x"]
+    grown += items
+    assert grown == ["x", "a", "b"]
+    with pytest.raises(AttributeError):
+        items.append("c")
+
+
+@pytest.mark.parametrize("empty", [(), [], None])
+def test_empty_lists_of_an_evaluation_are_shared(empty):
+    evaluation = ReflectionEvaluation(0.5) if empty is None else ReflectionEvaluation(0.5, issues=empty)
+    assert evaluation.issues == []
+    assert eq([], evaluation.suggestions)
+    assert evaluation.issues is ReflectionEvaluation(0.1).issues
+    assert evaluation.issues is from_record(ReflectionEvaluation, to_record(evaluation)).issues
 
 
 def test_printing_issues_shows_their_texts():

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from importlib import import_module
 from itertools import chain
 from math import hypot
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
 
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_share, is_number, nearest
@@ -29,6 +29,8 @@ else:
     from typing import TypeVar
 
     OutputT = TypeVar("OutputT")  # before Python 3.13 without a default, which only type checkers need
+
+ItemT = TypeVar("ItemT")
 
 __all__ = [
     "Advice",
@@ -467,6 +469,68 @@ class Issue(str):
         )
 
 
+class FrozenList(tuple[ItemT, ...]):
+    """A tuple that also equals a list with the same items, and concatenates with lists.
+
+    The sum with a list is a list, in either order. Slices and sums with tuples are frozen lists.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list):
+            return list(self) == other
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = cast("Any", super().__getitem__(index))
+        return FrozenList(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, list):
+            return [*self, *cast("list[Any]", other)]
+        if isinstance(other, tuple):
+            return FrozenList((*self, *cast("tuple[Any, ...]", other)))
+        return NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        if isinstance(other, list):
+            return [*cast("list[Any]", other), *self]
+        return (
+            FrozenList((*cast("tuple[Any, ...]", other), *self))
+            if isinstance(other, tuple)
+            else NotImplemented
+        )
+
+    def __mul__(self, times: SupportsIndex) -> FrozenList[ItemT]:
+        return FrozenList(super().__mul__(times))
+
+    __rmul__ = __mul__
+
+    def copy(self) -> list[ItemT]:
+        """A list with the same items."""
+        return list(self)
+
+
+NO_ITEMS: FrozenList[Any] = FrozenList()
+"""The empty list that all evaluations and versions share."""
+
+
+def frozen_list(values: Iterable[Any]) -> FrozenList[Any]:
+    """A frozen list of the items; a single text is one item."""
+    if type(values) is FrozenList:
+        return cast("FrozenList[Any]", values)
+    if not values:
+        return NO_ITEMS
+    return FrozenList((values,) if isinstance(values, str) else values)
+
+
 ISSUE_FIELDS = ("message", "criterion", "path", "line", "number")
 """The fields of an issue as an object, in order."""
 
@@ -546,8 +610,8 @@ class ReflectionEvaluation:
     overall_score: float | None
     criteria_scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     satisfactory: bool = False
-    issues: tuple[Issue, ...] = ()
-    suggestions: tuple[str, ...] = ()
+    issues: tuple[Issue, ...] = NO_ITEMS
+    suggestions: tuple[str, ...] = NO_ITEMS
     confidence: float = 1.0
     spread: float = 0.0
     samples: tuple[Mapping[str, float], ...] = ()
@@ -564,12 +628,15 @@ class ReflectionEvaluation:
     unmet: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.issues:
-            self.issues = tuple(
-                one if isinstance(one, Issue) else Issue(str(one)) for one in _as_tuple(self.issues)
+        if self.issues is not NO_ITEMS:
+            self.issues = frozen_list(
+                [
+                    issue if isinstance(issue, Issue) else Issue(str(issue))
+                    for issue in frozen_list(self.issues)
+                ]
             )
-        if self.suggestions:
-            self.suggestions = _as_tuple(self.suggestions)
+        if self.suggestions is not NO_ITEMS:
+            self.suggestions = frozen_list(self.suggestions)
         if self.overall_score is None and self.gates_passed:
             self.gates_passed = None  # nothing was judged, so no gate was
 
@@ -714,10 +781,6 @@ class ReflectionEvaluation:
         return gain > 0 and gain > hypot(self.spread, other.spread)
 
 
-def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)  # a single text, not its characters
-
-
 @dataclass(frozen=True, slots=True)
 class Reflection:
     """A reflection in the middle of a run: what triggered it, when, and what it said.
@@ -823,7 +886,7 @@ class ReflectionVersion(Generic[OutputT]):
     iteration: int
     output: OutputT
     evaluation: ReflectionEvaluation
-    improvements_applied: tuple[str, ...] = ()
+    improvements_applied: tuple[str, ...] = NO_ITEMS
     timestamp: datetime = field(default_factory=partial(datetime.now, UTC))
     token_usage: TokenUsage = NOT_REPORTED
     strategy: str = "draft"
@@ -837,6 +900,10 @@ class ReflectionVersion(Generic[OutputT]):
     choice: Choice | None = None
     candidate: int | None = None
     model: str = ""
+
+    def __post_init__(self) -> None:
+        if self.improvements_applied is not NO_ITEMS:
+            self.improvements_applied = frozen_list(self.improvements_applied)
 
     @property
     def name(self) -> str:
@@ -940,6 +1007,9 @@ class ReflectionHistory(Generic[OutputT]):
     final_version: ReflectionVersion[OutputT]
     convergence_reason: ConvergenceReason
     total_iterations: int
+
+    def __post_init__(self) -> None:
+        self.versions = frozen_list(self.versions)
 
 
 @dataclass(slots=True)
