@@ -1,4 +1,6 @@
 import asyncio
+import copy
+import pickle
 import weakref
 from dataclasses import replace
 
@@ -313,6 +315,56 @@ def test_execute_takes_an_agent_or_any_callable():
     assert run_sync(pattern.execute(agent, "W.")).success
     assert run_sync(pattern.execute(lambda prompt: "tea", "W.")).success
     assert len(run_sync(pattern.execute(agent, "W.")).history.versions) == 1  # this pattern, not the agent's
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (a test's own)
+
+
+@pytest.mark.parametrize("through", [through_pickle, copy.copy, copy.deepcopy])
+def test_a_pattern_can_be_pickled_and_copied(through):
+    pattern = ReflectionPattern(
+        max_iterations=1, quality_criteria=["Says tea."], budget_tokens=9, judge_samples=3
+    )
+    run_sync(plain("x", ReflectionPattern(**ONE)))
+    again = through(pattern)
+    assert repr(again) == repr(pattern)
+    assert again.run_options.budget == pattern.run_options.budget
+    with pytest.raises(LookupError):
+        again.get_history()
+    reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: 1.0, pattern=through(ReflectionPattern(**ONE))
+    )
+
+
+class Reflecting:
+    async def reflect(self, output, criteria=None):
+        return ReflectionEvaluation(1.0, satisfactory=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "bases", "instead"),
+    [
+        ("reflect", (ReflectionPattern,), r"Pass your judge as evaluate=\.\.\."),
+        ("reflect", (Reflecting, ReflectionPattern), r"Pass your judge as evaluate=\.\.\."),
+        ("revise", (ReflectionPattern,), r"Pass your reviser as revise=\.\.\."),
+        ("execute", (ReflectionPattern,), "Derive from AgentPattern"),
+    ],
+)
+def test_methods_that_runs_do_not_call_cannot_be_overridden(name, bases, instead):
+    body = {} if len(bases) > 1 else {name: lambda self: None}
+    with pytest.raises(ConfigError, match=rf"Mine overrides {name}\(\), which runs do not call\. {instead}"):
+        type("Mine", bases, body)
+
+
+def test_a_derived_pattern_may_add_methods():
+    class Named(ReflectionPattern):
+        def title(self):
+            return f"{self.max_iterations} revisions"
+
+    pattern = replace(Named(max_iterations=2), quality_threshold=0.5)
+    assert pattern.title() == "2 revisions"
+    assert type(copy.deepcopy(pattern)) is Named
 
 
 class Twice(AgentPattern):

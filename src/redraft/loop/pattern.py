@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -252,6 +252,18 @@ class ReflectionPattern(AgentPattern):
         )
         object.__setattr__(self, "judge_options", judge_options)
 
+    def __init_subclass__(cls) -> None:
+        for name, instead in OVERRIDES.items():
+            if getattr(cls, name) is not getattr(ReflectionPattern, name):
+                raise ConfigError(f"{cls.__name__} overrides {name}(), which runs do not call. {instead}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are made again from the options, and have a history of their own."""
+        return _pattern_of, (
+            type(self),
+            {one.name: getattr(self, one.name) for one in fields(self) if one.init},
+        )
+
     def _run_options(self) -> RunOptions:
         own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
@@ -360,6 +372,10 @@ class ReflectionPattern(AgentPattern):
     def get_best_version(self) -> ReflectionVersion:
         """Return the best version of the run of `get_history`."""
         return self.get_history().best_version
+
+
+def _pattern_of(kind: type[ReflectionPattern], options: Mapping[str, Any]) -> ReflectionPattern:
+    return kind(**options)
 
 
 async def run_functions(
@@ -742,6 +758,15 @@ RECORDED = (
     "budget_seconds",
 )
 """The options recorded with a run."""
+
+
+OVERRIDES = {
+    "execute": "Derive from AgentPattern instead, and call its execute(agent, query).",
+    "reflect": "Pass your judge as evaluate=... to reflect() or @reflected, or as a criterion with "
+    "evaluator='function'.",
+    "revise": "Pass your reviser as revise=... to reflect().",
+}
+"""What to do instead of overriding a method of `ReflectionPattern`."""
 
 
 CALLBACKS = ("on_generation", "on_reflection", "on_revision")
