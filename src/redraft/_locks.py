@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
@@ -63,6 +65,7 @@ class FileLock:
 
     def _acquire(self) -> None:
         if self._file is None:
+            check_regular(self._path)
             make_file(self._path)
             self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             _files.add(self._file)
@@ -115,6 +118,23 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
+
+
+def check_regular(path: Path) -> bool:
+    """Raise `OSError` for anything but a regular file; return whether there is a file.
+
+    A device or a pipe must not be opened, locked, replaced or given another mode: opening a pipe can block
+    for ever, and root would change the mode of `/dev/null` for the whole machine.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return True
 
 
 def make_folder(folder: Path) -> None:

@@ -16,7 +16,9 @@ from redraft.models.testing import ScriptedModel
 from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import project_notes
 from redraft.notes.task import TaskIdentity
+from redraft.stores import run_index as run_index_module
 from redraft.stores.location import project_store
+from redraft.stores.run_index import run_index
 from redraft.types import PlainTask
 from support.commands import document, put, redraft
 from support.dashboards import pages
@@ -88,6 +90,67 @@ def test_a_page_after_a_damaged_record(three_runs):
     found = run_sync(Runs().find(limit=2))
     rest = run_sync(Runs().find(before=found[-1].run_id))
     assert sorted(run.run_id for run in (*found, *rest)) == ["run-a", "run-b", "run-c"]
+
+
+def damage_index(folder, table, column, value):
+    with closing(sqlite3.connect(folder / ".redraft" / "redraft.db")) as connection:
+        sql = f"UPDATE {table} SET {column} = ? WHERE run_id = 'run-b'"  # noqa: S608 (a test's own)
+        connection.execute(sql, (value,))
+        connection.commit()
+
+
+RUBBISH = [b"\xff\xfe", "\\x", "{", -(2**62)]
+
+
+@pytest.mark.parametrize("value", RUBBISH)
+def test_a_damaged_row_of_the_index_hides_no_other(three_runs, value, caplog):
+    sound = (three_runs / ".redraft" / "redraft.db").read_bytes()
+    index = run_index(project_store())
+    for column in ("created_at", *run_index_module._COLUMNS, "criteria"):
+        damage_index(three_runs, "runs", column, value)
+        listed = {run.run_id: run.status for run in run_sync(Runs().find(inner=True))}
+        assert listed == dict.fromkeys(("run-a", "run-b", "run-c"), "finished"), column  # by their records
+        assert {row.run_id for row in run_sync(index.find())} == set(listed)
+        for by in ("day", "agent", "model", "is_advised", "threshold", "role", "role_model"):
+            run_sync(index.sum(by))
+            run_sync(index.count(by))
+        run_sync(project_store().aclose())
+        (three_runs / ".redraft" / "redraft.db").write_bytes(sound)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == len(set(warnings))
+    assert any("A row of the index 'runs' is damaged, that of 'run-b'" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("runs", "run_id", b"\xff"),
+        ("runs", "created_at", "soon"),
+        ("runs", "created_at", 2**62),
+        ("runs", "status", b"\xff"),
+        ("runs", "criteria", "{"),
+        ("runs", "criteria", '{"a": [1]}'),
+        ("runs", "agent", "\\q"),
+        ("run_shares", "value", b"\xff"),
+        ("run_shares", "known_usd", "much"),
+    ],
+)
+def test_commands_and_pages_with_a_damaged_row_of_the_index(three_runs, table, column, value):
+    damage_index(three_runs, table, column, value)
+    for command in (("runs",), ("runs", "--json"), ("show", "last"), ("why", "run-a")):
+        assert redraft(*command).exit_code == 0, command
+    assert {"run-a", "run-c"} <= {run["run_id"] for run in document(redraft("runs", "--json"))["runs"]}
+    assert redraft("doctor").exit_code in (0, 1)
+    client = pages(project_store())
+    for path in ("/runs", "/runs.json", "/spend", "/runs/run-a"):
+        assert client.get(path).status_code == 200, path
+
+
+def test_doctor_names_a_damaged_row_of_the_index(three_runs):
+    damage_index(three_runs, "runs", "criteria", "{")
+    [problem] = run_sync(project_store().problems())
+    assert "A row of the index 'runs' is damaged, that of 'run-b': " in problem
+    assert "'run-b'" in redraft("doctor").stdout
 
 
 def test_a_damaged_step_is_not_replayed_and_the_run_is_shown(project):

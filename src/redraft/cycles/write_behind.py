@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from redraft._locks import flock
+from redraft._locks import check_regular, flock
 from redraft.cycles.mail import FEEDBACK, NOTICE, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
@@ -613,6 +613,7 @@ class Spool:
 
 def _open_locked(path: Path) -> int:
     """Open and lock a file; raises `TimeoutError` if another process has locked it."""
+    check_regular(path)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(file, 0o600)

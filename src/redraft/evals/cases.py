@@ -17,6 +17,7 @@ import yaml
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
+from redraft._locks import check_regular
 from redraft._texts import as_text, shortened
 from redraft._validation import check_choice, check_share, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
@@ -442,7 +443,10 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     """
     if path.suffix.lower() in READERS:
         raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
-    text = path.read_text("utf-8") if path.is_file() else ""
+    try:
+        text = path.read_text("utf-8") if check_regular(path) else ""
+    except OSError as error:
+        raise ConfigError(f"Cases can't be added to {str(path)!r}: {error.strerror}.") from error
     known = read_cases(path) if text.strip() else []
     runs, ids = {case.run for case in known}, {case.id for case in known}
     added: list[EvalCase] = []

@@ -16,6 +16,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from redraft._codec import to_json
+from redraft._locks import check_regular
 from redraft._texts import as_text, counted
 from redraft.errors import ConfigError, StoreError
 from redraft.evals.cases import add_cases, case_of, has_failed, has_regressed, read_cases, was_right_at_first
@@ -190,6 +191,7 @@ def _prepare(option: str, path: Path) -> None:
     """Make sure, before anything is paid for, that a file can be written."""
     is_new = not (path.exists() or path.is_symlink())
     try:
+        check_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
         if is_new:  # a command that fails must not leave an empty file

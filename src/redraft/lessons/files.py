@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft._locks import flock
+from redraft._locks import check_regular, flock
 from redraft.errors import LessonFileError, StoreError
 
 if TYPE_CHECKING:
@@ -75,7 +75,11 @@ def create_file(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file atomically, keeping the mode of an existing one; raises `OSError`."""
+    """Write a file atomically, keeping the mode of an existing one.
+
+    Raises `OSError`, also for anything but a regular file: a pipe or a device is not replaced.
+    """
+    check_regular(path)
     temporary = _temporary(path)
     try:
         _write(temporary, data)

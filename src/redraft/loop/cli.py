@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import describe_error, from_json, to_json
+from redraft._locks import check_regular
 from redraft._texts import as_text, verdict_of
 from redraft._validation import check_choice
 from redraft.errors import ConfigError
@@ -660,6 +661,7 @@ def deliver_result(
 def write_output(path: Path, text: str, *, force: bool) -> None:
     """Write a file, which must not exist unless `force`; raises `ConfigError` if that fails."""
     try:
+        check_regular(path)
         with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
             file.write(text)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 from redraft._codec import describe_error, to_json
 from redraft._hints import keyword_hints
+from redraft._locks import check_regular
 from redraft._texts import snapshot
 from redraft.errors import ConfigError
 from redraft.events import RunFinished, RunStarted, StepFinished, VersionEvaluated
@@ -52,6 +53,7 @@ class EventLog:
             self._stream = target
             return
         try:
+            check_regular(Path(target))
             # A lone surrogate can't be encoded; its escape is valid JSON.
             self._stream = Path(target).open("a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (closed by close)
         except OSError as error:

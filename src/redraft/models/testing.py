@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
-from redraft._locks import flock
+from redraft._locks import check_regular, flock
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, ModelError
 from redraft.models.reply import parsed_of
@@ -136,6 +136,8 @@ class Cassette:
         self._record = record
         if record is not None and self._path.suffix == ".gz":
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
+        if record is not None:
+            _check_regular(self._path)
         if record is not None and not os.access(there := _nearest_existing(self._path), os.W_OK):
             raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
         self._replies: dict[str, list[Any]] = defaultdict(list)
@@ -167,6 +169,13 @@ class Cassette:
             return f"{self._path} has only {replies} to this {role} call, but it was made again. {how}"
         difference = _difference(data, [json.loads(key) for key in self._replies])
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
+
+
+def _check_regular(path: Path) -> None:
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise ConfigError(f"Can't record to {str(path)!r}: {error.strerror}.") from error
 
 
 def _nearest_existing(path: Path) -> Path:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
@@ -16,6 +17,7 @@ from typing import (
     Protocol,
     Self,
     TypeAlias,
+    TypeVar,
     cast,
     get_args,
     runtime_checkable,
@@ -466,7 +468,7 @@ class SqlRunIndex:
         if limit is not None:
             sql += " LIMIT :limit"
             values["limit"] = limit
-        return [_row(found) for found in await self._ask(sql, values)]
+        return _readable(_row, await self._ask(sql, values), "runs", _damaged_row)
 
     async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
         """Count the runs that have a value in common, by that value."""
@@ -493,7 +495,11 @@ class SqlRunIndex:
             sql += " LIMIT :limit"
             values["limit"] = limit
         kinds = _USES.columns.values()
-        return [RunUse(*map(_from_column, found, kinds)) for found in await self._ask(sql, values)]
+
+        def use(row: Sequence[Any]) -> RunUse:
+            return RunUse(*map(_from_column, row, kinds))
+
+        return _readable(use, await self._ask(sql, values), "uses")
 
     async def count_uses(
         self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
@@ -509,7 +515,11 @@ class SqlRunIndex:
             first = _to_column(prefix)
             values |= {"first": first, "beyond": after_all_with(first)}
         found = await self._ask(f"{sql} GROUP BY subject", values)
-        return {_from_column(subject, "str"): tuple(counts) for subject, *counts in found}
+
+        def count(row: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
+            return _from_column(row[0], "str"), tuple(row[1:])
+
+        return dict(_readable(count, found, "uses"))
 
     async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
         """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
@@ -520,11 +530,17 @@ class SqlRunIndex:
             values["since"] = microseconds(since)
         found = await self._ask(f"{_SUM_EXPENSES} WHERE {condition} GROUP BY 1, 2, 3, 4", values)
         kinds = ("date", "str", "str", "str")
-        return {ExpenseGroup(*map(_from_column, row[:4], kinds)): Totals(*row[4:]) for row in found}
+
+        def group(row: Sequence[Any]) -> tuple[ExpenseGroup, Totals]:
+            return ExpenseGroup(*map(_from_column, row[:4], kinds)), Totals(*row[4:])
+
+        return dict(_readable(group, found, "expenses"))
 
     async def problems(self) -> list[str]:
-        """Return a sentence if there are runs without columns, and one if there are columns without runs."""
+        """Return a sentence for runs without columns, for columns without runs, and for damaged columns."""
         values = {"space": self._space, "run": RUN}
+        columns = ", ".join(_ALL_COLUMNS)
+        rows = await self._ask(f"SELECT {columns} FROM runs WHERE space = :space", {"space": self._space})  # noqa: S608 (made of constants)
         ((without,),) = await self._ask(_WITHOUT_COLUMNS, values)
         ((stale,),) = await self._ask(_STALE_COLUMNS, values)
         found: list[str] = []
@@ -532,6 +548,7 @@ class SqlRunIndex:
             found.append(f"The index lacks {counted(without, 'run')}, which no list shows.")
         if stale:
             found.append(f"The index lists {counted(stale, 'run')} without a record.")
+        found += [damage for row in rows if (damage := _damage(_row, row, "runs"))]
         return found
 
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
@@ -548,7 +565,11 @@ class SqlRunIndex:
             values["facet"] = by
         sql = f"SELECT {value}, {columns} FROM {table} WHERE {condition} GROUP BY {value}"  # noqa: S608 (made of constants)
         kind = _QUERIED.get(by, "str")
-        return {_from_column(found, kind): columns for found, *columns in await self._ask(sql, values)}
+
+        def group(row: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+            return _from_column(row[0], kind), row[1:]
+
+        return dict(_readable(group, await self._ask(sql, values), table))
 
     def _condition(self, query: RunQuery) -> tuple[str, dict[str, Any]]:
         """Return the SQL condition of a query, and its values."""
@@ -660,7 +681,12 @@ def _to_column(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
+_IN_DATABASE = {**_KINDS, "bool": (int,), "date": (int,)}
+
+
 def _from_column(value: Any, kind: str) -> Any:
+    if type(value) not in _IN_DATABASE[kind]:  # SQLite puts anything into any column
+        raise TypeError(f"{value!r} is no {kind}")
     if kind == "str" and "\\" in value:
         return json.loads(f'"{value}"')
     if kind == "date":
@@ -673,9 +699,66 @@ def _from_column(value: Any, kind: str) -> Any:
 def _row(found: Sequence[Any]) -> RunRow:
     run_id, created_at, *values, criteria = found
     columns = map(_from_column, values, _COLUMNS.values())
-    scores = {name: (first, best) for name, (first, best) in json.loads(criteria).items()}
+    scores = {
+        name: (_checked(first, "float | None"), _checked(best, "float | None"))
+        for name, (first, best) in json.loads(criteria).items()
+    }
     make = cast("Callable[..., RunRow]", RunRow)  # the columns are in the order of its fields
-    return make(run_id, _time(created_at), *columns, scores)
+    return make(_from_column(run_id, "str"), _from_column(created_at, "time"), *columns, scores)
+
+
+def _damaged_row(found: Sequence[Any]) -> RunRow | None:
+    """The columns of a run that can't be read: its id, and when it began; None without an id."""
+    run_id, created_at = found[:2]
+    if not isinstance(run_id, str):
+        return None
+    try:
+        return RunRow(run_id, _from_column(created_at, "time"))
+    except _UNREADABLE:
+        return RunRow(run_id, _EPOCH)
+
+
+_UNREADABLE = (TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What reading a damaged row raises."""
+T = TypeVar("T")
+
+
+def _readable(
+    read: Callable[[Sequence[Any]], T],
+    rows: Iterable[Sequence[Any]],
+    table: str,
+    instead: Callable[[Sequence[Any]], T | None] = lambda _: None,
+) -> list[T]:
+    """Read the rows of a table; each damaged row is logged once, and left out or replaced."""
+    found: list[T] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except _UNREADABLE:
+            _warn(_damage(read, row, table))
+            if (replacement := instead(row)) is not None:
+                found.append(replacement)
+    return found
+
+
+def _damage(read: Callable[[Sequence[Any]], object], row: Sequence[Any], table: str) -> str:
+    """A sentence that says what is wrong with a row; empty if it can be read."""
+    try:
+        read(row)
+    except _UNREADABLE as error:
+        what = str(error).rstrip(".")
+        return (
+            f"A row of the index {table!r} is damaged, that of {row[0]!r}: {what}. "
+            "The record is not affected; restore a backup to have it listed and counted again."
+        )
+    return ""
+
+
+@lru_cache(maxsize=1000)
+def _warn(damage: str) -> None:
+    from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
+
+    logger.warning("%s", damage)
 
 
 def _insert(table: str, names: Iterable[str]) -> str:
@@ -686,7 +769,7 @@ def _insert(table: str, names: Iterable[str]) -> str:
 
 def _sums(columns: Mapping[str, str]) -> str:
     # What PostgreSQL gives for a sum depends on what is summed: a numeric, say.
-    return ", ".join(f"CAST(sum({column}) AS {kind})" for column, kind in columns.items())
+    return ", ".join(f"CAST(coalesce(sum({column}), 0) AS {kind})" for column, kind in columns.items())
 
 
 _BIG, _DOUBLE = "bigint", "double precision"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
-from redraft._locks import FileLock, make_file, make_folder
+from redraft._locks import FileLock, check_regular, make_file, make_folder
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
     KindSize,
@@ -140,7 +141,7 @@ class SqliteStore:
     async def size(self) -> int:
         """Return the bytes in use in the database file, which other projects may share."""
         with _explaining(self._path, self._wait):
-            if not _exists(self._path):
+            if not check_regular(self._path):
                 return 0
         return await self._read(lambda tables: used_bytes(tables.connection))
 
@@ -565,6 +566,7 @@ class SqliteFile:
     def locked(self) -> AbstractContextManager[None]:
         """Hold the write lock; create the folder if it is missing."""
         if self._connection is None:
+            check_regular(self._path)  # before a lock file is made in the same folder
             make_folder(self._path.parent)
         return self._lock.held()
 
@@ -582,7 +584,7 @@ class SqliteFile:
 
     def exists(self) -> bool:
         """Return whether there is a database to read, without creating one."""
-        return self._connection is not None or _exists(self._path)
+        return self._connection is not None or check_regular(self._path)
 
     def drop(self) -> None:
         """Close the connection, discarding what is not committed; the next use opens another one."""
@@ -602,13 +604,15 @@ class SqliteFile:
                 f"{self._path} needs SQLite {OLDEST[0]}.{OLDEST[1]}, and this Python has "
                 f"{sqlite3.sqlite_version}: use a Python that is built with a newer one."
             )
-        if not _exists(self._path):
+        if not check_regular(self._path):
             with self.locked():
                 make_file(self._path)  # SQLite would create it with the mode that the umask leaves
         for side in ("-wal", "-shm"):
             # They keep the mode that the database had when they were created, even if it was read-only then.
-            with suppress(OSError):
-                self._path.with_name(f"{self._path.name}{side}").chmod(S_IMODE(self._path.stat().st_mode))
+            file = self._path.with_name(f"{self._path.name}{side}")
+            if check_regular(file):
+                with suppress(OSError):
+                    file.chmod(S_IMODE(self._path.stat().st_mode))
         uri = f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)
         try:
@@ -628,7 +632,7 @@ class SqliteFile:
 
         Raises `StoreError` for a database of another program.
         """
-        if not _exists(self._path):
+        if not check_regular(self._path):
             make_file(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)) as connection:
@@ -681,19 +685,6 @@ def used_bytes(connection: Connection) -> int:
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return (pages - free) * size
-
-
-def _exists(path: Path) -> bool:
-    """Return whether there is such a file.
-
-    Raises `OSError` for a folder that can't be searched, where `Path.exists` of Python 3.14 says no: a store
-    without permission is not an empty one.
-    """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _scrub(path: Path, wait: float) -> None:
@@ -805,6 +796,7 @@ def _rename(path: Path, new: Path) -> None:
 
 def _connection_to(path: Path, wait: float = 0.0) -> Connection:
     """Connect to a database without migrating it; raises `StoreError` if it is not ours, or newer."""
+    check_regular(path)
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, uri=True)
     try:
         SqliteFile(path, wait).check_is_ours(connection)
@@ -872,6 +864,10 @@ def explained(error: Exception, path: Path, wait: float) -> StoreError:
             "hangs, or try again later."
         )
     if isinstance(error, OSError):
+        if error.errno == errno.EINVAL and error.filename:
+            return StoreError(
+                f"{error.filename} can't be used: {error.strerror}. Give the store another path."
+            )
         return StoreError(
             f"{path} can't be used ({error}): check the permissions of the file and its folder."
         )

@@ -1,0 +1,107 @@
+"""Pipes, sockets and devices are refused by name: never opened, locked, replaced or given another mode."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from redraft import ConfigError, ScriptedModel, SqliteStore
+from redraft.cycles.write_behind import _open_locked
+from redraft.errors import StoreError
+from redraft.evals.cases import EvalCase, add_cases
+from redraft.evals.cli import _prepare
+from redraft.lessons.files import replace_file
+from redraft.loop import EventLog
+from redraft.loop.cli import write_output
+from redraft.stores.base import Record
+from redraft.stores.sqlite import check_database, copy_database, restore_database
+from redraft.testing import Cassette
+from redraft.types import PlainTask
+
+
+def pipe(path):
+    os.mkfifo(path, 0o640)
+
+
+def link_to_pipe(path):
+    pipe(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+def unix_socket(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+    path.chmod(0o640)
+
+
+def put(path):
+    async def main():
+        store = SqliteStore(path)
+        try:
+            await store.put(Record("note", "a", {}))
+        finally:
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+def get(path):
+    asyncio.run(SqliteStore(path).get("note", "a"))
+
+
+def whole_database(path):
+    put(path)
+    return path
+
+
+USES = {
+    "a store that writes": put,
+    "a store that reads": get,
+    "the size of a store": lambda path: asyncio.run(SqliteStore(path).size()),
+    "a lock of a store": lambda path: (path.rename(path.with_name("x.lock")), put(path.with_name("x"))),
+    "a log of a store": lambda path: (path.rename(path.with_name("x-wal")), put(path.with_name("x"))),
+    "a backup": lambda path: copy_database(path, path.with_name("copy")),
+    "a check": check_database,
+    "a restored database": lambda path: restore_database(path, whole_database(path.with_name("copy"))),
+    "events": EventLog,
+    "a cassette": lambda path: Cassette(path, record=ScriptedModel(["x"])),
+    "a spool": _open_locked,
+    "an output": lambda path: write_output(path, "text", force=True),
+    "an option for an output": lambda path: _prepare("--csv", path),
+    "cases": lambda path: add_cases(path, [EvalCase("a", PlainTask("Write."))]),
+    "a lesson": lambda path: replace_file(path, b"text"),
+}
+
+
+@pytest.mark.parametrize("make", [pipe, link_to_pipe, unix_socket])
+@pytest.mark.parametrize("use", USES)
+def test_what_is_no_regular_file_is_refused_and_left_as_it_is(tmp_path, make, use):
+    path = tmp_path / "it.yaml"
+    make(path)
+    before = path.stat()
+    with pytest.raises((StoreError, ConfigError, OSError), match="not a regular file"):
+        USES[use](path)
+    files = {found.stat().st_ino: found.stat().st_mode for found in tmp_path.iterdir()}
+    assert files[before.st_ino] == before.st_mode
+    assert not (tmp_path / "it.yaml.lock").exists()
+
+
+def test_a_store_on_a_pipe_is_named(tmp_path):
+    pipe(tmp_path / "it.db")
+    with pytest.raises(
+        StoreError, match=r"it\.db can't be used: it is not a regular file\. Give the store another path"
+    ):
+        put(tmp_path / "it.db")
+
+
+def test_a_device_keeps_its_mode(tmp_path, monkeypatch):
+    """A device is played by a pipe, since a test that fails would change that of the machine."""
+    changed = []
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: changed.append(path))
+    monkeypatch.setattr(os, "fchmod", lambda file, mode: changed.append(file))
+    pipe(tmp_path / "null")
+    with pytest.raises(StoreError, match="not a regular file"):
+        put(tmp_path / "null")
+    assert changed == []
