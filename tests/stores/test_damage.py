@@ -150,6 +150,17 @@ def test_damage_that_only_sqlite_can_hold_is_detected(tmp_path, column, value):
         assert [one.key for one in asyncio.run(kept.store.find("note"))] == ["a", "c"]
 
 
+@pytest.mark.parametrize(("key", "named"), [(b"b", "'b'"), (b"\xff\xfe", r"'\\xff\\xfe'")])
+def test_a_key_that_is_no_text_is_damage(tmp_path, key, named):
+    kept = Sqlite(tmp_path)
+    asyncio.run(fill(kept.store))
+    kept.damage("key", key)
+    found = asyncio.run(kept.store.find("note"))
+    assert [record.key for record in found if not record.damage] == ["a", "c"]
+    [broken] = [record for record in found if record.damage]
+    assert f"The record 'note' {named} is damaged: its key is not a text" in broken.damage
+
+
 def test_invalid_utf_8_hides_no_other_record(tmp_path):
     kept = Sqlite(tmp_path)
     asyncio.run(fill(kept.store))

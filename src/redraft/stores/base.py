@@ -263,6 +263,9 @@ class Row(NamedTuple):
         `data` is the parsed JSON, if that is known already and not shared with anyone.
         """
         created = updated = _EPOCH
+        key: Any = self.key
+        if isinstance(key, bytes):  # SQLite puts anything into any column
+            key = key.decode("utf-8", "backslashreplace")
         try:
             created = updated = _EPOCH + timedelta(microseconds=self.created_at)
             if self.updated_at != self.created_at:
@@ -272,12 +275,14 @@ class Row(NamedTuple):
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = str(error).rstrip(".")
             data = DamagedData(
-                f"The record {self.kind!r} {self.key!r} is damaged: {what}. Restore it from a backup, or "
-                f"remove it with `store.delete({self.kind!r}, {self.key!r})`."
+                f"The record {self.kind!r} {key!r} is damaged: {what}. Restore it from a backup, or "
+                f"remove it with `store.delete({self.kind!r}, {key!r})`."
             )
-        return Record(self.kind, self.key, data, self.schema_version, self.revision, created, updated)
+        return Record(self.kind, str(key), data, self.schema_version, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
+        if not isinstance(self.key, str):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise TypeError("its key is not a text")
         if not is_whole(self.checksum, *self[:4]):
             raise ValueError("it does not match its checksum")
         return json.loads(self.data)
