@@ -161,6 +161,29 @@ def test_a_key_that_is_no_text_is_damage(tmp_path, key, named):
     assert f"The record 'note' {named} is damaged: its key is not a text" in broken.damage
 
 
+@pytest.mark.parametrize("key", ["x'62'", "x'fffe'", "CAST(x'fffe' AS TEXT)"])
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_pages_end_after_a_damaged_key(tmp_path, key, newest_first):
+    kept = Sqlite(tmp_path)
+    asyncio.run(fill(kept.store))
+    with sqlite3.connect(kept.path) as connection:
+        connection.execute(f"UPDATE records SET key = {key} WHERE key = 'b'")  # noqa: S608 (a test's own)
+    connection.close()
+
+    async def main():
+        seen, after = [], None
+        for _ in range(4):
+            page = await kept.store.find("note", newest_first=newest_first, after=after, limit=1)
+            seen += [record.key for record in page if not record.damage]
+            if not page:
+                break
+            after = page[-1]
+        assert page == []
+        assert sorted(seen) == ["a", "c"]
+
+    asyncio.run(main())
+
+
 def test_invalid_utf_8_hides_no_other_record(tmp_path):
     kept = Sqlite(tmp_path)
     asyncio.run(fill(kept.store))

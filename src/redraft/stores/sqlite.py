@@ -261,8 +261,13 @@ class Tables:
         """Return the records that match a query."""
         condition, values = self._condition(query)
         if query.after is not None:
-            condition += " AND (created_at, key) < (?, ?)" if query.newest_first else " AND key > ?"
-            values += query.after if query.newest_first else query.after[1:]
+            # As bytes: a damaged key may not be UTF-8. A BLOB sorts after all texts, so on every page.
+            at, key = query.after[0], query.after[1].encode("utf-8", "surrogateescape")
+            newest = " AND (created_at, key) < (?, CAST(? AS TEXT))"
+            condition += (
+                newest if query.newest_first else " AND typeof(key) = 'text' AND key > CAST(? AS TEXT)"
+            )
+            values += (at, key) if query.newest_first else (key,)
         order = "created_at DESC, key DESC" if query.newest_first else "key"
         limit = -1 if query.limit is None else query.limit
         sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
