@@ -250,6 +250,20 @@ def test_the_creator_of_a_pattern_sees_runs_in_another_loop():
     assert last_of(pattern) == "x"
 
 
+def test_a_thread_and_a_timeout_see_the_run_of_their_context():
+    pattern = ReflectionPattern(**ONE)
+
+    async def request(name):
+        async with asyncio.timeout(30):
+            await plain(name, pattern)
+        return last_of(pattern), await asyncio.to_thread(last_of, pattern)
+
+    async def main():
+        return await asyncio.gather(request("a"), request("b"))
+
+    assert asyncio.run(main()) == [("a", "a"), ("b", "b")]
+
+
 def test_other_tasks_do_not_see_each_others_runs():
     pattern = ReflectionPattern(**ONE)
 

@@ -357,13 +357,16 @@ class ReflectionPattern(AgentPattern):
         """Return the history of the last run of this pattern that ended in this context.
 
         The task that created the pattern (or, outside of tasks, the thread) also sees runs in other tasks.
-        Raises `LookupError` if no run has ended, or the last one ended without a result.
+        Before Python 3.12, `asyncio.wait_for` starts a task of its own, which `asyncio.timeout` does not; the
+        history of a result, `result.history`, is at hand in either case. Raises `LookupError` if no run has
+        ended, or the last one ended without a result.
         """
         run = self.run_options.last_run.get()
         if run is None:
             raise LookupError(
                 "No run of this pattern has ended in this context. For a run in another task, take the "
-                "history of its result: result.history."
+                "history of its result: result.history. Before Python 3.12, asyncio.wait_for starts such a "
+                "task; asyncio.timeout does not."
             )
         if run.result is None:
             raise LookupError(f"The last run of this pattern ended without a result: {run.error}")
