@@ -4,6 +4,7 @@
 import pytest
 
 from redraft import ScriptedModel
+from redraft.errors import WorkflowError
 from redraft.workflow import Workflow
 from support.workflow_specification import COMPLETE_EXAMPLE
 from support.workflows import run, under
@@ -58,6 +59,33 @@ def test_what_is_ignored_is_noted_at_its_line():
     assert [(line, key) for line, _, key, _ in notes(COUNTER, count=1)] == [
         (2, "state_schema"), (3, "config"), (16, "edges"),
     ]  # fmt: skip
+
+
+def test_keys_for_readers_are_ignored():
+    text = "name: t\nversion: '1.0'\nauthor: Ada\nmetadata: {a: 1}\nnodes: [{name: n, run: return 1}]"
+    assert {(line, key) for line, _, key, _ in notes(text)} == {
+        (2, "version"),
+        (3, "author"),
+        (4, "metadata"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "instead"),
+    [
+        ("settings: {llm: {}}\nnodes: [{name: n, run: return 1}]", 1, "under 'model' and 'models'"),
+        ("model: ollama/llama3\nnodes: [{name: n, uses: llm.call, with: {prompt: x}}]", 1, "'ollama:llama3' here"),
+        ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    model: openai/gpt-4", 6, "'openai:gpt-4' here"),
+        ("models: {a: gemini/pro}\nnodes: [{name: n, uses: llm.call, with: {prompt: x, model: a}}]", 2, "'google:pro' here"),
+        ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    model: [ollama/a, b]\n    prompt: x", 5, "'ollama:a' here"),
+        ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    provider: ollama", 6, "part of the model's name"),
+        ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    api_base: x", 6, "OLLAMA_BASE_URL"),
+    ],
+)  # fmt: skip
+def test_names_and_settings_of_models_get_advice_at_their_line(text, line, instead):
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, keep=False).check()
+    assert [problem.line for problem in caught.value.problems if instead in str(problem)] == [line]
 
 
 def loop(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import yaml
@@ -122,6 +123,8 @@ MAX_NODES = 50_000
 MAX_DEPTH = 64
 MAX_ALIASES = 100
 MAX_EXPANDED = 200_000
+MAX_DIGITS = 4_300
+"""Digits of a number, as in Python's JSON: a longer one takes long to convert."""
 
 
 def _truth(text: str) -> bool:
@@ -130,14 +133,20 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _float(text: str) -> float | str:
+    number = float(text)
+    return number if isfinite(number) else text  # JSON has no infinity
+
+
 # The core schema of YAML 1.2: `no` is a string, `012` is twelve, `12:30` and `2001-01-01` are strings.
+_DIGITS = f"[0-9]{{1,{MAX_DIGITS}}}"
 _PLAIN: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text in ("true", "True", "TRUE")),
-    (r"[-+]?[0-9]{1,18}", "-+0123456789", int),
+    (rf"[-+]?{_DIGITS}", "-+0123456789", int),
     (
-        r"[-+]?(?:\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?)(?:[eE][-+]?[0-9]{1,3})?",
+        rf"[-+]?(?:\.{_DIGITS}|{_DIGITS}(?:\.(?:{_DIGITS})?)?)(?:[eE][-+]?[0-9]{{1,3}})?",
         "-+.0123456789",
-        float,
+        _float,
     ),
     (r"~|null|Null|NULL|", "~nN", lambda _: None),
 )

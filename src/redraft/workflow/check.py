@@ -18,6 +18,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
 from redraft.http import require_http
+from redraft.models.names import resolve_model
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, ProcessPython, run_script
 from redraft.settings import joined_names, names_in
@@ -588,7 +589,9 @@ class _FileCheck:
             if name is not None:
                 self.resources.model_for(name, Scope({}))
         except ConfigError as error:
-            if self.is_read("models"):
+            if instead := ported.model_advice(str(resolve_model(name, self.resources.models))):
+                self.fail((*path, "model"), instead)
+            elif self.is_read("models"):
                 self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
         else:
             self.uses.models.setdefault(name, path)
@@ -943,7 +946,7 @@ def check_models(
         except ConfigError as error:
             is_of_file = resources.only_model is None and not scope.state.get(MODEL) and spec.model
             place = (*path, "model") if name is not None else ("model",) if is_of_file else path
-            problems.append(source.error(place, str(error)))
+            problems.append(source.error(place, ported.model_advice(full or "") or str(error)))
         if full is not None:
             model_names.add(full)
     return replace(uses, model_names=frozenset(model_names)), problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.settings import names_in
 from redraft.text.templates import template
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from redraft.text.yaml import KeyPath
 
 IGNORED = {
+    "version": "'version' is ignored; every file is read in the same way",
+    "metadata": "'metadata' is ignored; comments and 'description' are for readers",
+    "author": "'author' is ignored; comments and 'description' are for readers",
     "state_schema": "'state_schema' is ignored; 'inputs' declares the values of a run, and checks them",
     "config": "'config' is ignored; an error ends the workflow unless the node's 'on_error' handles it",
     "edges": "'edges' is ignored, since it only repeats the order of the nodes; leave it out",
@@ -23,6 +27,7 @@ FILE_ADVICE = {
     "edges": "nodes run in the order of the file; use 'goto' to change it",
     "imports": "actions of your own come from a package, and tools from functions.py beside the file",
     "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
+    "llm": "the model goes under 'model', and what other names of models mean under 'models'",
     "secrets": "list environment variables under 'env', and read them as env.NAME",
 }
 NODE_ADVICE = {
@@ -36,6 +41,39 @@ NODE_ADVICE = {
     "type": "write a 'reflection.loop', nodes with a 'goto' back, or a 'map'",
 }
 """What to write instead of a key that Redraft does not have, on the level of the file and in a node."""
+
+LLM_ADVICE = {
+    "provider": "the provider is part of the model's name, such as 'model: ollama:llama3'",
+    "api_base": "a provider's address comes from its environment variable, such as OLLAMA_BASE_URL",
+    "base_url": "a provider's address comes from its environment variable, such as OLLAMA_BASE_URL",
+    "api_key": "a provider's key comes from its environment variable, such as OPENAI_API_KEY",
+    "response_format": "write the JSON Schema of the reply under 'schema'",
+    "max_retries": "write 'retries' on the node",
+    "stream": "'redraft run' and workflow.stream() show what a loop writes; leave it out",
+}
+"""What to write instead of a parameter of `llm.call` that Redraft does not have."""
+
+PROVIDERS = {
+    "anthropic": "anthropic",
+    "azure": "azure",
+    "azure_openai": "azure",
+    "bedrock": "bedrock",
+    "cohere": "cohere",
+    "deepseek": "deepseek",
+    "gemini": "google",
+    "google": "google",
+    "groq": "groq",
+    "huggingface": "huggingface",
+    "mistral": "mistral",
+    "ollama": "ollama",
+    "ollama_chat": "ollama",
+    "openai": "openai",
+    "openrouter": "openrouter",
+    "together_ai": "together",
+    "vertex_ai": "google-cloud",
+    "xai": "xai",
+}
+"""Providers as the_edge_agent names them before a slash, and their names here."""
 
 ACTION_ADVICE = {
     "http.get": "use 'http.request'",
@@ -111,8 +149,21 @@ def advice(path: KeyPath) -> str | None:
     """Return what to write instead of an unknown key; None if it is no key of the_edge_agent."""
     if len(path) == 1:
         return FILE_ADVICE.get(str(path[0]))
-    is_in_node = len(path) == 3 and path[0] == "nodes"  # noqa: PLR2004 (`nodes`, a number, the key)
-    return NODE_ADVICE.get(str(path[2])) if is_in_node else None
+    if path[0] != "nodes":
+        return None
+    is_in_node = len(path) == 3  # noqa: PLR2004 (`nodes`, a number, the key)
+    if not is_in_node:
+        return LLM_ADVICE.get(str(path[-1]))
+    return NODE_ADVICE.get(str(path[2]))
+
+
+def model_advice(name: str) -> str | None:
+    """Return how a model named `PROVIDER/MODEL`, as elsewhere, is named here; None for other names."""
+    for one in names_in(name):
+        provider, _, model = one.partition("/")
+        if model and (here := PROVIDERS.get(provider.lower())):
+            return f"{one!r} is named {f'{here}:{model}'!r} here"
+    return None
 
 
 # --- what works differently, though the file is valid ---
