@@ -15,9 +15,27 @@ from redraft import (
     ReflectionVersion,
     TokenUsage,
 )
-from redraft._codec import TAG, RecordedError, describe_error, from_json, from_record, to_json, to_record
-from redraft.errors import StoreError
+from redraft._codec import (
+    TAG,
+    RecordedError,
+    describe_error,
+    failure_from_json,
+    failure_to_json,
+    from_json,
+    from_record,
+    to_json,
+    to_record,
+)
+from redraft.errors import (
+    ReflectionFailedError,
+    RejectedOutputError,
+    ScriptError,
+    StoreError,
+    UnfinishedError,
+    WorkflowError,
+)
 from redraft.protocols import ChatReply
+from redraft.types import ReflectionHistory
 from support.versions import version
 
 
@@ -115,3 +133,36 @@ class AwayError(RecordedError):
 )
 def test_foreign_error_is_described_with_its_class(error, said):
     assert describe_error(error) == said
+
+
+def partial(error, value):
+    error.partial = value
+    return error
+
+
+VERSIONS = (version(1, 0.5, output=Person(name="Ada")), version(2, 0.7, output=[None, 10**20]))
+HISTORY = [
+    {"iteration": 1, "output": {"a": None}, "score": None, "valid": False, "errors": [{"message": "x"}]}
+]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReflectionFailedError("No valid output.", HISTORY),
+        ReflectionFailedError(
+            "It ended.", ReflectionHistory(VERSIONS, *VERSIONS, ConvergenceReason.ERROR, 1)
+        ),
+        ReflectionFailedError("Nothing."),
+        RejectedOutputError("Rejected.", output=Person(name="Ada"), why="too short"),
+        ScriptError("It failed.", line=3),
+        partial(UnfinishedError("Time is up."), [1, None]),
+        WorkflowError("wrong.yaml, line 3: x", file="wrong.yaml", line=3, node="n", key="with"),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error}",
+)
+def test_a_recorded_error_has_its_attributes(error):
+    recorded = failure_from_json(json.loads(json.dumps(failure_to_json(error))))
+    assert (type(recorded), str(recorded)) == (type(error), str(error))
+    names = ("history", "output", "why", "line", "partial", "file", "node", "key", "retryable")
+    assert [getattr(recorded, name, None) for name in names] == [getattr(error, name, None) for name in names]

@@ -18,11 +18,21 @@ from redraft.errors import (
     DamagedRecordError,
     ModelError,
     RedraftError,
+    ReflectionFailedError,
+    RejectedOutputError,
+    SandboxError,
     StoreError,
     UnfinishedError,
     WorkflowError,
 )
-from redraft.types import ISSUE_FIELDS, ConvergenceReason, Conversation, Issue, TokenUsage
+from redraft.types import (
+    ISSUE_FIELDS,
+    ConvergenceReason,
+    Conversation,
+    Issue,
+    ReflectionHistory,
+    TokenUsage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,10 +255,21 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
     if isinstance(error, ModelError):
         data |= {"status": error.status, "retryable": error.retryable, "retry_after": error.retry_after}
     if isinstance(error, WorkflowError):
-        data["retryable"] = error.retryable
+        place = {"file": error.file, "line": error.line, "node": error.node, "key": error.key}
+        data |= {"retryable": error.retryable, "place": place}
     if isinstance(error, UnfinishedError):
         data |= {"reason": to_json(error.reason), "conversation": to_json(error.conversation)}
+        data["partial"] = to_record(error.partial)
+    if isinstance(error, SandboxError):
+        data["line"] = error.line
+    if isinstance(error, RejectedOutputError):
+        data |= {"output": to_record(error.output), "why": error.why}
+    if isinstance(error, ReflectionFailedError):
+        data["history"] = to_record(error.history)
     return data
+
+
+_ANY = cast("type[Any]", Any)
 
 
 def failure_from_json(data: dict[str, Any]) -> Exception:
@@ -266,7 +287,7 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
             retry_after=data["retry_after"],
         )
     elif name == WorkflowError.__name__:
-        failure = WorkflowError(message, retryable=data.get("retryable", False))
+        failure = WorkflowError(message, retryable=data.get("retryable", False), **data.get("place", {}))
     elif name == UnfinishedError.__name__:
         reason, conversation = data["reason"], data["conversation"]
         failure = UnfinishedError(
@@ -274,8 +295,19 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
             conversation=None if conversation is None else from_json(Conversation, conversation),
             reason=None if reason is None else ConvergenceReason(reason),
         )
+        failure.partial = from_record(_ANY, data.get("partial"))
+    elif name == RejectedOutputError.__name__:
+        output = from_record(_ANY, data.get("output"))
+        failure = RejectedOutputError(message, output=output, why=data.get("why", ""))
+    elif name == ReflectionFailedError.__name__:
+        history: Any = data.get("history")
+        of_run = isinstance(history, dict)  # and a list of attempts if it is from a workflow's loop
+        kind = cast("type[Any]", ReflectionHistory) if of_run else _ANY
+        failure = ReflectionFailedError(message, from_record(kind, cast("object", history)))
     else:
         failure = _exception_named(name, message)
+    if isinstance(failure, SandboxError):
+        failure.line = data.get("line")
     if isinstance(failure, RedraftError) and data.get("usage") is not None:
         failure.usage = from_json(TokenUsage, data["usage"])
     return failure

@@ -148,13 +148,52 @@ def test_an_attempt_without_output_is_never_the_best(evaluator):
     assert value["reflection_best"] == value["reflection_output"] == value["result"] == "something"
 
 
-@pytest.mark.parametrize("nothing", [None, ValueError("boom")])
-def test_a_corrector_that_returns_nothing_costs_an_attempt(nothing):
-    correct = making(nothing, "good")
-    value = ran(making("draft"), scoring("output == 'good'"), correct=correct)
-    assert [entry["output"] for entry in value["reflection_history"]] == ["draft", None, "good"]
-    assert [state["reflection_output"] for state, _ in correct.seen] == ["draft", "draft"]
-    assert "corrector" in value["reflection_history"][1]["errors"][0]["message"]
+@pytest.mark.parametrize(
+    ("nothing", "why"),
+    [
+        (None, "The corrector returned nothing."),
+        (ValueError("boom"), "The corrector failed: ValueError: boom"),
+        (ModelError("down"), "The corrector failed: down"),
+    ],
+)
+def test_if_the_corrector_fails_the_generator_is_shown_the_error(nothing, why, caplog):
+    make, correct = making("draft", "again"), making(nothing, "good")
+    value = ran(make, scoring("{'valid': output == 'good', 'errors': ['low']}"), correct=correct)
+    assert [entry["output"] for entry in value["reflection_history"]] == ["draft", "again", "good"]
+    state, _ = make.seen[1]
+    assert state["reflection_feedback"].startswith(why)
+    assert "low" in state["reflection_feedback"]
+    assert state["reflection_errors"] == [{"message": "low"}, {"message": why}]
+    assert f"{why} The generator runs again." in caplog.text
+
+
+def test_an_attempt_in_which_corrector_and_generator_fail_has_both_errors():
+    make = making("draft", ValueError("boom"), "good")
+    value = ran(make, scoring("output == 'good'"), correct=making(ModelError("down")), max_iterations=2)
+    assert value["reflection_history"][1]["errors"] == [
+        {"message": "The corrector failed: down The generator failed: ValueError: boom"}
+    ]
+    assert value["reflection_history"][1]["score"] == 0.0
+
+
+@pytest.mark.parametrize("on_failure", ["return_best", "return_last", "raise"])
+def test_a_model_that_cannot_be_reached_gives_attempts_without_a_score(on_failure):
+    def run():
+        generator = {**PROMPTED, "prompt": "Write."}
+        down = [ModelError("down", status=503)] * 3
+        return loop(generator=generator, evaluator=ALWAYS, replies=down, on_failure=on_failure)
+
+    if on_failure == "raise":
+        with pytest.raises(ReflectionFailedError, match="No valid output in 3 attempts") as caught:
+            run()
+        history = caught.value.history
+    else:
+        value = run()
+        assert (value["success"], value["exhausted"]) == (False, True)
+        assert not value.keys() & {"reflection_best", "reflection_best_score", "result"}
+        history = value["reflection_history"]
+    assert [(entry["score"], entry["valid"]) for entry in history] == [(None, False)] * 3
+    assert [entry["errors"] for entry in history] == [[{"message": "The generator failed: down"}]] * 3
 
 
 def test_after_a_failed_generator_the_generator_runs_again():
@@ -249,6 +288,40 @@ def test_apply_decides_between_feedback_and_the_next_output(corrected, apply, ou
 def test_ambiguous_feedback_warns_once(corrected, warned, caplog):
     ran(making({"a": 1}), NEVER, correct=making(corrected), max_iterations=4)
     assert caplog.text.count("apply: replace") == warned
+
+
+NEEDS_OUTPUT = {
+    "type": "schema",
+    "schema": {
+        "type": "object",
+        "required": ["output"],
+        "properties": {"output": {"enum": ["fixed", "better"]}},
+    },
+}
+TEXT = {"type": "schema", "schema": {"enum": ["fixed"]}}
+
+
+@pytest.mark.parametrize(
+    ("draft", "evaluator", "apply", "output"),
+    [
+        ({"output": "x"}, NEEDS_OUTPUT, "replace", {"output": "fixed"}),
+        ({"output": "x"}, NEEDS_OUTPUT, "auto", {"output": "fixed"}),
+        ({}, NEEDS_OUTPUT, "replace", {"output": "fixed"}),
+        ("x", NEEDS_OUTPUT, "auto", {"output": "fixed"}),
+        ("x", TEXT, "auto", "fixed"),
+        ("x", TEXT, "replace", "fixed"),
+        ({"output": "x"}, NEVER, "auto", {"output": "fixed"}),
+        ({"output": "x"}, NEVER, "replace", {"output": "fixed"}),
+        ("x", NEVER, "replace", {"output": "fixed"}),
+        ("x", NEVER, "auto", "fixed"),
+    ],
+)
+def test_a_lone_key_output_is_a_wrapper_only_where_the_output_has_no_such_key(
+    draft, evaluator, apply, output
+):
+    corrector = {"run": "return {'output': 'fixed'}", "apply": apply}
+    value = ran(making(draft), evaluator, corrector=corrector, max_iterations=2)
+    assert value["reflection_history"][1]["output"] == output
 
 
 def test_an_object_from_a_model_is_feedback():
@@ -525,6 +598,9 @@ def corrected(state=STATE, reply=None, actions=None, **params):
         ({"run": "result = reflection_output + reflection_errors[0]['message']"}, "badnot good"),
         ({"run": "return state['reflection_output'].upper()"}, "BAD"),
         ({"run": "return {'corrected_output': [1]}"}, [1]),
+        ({"run": "return {'output': 'fixed'}"}, {"output": "fixed"}),
+        ({"run": "return {'output': 'fixed'}", "data": {"output": "x"}}, {"output": "fixed"}),
+        ({"run": "return {'corrected_output': 1}", "data": {"corrected_output": 0}}, {"corrected_output": 1}),
         ({"run": "return {'a': 1}"}, {"a": 1}),
         ({"run": "return output .. '!'", "language": "lua"}, "bad!"),
         ({"run": "return output", "data": {"x": 1}}, {"x": 1}),

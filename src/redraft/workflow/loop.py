@@ -58,10 +58,11 @@ from redraft.workflow.spec import (
 from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Collection, Generator, Sequence
 
     from redraft.protocols import ChatModel, Preference, RunContext
-    from redraft.types import Output, ReflectionResult, ReflectionVersion
+    from redraft.text.schema import SchemaResult
+    from redraft.types import Output, ReflectionResult, ReflectionVersion, Stop
 
 RESULT_KEYS = (
     "success",
@@ -98,7 +99,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=loop.evaluator.threshold,
-        until=first(partial(quality_met, threshold=loop.evaluator.threshold), unjudged),
+        until=first(partial(quality_met, threshold=loop.evaluator.threshold), _not_judged),
         diversify=False,
         candidates=loop.candidates,
         accept=loop.accept,
@@ -144,6 +145,12 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     return ActionResult(value, result.token_usage)
 
 
+def _not_judged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
+    """Stop when outputs can't be judged; an attempt without an output is followed by the next one."""
+    outputs = [version for version in versions if not isinstance(version.output, FailedAttempt)]
+    return unjudged(outputs) if outputs and outputs[-1] is versions[-1] else None
+
+
 def _preference(model: ChatModel) -> Preference:
     """Let a model compare two outputs; one whose generator failed is worse than any other."""
     compare = preference((), model)
@@ -187,7 +194,8 @@ class LoopVerbs:
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Run the corrector; if it returns feedback, or there is no corrector, run the generator again.
 
-        It corrects the latest output, as documented; the best one is `state.reflection_best`.
+        It corrects the latest output, as documented; the best one is `state.reflection_best`. If it fails or
+        returns nothing, the generator runs again within the same attempt and is shown the error.
         """
         corrector, version = self.params.corrector, last_output(run.versions)
         if corrector is None or version is None:
@@ -197,18 +205,42 @@ class LoopVerbs:
                 result = await run_call(corrector, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
-        except Exception as error:  # (whatever the file's code or action raises, the attempt failed)
+        except Exception as error:  # (whatever the file's code or action raises, the corrector failed)
             if over_budget(error):
                 raise
-            return _failed_draft("corrector", error, "corrected")
+            return await self._generate_instead(run, _failed_draft("corrector", error, "corrected"))
         if not is_feedback(corrector, result.value):
-            return self._draft("corrector", unwrap(result.value), result.usage, "corrected")
+            output = self._corrected(corrector, result.value, version.output)
+            draft = self._draft("corrector", output, result.usage, "corrected")
+            if isinstance(draft.output, FailedAttempt):
+                return await self._generate_instead(run, draft)
+            return draft
         self._warn_once_if_ambiguous(corrector, result.value, version.output, run)
         feedback: Any = result.value
         if not isinstance(feedback, dict):
             feedback = {} if feedback is None else {FEEDBACK: str(feedback)}
         draft = await self._generate(run, cast("dict[str, Any]", feedback))
         draft.usage += result.usage
+        return draft
+
+    def _corrected(self, corrector: Corrector, value: Any, output: Output) -> Any:
+        """Return the candidate of a corrector's value: the value, or what it wraps if that fits better."""
+        inner = unwrap(value, output, WRAPPERS if corrector.apply == "replace" else (*WRAPPERS, "output"))
+        schema = self.judge.schema
+        if not isinstance(value, Mapping) or schema is None:
+            return inner
+        fields = cast("Mapping[str, Any]", value)
+        choices = [inner, fields, unwrap(fields, None, (*WRAPPERS, "output"))]
+        return max(choices, key=lambda choice: _fit(schema.check(choice)))  # of equals the first
+
+    async def _generate_instead(self, run: RunContext, failed: Draft) -> Draft:
+        """Run the generator in place of a corrector that failed, and show it the error."""
+        why = failed.output.message
+        logger.warning("%s The generator runs again.", why)
+        draft = await self._generate(run, {}, why)
+        draft.usage += failed.usage
+        if isinstance(draft.output, FailedAttempt):
+            draft.output = draft.output.model_copy(update={"message": f"{why} {draft.output.message}"})
         return draft
 
     def _warn_once_if_ambiguous(
@@ -223,11 +255,15 @@ class LoopVerbs:
                 "'apply: replace' to the corrector; if not, 'apply: feedback'."
             )
 
-    async def _generate(self, run: RunContext, feedback: Mapping[str, Any]) -> Draft:
+    async def _generate(self, run: RunContext, feedback: Mapping[str, Any], failure: str = "") -> Draft:
+        """Run the generator with a corrector's feedback, or the error of a corrector that failed."""
         critique = render_feedback(run.attempt)
-        if FEEDBACK in feedback:
-            critique = f"{feedback[FEEDBACK]}\n\n{critique}"
+        if addition := failure or feedback.get(FEEDBACK):
+            critique = f"{addition}\n\n{critique}"
         scope = self._scope_after(run.versions, {**feedback, FEEDBACK: critique})
+        if failure:
+            errors = [*scope.state["reflection_errors"], {"message": failure}]
+            scope = scope.inside_loop({"reflection_errors": errors})
         generator, strategy = self.params.generator, "draft"
         if run.versions:
             generator, strategy = with_feedback(generator), "regenerated"
@@ -281,7 +317,11 @@ def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
     """Return the draft of an attempt that raised `error`, with its usage until then."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
     return Draft(
-        FailedAttempt(message=f"The {who} failed: {describe_error(error)}"), usage, strategy=strategy
+        FailedAttempt(
+            message=f"The {who} failed: {describe_error(error)}", unreachable=isinstance(error, ModelError)
+        ),
+        usage,
+        strategy=strategy,
     )
 
 
@@ -467,7 +507,7 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
             raise
         logger.warning("The corrector failed: %s", error)
         return ActionResult({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
-    corrected = unwrap(result.value)
+    corrected = unwrap(result.value, data)
     if _is_model_call(call, resources) and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
     if corrected is None:
@@ -480,17 +520,21 @@ def _is_model_call(call: Call, resources: Resources) -> bool:
     return plain_name(action) == LLM_CALL and resources.own_action(action) is None
 
 
-WRAPPERS = ("corrected_output", "reflection_output", "output")
-"""Keys under which a corrector may return the candidate."""
+WRAPPERS = ("corrected_output", "reflection_output")
+"""Keys under which a corrector may return the candidate; in a loop without `apply`, `output` is another."""
 
 
-def unwrap(value: Any) -> Any:
-    """Return the candidate from under its one key, or the value unchanged."""
+def unwrap(value: Any, output: Output, wrappers: Collection[str] = WRAPPERS) -> Any:
+    """Return the candidate from under its one key, or the value if the corrected `output` has that key."""
     if isinstance(value, Mapping) and len(cast("Mapping[str, Any]", value)) == 1:
         (key, inner), *_ = cast("Mapping[str, Any]", value).items()
-        if key in WRAPPERS:
+        if key in wrappers and not (isinstance(output, Mapping) and key in output):
             return inner
     return cast("Any", value)
+
+
+def _fit(result: SchemaResult) -> tuple[bool, bool, float]:
+    return not result.wrong_type, result.valid, result.score
 
 
 def is_feedback(corrector: Corrector, value: Any) -> bool:
@@ -500,7 +544,7 @@ def is_feedback(corrector: Corrector, value: Any) -> bool:
     """
     if corrector.apply != "auto":
         return corrector.apply == "feedback"
-    return isinstance(value, Mapping) and unwrap(value) is value
+    return isinstance(value, Mapping) and unwrap(value, None, (*WRAPPERS, "output")) is value
 
 
 def _has_all_keys(value: Any, output: Any) -> bool:

@@ -55,9 +55,11 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Re
 
 
 class FailedAttempt(BaseModel):
-    """Stands for the output of an attempt whose generator or corrector failed."""
+    """Stands for the output of an attempt whose generator failed."""
 
     message: str
+    unreachable: bool = False
+    """Whether the call of the model failed, so that the attempt says nothing about the output's quality."""
 
 
 @dataclass(slots=True)
@@ -110,7 +112,9 @@ class Judge:
         Raises `ModelError` if the provider failed for good, and `ConfigError`.
         """
         if isinstance(output, FailedAttempt):
-            return _verdict(0.0, valid=False, errors=[output.message], is_candidate=False)
+            score = None if output.unreachable else 0.0
+            verdict = _verdict(score, valid=False, errors=[output.message], is_candidate=False)
+            return replace(verdict, confidence=0.0) if output.unreachable else verdict
         if self.schema is not None:
             return self._by_schema(output, self.schema)
         return await (self._by_model if self.evaluator.type == "llm" else self._by_code)(output, scope)
