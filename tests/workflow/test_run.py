@@ -14,6 +14,7 @@ from redraft.events import TokenEvent, VersionEvaluated
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
 from redraft.workflow.history import NodeOutcome
+from redraft.workflow.loop import RESULT_KEYS
 from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from support.workflows import making, under
 
@@ -116,10 +117,52 @@ def test_only_a_loop_adds_its_keys_beside_its_output():
     state = ran(loop).state
     assert state["a"] == state["o"]["a"] == 1
     assert state["success"] is state["o"]["success"] is True
-    state = ran(loop.replace("output: o", "output: success")).state
-    assert (state["success"]["success"], state["valid"]) == (True, True)
     state = ran("- {name: n, uses: reflection_evaluate, output: o, with: {data: 1, schema: true}}").state
     assert list(state) == ["o"]
+
+
+@pytest.mark.parametrize("name", RESULT_KEYS)
+def test_the_output_of_a_loop_cannot_replace_a_key_that_the_loop_sets(name):
+    loop = "- name: n\n  uses: reflection.loop\n  output: {}\n  with:\n    generator: {{run: return 1}}\n"
+    text = loop.format(name) + "    evaluator: {type: custom, run: return True}\n"
+    with pytest.raises(WorkflowError, match=f"line 4, node 'n', output: '{name}' would replace"):
+        Workflow.from_text(f"nodes:\n{text}", keep=False)
+
+
+TWO_LOOPS = """\
+- name: first
+  uses: reflection.loop
+  with:
+    max_iterations: 1
+    generator: {run: 'return "a text"'}
+    evaluator: {type: custom, run: return False}
+- name: second
+  uses: reflection.loop
+  with:
+    generator: {action: look}
+    evaluator: {type: custom, run: return True}
+"""
+
+
+def test_a_second_loop_starts_without_the_verdict_of_the_first():
+    look = making({"a": 1})
+    state = ran(TWO_LOOPS, {"topic": "tea"}, actions={"look": look}).state
+    (seen, _), *_ = look.seen
+    assert (seen["topic"], seen["result"]) == ("tea", "a text")
+    assert not seen.keys() & {"success", "valid", "exhausted", "reflection_reason"}
+    assert (state["a"], state["success"]) == (1, True)
+    assert not state.keys() & {"result", "exhausted"}
+
+
+def test_another_visit_to_a_loop_replaces_all_keys_of_the_last_one():
+    loop = (
+        "- name: n\n  max_visits: 2\n  uses: reflection.loop\n  with:\n    generator: {action: look}\n"
+        "    evaluator: {type: custom, run: return True}\n  goto: [{if: state.again, to: n}]\n"
+    )
+    look = making({"a": 1, "b": 2, "again": True}, {"a": 3, "again": False})
+    state = ran(loop, {"topic": "tea"}, actions={"look": look}).state
+    assert look.seen[1][0]["b"] == 2
+    assert (state["a"], state["topic"], "b" in state) == (3, "tea", False)
 
 
 def test_a_second_loop_replaces_the_verdict_of_the_first():

@@ -263,6 +263,12 @@ class _FileCheck:
             )
         if (node.uses is None) == (node.run is None):
             self.fail(path, "give a node either 'uses' (an action) or 'run' (code)")
+        if node.action == LOOP and node.map is None and node.output in RESULT_KEYS:
+            self.fail(
+                (*path, "output"),
+                f"{node.output!r} would replace the state's key of this name, which a loop sets; "
+                "choose another name",
+            )
         if node.run is not None and node.with_:
             self.fail(
                 (*path, "with"), "'with' holds the parameters of 'uses'; code reads its values from the state"

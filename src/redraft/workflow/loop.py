@@ -77,6 +77,8 @@ RESULT_KEYS = (
     "reflection_reason",
 )
 """The keys that a loop returns; an output's own keys of these names stay in `reflection_output`."""
+RESULT = "result"
+"""The key of an output that is no object."""
 FEEDBACK = "reflection_feedback"
 """The key of the state with the critique as text, for generators that run again."""
 
@@ -376,7 +378,7 @@ def loop_value(result: ReflectionResult, selection: Selection, reason: str = "")
     if isinstance(output, Mapping):
         own = cast("Mapping[str, Any]", output)
         return {key: value for key, value in own.items() if key not in RESULT_KEYS} | values
-    return {"result": output} | values
+    return {RESULT: output} | values
 
 
 def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:

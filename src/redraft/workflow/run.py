@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -27,7 +27,7 @@ from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, Stop, TokenUsage
 from redraft.workflow.approval import Approval, WaitingForAnswer
-from redraft.workflow.loop import RESULT_KEYS
+from redraft.workflow.loop import RESULT, RESULT_KEYS
 from redraft.workflow.node import NODE, NodeRunner, usage_of
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, templates_in
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, WorkflowFile, WorkflowSpec
@@ -65,6 +65,8 @@ class WorkflowRun:
     _tally: Tally = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
     _nodes: list[str] = field(init=False, default_factory=list[str])
+    _of_loops: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
+    """What the last result of each loop put into the state, by the name of its node."""
 
     def __post_init__(self) -> None:
         clock = find_in_step(self.step, TimedStep)
@@ -111,7 +113,7 @@ class WorkflowRun:
                 return at + 1
             self.emit(NodeStarted(self.run_id, node.name, self._visits[node.name]))
             run = NodeRunner(node, self.resources, partial(self._tell_item, node))
-            result = await self.step(f"{NODE}{node.name}", ActionResult, run, self.scope)
+            result = await self.step(f"{NODE}{node.name}", ActionResult, run, self._scope_of(node))
         except (ChangedRunError, StoreError):  # the journal's errors are not the node's
             raise
         except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever a node raises)
@@ -137,10 +139,14 @@ class WorkflowRun:
         """
         state, value = self.scope.state, result.value
         if isinstance(value, Mapping) and (node.action == LOOP or node.output is None):
-            self._forget_last_loop(node)
+            self._forget_verdict(node)
             is_built_in = node.uses is not None and self.resources.own_action(node.uses) is None
             keys = cast("Mapping[str, Any]", value).items()
-            state.update({key: item for key, item in keys if not (is_built_in and key == MODEL)})
+            merged = {key: item for key, item in keys if not (is_built_in and key == MODEL)}
+            if node.action == LOOP:
+                self._forget_output(node)
+                self._of_loops[node.name] = merged
+            state.update(merged)
         elif node.output is None and value is not None:
             state[node.name] = value
         if result.failures:
@@ -185,16 +191,32 @@ class WorkflowRun:
         logger.warning("The node %r failed; the workflow continues: %s", node.name, describe_error(error))
         self._nodes.append(node.name)
         self._tally.add("nodes", usage_of(error))
-        self._forget_last_loop(node)
+        self._forget_verdict(node)
         self.scope.state["error"] = {"node": node.name, "type": type(error).__name__, "message": str(error)}
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
         return target
 
-    def _forget_last_loop(self, node: Node) -> None:
-        """Remove an earlier loop's keys from the state, where a new result would mix with them."""
+    def _scope_of(self, node: Node) -> Scope:
+        """Return the scope in which a node runs: a loop does not see the verdict of an earlier one."""
+        if node.action != LOOP:
+            return self.scope
+        hidden = {key for merged in self._of_loops.values() for key in merged if key in RESULT_KEYS}
+        state = {key: item for key, item in self.scope.state.items() if key not in hidden}
+        return replace(self.scope, state=state)
+
+    def _forget_verdict(self, node: Node) -> None:
+        """Remove an earlier loop's verdict from the state: that of this one follows, or it failed."""
         if node.action == LOOP:
             for key in RESULT_KEYS:
                 self.scope.state.pop(key, None)
+
+    def _forget_output(self, node: Node) -> None:
+        """Remove what a loop's output would mix with: that of an earlier visit, and a lone `result`."""
+        state = self.scope.state
+        for name, merged in self._of_loops.items():
+            for key, item in merged.items():
+                if (name == node.name or key == RESULT) and state.get(key) is item:
+                    del state[key]
 
     def _located(self, error: Exception, at: int) -> Exception:
         """Place an error in the file: a mistake there becomes a `WorkflowError`, others get a note."""
