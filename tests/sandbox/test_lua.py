@@ -1,5 +1,6 @@
 """Scripts in Lua: their values, errors, limits and attacks."""
 
+# ruff: noqa: E501 (a table: a case a line where it fits)
 import re
 import sys
 from pathlib import Path
@@ -26,7 +27,24 @@ VALUES = {
     "nothing at all": ("", None),
     "float": ("return 1 / 2", 0.5),
     "integer": ("return 9007199254740993", 9007199254740993),
-    "object as it came": ("return state", {"name": "Ada", "age": 36, "tags": ["a", None, {}]}),
+    "object as it came": ("return state", NAMES["state"]),
+    "null that is set": ("state.gone = 1 return state.gone + 1", 2),
+    "null that is removed": (
+        "state.gone = nil return object {keys = state.gone, state = state}",
+        {"state": {"name": "Ada", "age": 36, "tags": ["a", None, {}]}},
+    ),
+    "null that is set and then removed": (
+        "state.gone = 1 state.gone = nil return state.name .. #state.tags",
+        "Ada3",
+    ),
+    "null in a copy": (
+        "local copy = {} for key, value in pairs(state) do copy[key] = value end return copy",
+        NAMES["state"],
+    ),
+    "null among pairs": (
+        "local n = 0 for key, value in pairs(state) do n = n + 1 if value == null then state[key] = key end end return {n >= 4, state.gone}",
+        [True, "gone"],
+    ),
     "nested as it came": ("return reflection_output", NAMES["reflection_output"]),
     "texts as they came": ("return reflection_errors", NAMES["reflection_errors"]),
     "null in an object is no key": ("return state.gone == nil", True),
@@ -65,6 +83,36 @@ VALUES = {
 @pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
 def test_scripts_return_their_value(source, value):
     assert value_of("lua", source) == value
+
+
+UNCHANGED = {
+    "nulls": {"a": None, "b": [None, {"c": None}], "d": {"e": {"f": None}}},
+    "only nulls": {"a": None, "b": None},
+    "empty": {"a": {}, "b": [], "c": [[], {}], "": ""},
+    "integers": [0, -1, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**400],
+    "floats": [1.0, 1e22, 1.5e300, 5e-324, -2.0],
+    "texts": ["ü😀\u2028", "a\0b", "null", "1", ""],
+    "keys": {"1": "a", "2": "b", "a\0b": 1, "nil": None},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("value", UNCHANGED.values(), ids=UNCHANGED)
+@pytest.mark.parametrize("place", ["output", "state.inner", "state.list[1]"])
+def test_values_pass_through_unchanged(value, place):
+    names = {"output": value, "state": {"inner": value, "list": [value]}}
+    assert repr(value_of("lua", f"return {place}", names=names)) == repr(value) or (
+        isinstance(value, dict) and value_of("lua", f"return {place}", names=names) == value
+    )
+
+
+def test_integers_beyond_64_bits_are_compared_and_computed_as_floats():
+    source = (
+        "return {output > 5, output == state.same, output < 1e30, output + 1 == 2^70 + 1, -output < 0, "
+        "tostring(output), 'n' .. output, output / 2^69}"
+    )
+    value = value_of("lua", source, names={"output": 2**70, "state": {"same": 2**70}})
+    assert value == [True, True, True, True, True, str(2**70), f"n{2**70}", 2.0]
 
 
 LATE, BIG, WRONG = SandboxTimeoutError, SandboxMemoryError, ScriptError

@@ -1,4 +1,5 @@
--- The world of a script: what it may call, and for how long. Returns run, env, array, object, kind, null.
+-- The world of a script: what it may call, and for how long.
+-- Returns run, env, array, object, integer, kind, null, nulls.
 local seconds, most_printed = ...
 local sethook, raw_getmetatable, raw_setmetatable = debug.sethook, getmetatable, setmetatable
 local load, error, type, rawget, tostring = load, error, type, rawget, tostring
@@ -24,13 +25,63 @@ local function watched(body)
   return thread
 end
 
-local ARRAY, OBJECT = { __metatable = "array" }, { __metatable = "object" }
+local next, rawset, tonumber = next, rawset, tonumber
 local null = raw_setmetatable({}, { __metatable = "null", __tostring = function() return "null" end })
+-- The keys that are null in each object that was passed in. They read as nil, but are not lost.
+local nulls = raw_setmetatable({}, { __mode = "k" })
+local ARRAY = { __metatable = "array" }
+local OBJECT = {
+  __metatable = "object",
+  __newindex = function(t, key, value)
+    if nulls[t] then nulls[t][key] = nil end
+    rawset(t, key, value)
+  end,
+  __pairs = function(t)
+    local absent = nulls[t]
+    if not absent then return next, t, nil end
+    local last, are_left = nil, true
+    return function(_, key)
+      if are_left then
+        last = next(absent, last)
+        if last ~= nil then return last, null end
+        are_left, key = false, nil
+      end
+      return next(t, key)
+    end, t, nil
+  end,
+}
 local function array(t) return raw_setmetatable(t, ARRAY) end
 local function object(t) return raw_setmetatable(t, OBJECT) end
 local function kind(t)
   local meta = raw_getmetatable(t)
   return type(meta) == "string" and meta or ""
+end
+
+-- An integer of more than 64 bits: it keeps its digits, and counts as a float.
+local digits = raw_setmetatable({}, { __mode = "k" })
+local function float(value) return tonumber(digits[value] or value) + 0.0 end
+local function text(value) return digits[value] or tostring(value) end
+local INTEGER = {
+  __metatable = "integer",
+  __newindex = function() error("an integer can't be changed", 2) end,
+  __tostring = text,
+  __concat = function(a, b) return text(a) .. text(b) end,
+  __eq = function(a, b) return text(a) == text(b) end,
+  __lt = function(a, b) return float(a) < float(b) end,
+  __le = function(a, b) return float(a) <= float(b) end,
+  __unm = function(a) return -float(a) end,
+  __add = function(a, b) return float(a) + float(b) end,
+  __sub = function(a, b) return float(a) - float(b) end,
+  __mul = function(a, b) return float(a) * float(b) end,
+  __div = function(a, b) return float(a) / float(b) end,
+  __mod = function(a, b) return float(a) % float(b) end,
+  __idiv = function(a, b) return float(a) // float(b) end,
+  __pow = function(a, b) return float(a) ^ float(b) end,
+}
+local function integer(written)
+  local value = raw_setmetatable({}, INTEGER)
+  digits[value] = written
+  return value
 end
 
 local printed, written = {}, 0
@@ -120,4 +171,4 @@ local function run(source)
   return "returned", result, text
 end
 
-return run, env, array, object, kind, null
+return run, env, array, object, integer, kind, null, nulls

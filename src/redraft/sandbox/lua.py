@@ -91,14 +91,25 @@ class _Tables:
 
     A table remembers whether it was an array or an object, so that an empty one comes back as it went in. A
     table that the script made is an array if it is empty or its keys are 1 to n. `null` stands for JSON's
-    null in arrays and results; in an object that is passed in, a null becomes a missing key. `limit` is the
-    most characters of JSON that may be read.
+    null in arrays and results. A null in an object that is passed in reads as nil; it is still among the
+    object's `pairs`, and null again when the object is read. `limit` is the most characters of JSON that may
+    be read.
     """
 
-    def __init__(self, limit: int, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
+    def __init__(
+        self,
+        limit: int,
+        new: Any,
+        array: Any,
+        object_: Any,
+        integer: Any,
+        kind: Any,
+        null: Any,
+        nulls: Any,
+    ) -> None:
         self._limit = self._left = limit
-        self._new, self._array, self._object = new, array, object_
-        self._kind, self._null = kind, null
+        self._new, self._array, self._object, self._integer = new, array, object_, integer
+        self._kind, self._null, self._nulls = kind, null, nulls
 
     def write(self, value: Any, *, inside_array: bool = False) -> Any:
         if value is None:
@@ -107,12 +118,17 @@ class _Tables:
             items = cast("list[Any]", value)
             return self._array(self._new(*(self.write(item, inside_array=True) for item in items)))
         if isinstance(value, dict):
-            table = self._new()
-            for key, item in cast("dict[str, Any]", value).items():
+            table, pairs = self._new(), cast("dict[str, Any]", value)
+            for key, item in pairs.items():
                 table[key] = self.write(item)
+            absent = [key for key, item in pairs.items() if item is None]
+            if absent:
+                keys = self._nulls[table] = self._new()
+                for key in absent:
+                    keys[key] = True
             return self._object(table)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return float(value)
+            return self._integer(str(value))
         return value
 
     def read(self, value: Any, depth: int = 0) -> Any:
@@ -129,6 +145,8 @@ class _Tables:
         kind = self._kind(value)
         if kind == "null":
             return None
+        if kind == "integer":
+            return int(str(value))
         if depth >= MAX_DEPTH:
             raise NotJsonError(f"is cyclic or too deep: the limit is {MAX_DEPTH} levels")
         items: list[tuple[Any, Any]] = []
@@ -136,6 +154,10 @@ class _Tables:
             if isinstance(key, str):
                 self._count(key)
             items.append((key, self.read(item, depth + 1)))
+        for key in self._nulls[value] or ():
+            if value[key] is None:
+                self._count(key)
+                items.append((key, None))
         if kind != "object" and _are_indices([key for key, _ in items]):
             return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
