@@ -163,7 +163,8 @@ _VIEWS = (KeysView, ValuesView, ItemsView)
 
 
 def _not_data(value: Any) -> TemplateError:
-    bool(value)  # raises what is missing, if that is the reason
+    if (missing := getattr(value, "missing_message", None)) is not None:
+        return TemplateError(missing)
     return TemplateError(
         f"a {type(value).__name__} is not data: expected a string, number, list, dict or null"
     )

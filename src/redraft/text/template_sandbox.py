@@ -214,15 +214,56 @@ def _check(node: nodes.Node) -> None:
         _check_known("filter", node, sandbox().filters)
     elif isinstance(node, nodes.Test):
         _check_known("test", node, sandbox().tests)
+    elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
+        _check_method(node.node)
+    elif isinstance(node, nodes.Mod) and _is_text(node.left):
+        raise TemplateError(NO_FORMAT, node.lineno)
     elif isinstance(node, nodes.For) and node.recursive:
         raise TemplateError("a loop may not be recursive", node.lineno)
     elif isinstance(node, nodes.Macro):
         _check_macro(node)
 
 
+INSTEAD_OF_FILTER = {
+    "attr": "write 'x.name' or 'x[name]'",
+    "format": "write '~' between the parts, and 'round' for decimals",
+    "pprint": "write 'tojson(indent=2)'",
+    "random": "a template gives the same text each time; choose in code",
+    "striptags": "do that in code",
+    "urlize": "do that in code",
+    "wordwrap": "do that in code",
+    "xmlattr": "write the attributes out, with 'escape' for the values",
+}
+"""Filters of Jinja2 that are not available, and what to write instead."""
+INSTEAD_OF_METHOD = {
+    "append": "a template can't change values; write 'x + [y]'",
+    "extend": "a template can't change values; write 'x + y'",
+    "format": "write '~' between the parts",
+    "pop": "a template can't change values; write 'x[:-1]'",
+    "setdefault": "a template can't change values; write 'x.get(key, default)'",
+    "update": "a template can't change values; write 'dict(x, key=value)'",
+}
+
+
 def _check_known(kind: str, node: nodes.Filter | nodes.Test, known: Mapping[str, Any]) -> None:
     if node.name not in known:
-        raise TemplateError(f"unknown {kind} {node.name!r}; {nearest(str(node.name), known)}", node.lineno)
+        instead = INSTEAD_OF_FILTER.get(str(node.name)) if kind == "filter" else None
+        hint = instead or nearest(str(node.name), known)
+        raise TemplateError(f"unknown {kind} {node.name!r}; {hint}", node.lineno)
+
+
+def _check_method(node: nodes.Getattr) -> None:
+    known = sorted({*_GROWING}.union(*_METHODS.values()))
+    if node.attr not in known:
+        hint = INSTEAD_OF_METHOD.get(node.attr) or nearest(node.attr, known)
+        raise TemplateError(f"there is no method {node.attr!r} that a template may call; {hint}", node.lineno)
+
+
+NO_FORMAT = "'%' does not format strings in a template; use '~' or 'join'"
+
+
+def _is_text(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
 
 
 def _check_name(node: nodes.Name) -> None:
@@ -310,6 +351,12 @@ class _Reads:
             elif isinstance(node, nodes.Filter | nodes.Test) and str(cast("Any", node).name) in _GUARDS:
                 guarded = _dotted(node.node) if node.node is not None else None
                 self.optional |= {guarded} if guarded is not None else set()
+            elif isinstance(node, nodes.If | nodes.CondExpr | nodes.For) and node.test is not None:
+                self.optional |= _tested(node.test)
+            elif isinstance(node, nodes.Or):
+                self.optional |= _tested(node.left)
+            elif isinstance(node, nodes.Not):
+                self.optional |= _tested(node.node)
             branches = _BRANCHES.get(type(node), ())
             for child in _children(node, [field for field in node.fields if field not in branches]):
                 self.collect(child, certain=certain)
@@ -326,6 +373,16 @@ class _Reads:
         for argument in _children(call):
             if argument is not method:
                 self.collect(argument, certain=False)
+
+
+def _tested(node: nodes.Node) -> set[Path]:
+    """Return the paths whose truth alone an expression reads, so that they may be missing."""
+    if isinstance(node, nodes.Not):
+        return _tested(node.node)
+    if isinstance(node, nodes.And | nodes.Or):
+        return _tested(node.left) | _tested(node.right)
+    path = _dotted(node)
+    return set() if path is None else {path}
 
 
 def _dotted(node: nodes.Node) -> Path | None:
@@ -443,9 +500,17 @@ class Method:
 
 
 class Missing(StrictUndefined):
-    """A missing value, which raises an error with the missing name as soon as it is used."""
+    """A missing value: false in a condition, it raises an error with the missing name in any other use."""
 
     __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    @property
+    def missing_message(self) -> str:
+        """What is missing, and what there is."""
+        return self._undefined_message
 
     @property
     def _undefined_message(self) -> str:
@@ -539,7 +604,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Apply an operator, unless its result would be too large."""
         take_step()
         if operator == "%" and isinstance(left, str):
-            raise TemplateError("'%' does not format strings in a template; use '~' or 'join'")
+            raise TemplateError(NO_FORMAT)
         if operator == "*":
             _check_product(left, right)
         elif operator == "**" and not _is_small_power(left, right):
@@ -661,8 +726,8 @@ def _enter(written: int) -> str:
 MAX_PARAMETER = 10_000
 MAX_ITEMS = 100_000
 
-# Left out: `attr`, `format`, `pprint`, `random`, `safe`, `striptags`, `urlize`, `wordwrap` and `xmlattr`,
-# which reach into objects, grow without bound, are slow on hostile texts, or are not deterministic.
+# Left out are filters that reach into objects, grow without bound, are slow on hostile texts, or are not
+# deterministic. `safe` has no effect: nothing is escaped.
 _HARMLESS = """
 abs batch capitalize center count d default dictsort filesizeformat first float groupby int
 items last length list lower map max min reject rejectattr reverse round select selectattr slice sort title
@@ -683,6 +748,8 @@ def filters() -> dict[str, Callable[..., Any]]:
         "sum": _sum,
         "escape": _escape,
         "e": _escape,
+        "forceescape": _escape,
+        "safe": _safe,
     }
     theirs = {name: FILTERS[name] for name in _HARMLESS}
     return {name: bounded_function(name, function) for name, function in (theirs | ours).items()}
@@ -768,6 +835,10 @@ def _sum(values: Iterable[Any], attribute: str | None = None, start: float = 0) 
         raise TemplateError("'sum' adds numbers; use 'join' for strings and '+' for lists")
     numbers = values if attribute is None else (_attribute(value, attribute) for value in values)
     return sum(each(numbers), start)
+
+
+def _safe(value: Any) -> Any:
+    return value
 
 
 def _escape(value: Any) -> str:
