@@ -1,6 +1,7 @@
 """Scripts in Python: their values, errors, limits and attacks."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
+import ast
 import asyncio
 import os
 import signal
@@ -20,7 +21,7 @@ from redraft.errors import (
 )
 from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts, walls
-from redraft.sandbox.python import _captured
+from redraft.sandbox.python import _captured, lacking
 from redraft.sandbox.scripts import run_script
 from support.scripts import GRACE, LIMITS, alive, attempt, children_of, value_of, wait_until_ended
 
@@ -225,6 +226,16 @@ LACKING = {
     "del": ("x = 1\ndel x", "'del' statement"),
     "module": ("import difflib\n1", "module 'difflib'"),
     "builtin": ("globals()\n1", "globals()"),
+    "next": ("return next((x for x in [1, 2] if x > 1), None)", "generators"),
+    "next of a name": ("found = filter(None, [0, 1])\nreturn next(found)", "generators"),
+    "property": ("class A:\n    @property\n    def x(self): return 1\nA()\n1", "method decorators"),
+    "method of a text": ("return 'a'.translate({97: 'b'})", "str.translate()"),
+    "attribute of a module": ("return bool(re.VERBOSE)", "re.VERBOSE"),
+    "name of a module": ("from collections import ChainMap\n1", "collections.ChainMap"),
+    "special method": ("class A:\n    def __len__(self): return 1\nlen(A())", "__len__"),
+    "function in re.sub": ("return re.sub('a', lambda found: 'b', 'a')", "re.sub()"),
+    "io": ("import io\n1", "module 'io'"),
+    "wildcard import": ("from math import *\n1", "wildcard imports"),
 }
 
 
@@ -235,6 +246,28 @@ def test_errors_name_what_inline_python_lacks(source, lacks):
     assert lacks in str(caught.value)
     assert "`sandbox: process`" in str(caught.value)
     value_of("python", source, "process")
+
+
+@pytest.mark.parametrize("source", ["import itertools\nitertools.nosuch", "'a'.nosuch()", "nosuch"])
+def test_a_mistake_is_not_taken_for_a_missing_feature(source):
+    with pytest.raises(ScriptError, match="nosuch") as caught:
+        value_of("python", source)
+    assert "process" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("return next((x for x in [1]), None)", [("next() of a generator", 1)]),
+        ("x = map(str, [1])\nreturn next(x)", [("next() of a generator", 2)]),
+        ("x = map(str, [1])\nx = iter(x)\nreturn next(x)", []),
+        ("x = iter([1])\nreturn next(x), sum(y for y in [1]), list(map(str, [1]))", []),
+        ("class A(dict): pass\nclass B:\n    x = 1", [("class inheritance", 1)]),
+        ("x = {}\ndel x['a']\ndef f():\n    yield 1", [("'del' statement", 2), ("yield expressions", 4)]),
+    ],
+)
+def test_missing_features_are_found_without_running_the_script(source, found):
+    assert lacking(ast.parse(source)) == found
 
 
 @pytest.mark.parametrize("text", ["[...]", "{...}", "<function 'f'>"])

@@ -865,8 +865,27 @@ def test_names_that_code_defines_are_no_mistake(code):
 REFUSED = {
     "an import": ("x = 1\n\nimport socket", 7, "No module named 'socket'"),
     "a builtin that the inline Python lacks": ("x = 1\nreturn input(x)", 6, "inline Python has no input()"),
-    "syntax that the inline Python lacks": ("x = 1\nyield x", 6, "use `sandbox: process`"),
+    "an import in a function": ("def f():\n    import difflib\n    return difflib", 6, "no module 'difflib'"),
 }
+UNSUPPORTED = {
+    "yield": ("x = 1\nyield x", 6, "has no yield expressions: use `sandbox: process`"),
+    "next": (
+        "x = 1\nreturn next((y for y in [x] if y), None)",
+        6,
+        "no next() of a generator: use `sandbox: process`",
+    ),
+    "del": ("x = {'a': 1}\ndel x['a']", 6, "has no 'del' statement"),
+    "inheritance": ("class A(dict):\n    pass", 5, "has no class inheritance"),
+}
+
+
+@pytest.mark.parametrize(("code", "line", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_what_inline_python_lacks_is_refused_with_the_file(code, line, message):
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(nodes("- name: n\n  run: |\n" + under(code, 4)), keep=False)
+    assert [problem.line for problem in caught.value.problems] == [line]
+    assert message in str(caught.value)
+    Workflow.from_text(nodes("- name: n\n  sandbox: process\n  run: |\n" + under(code, 4)), keep=False)
 
 
 @pytest.mark.parametrize(("code", "line", "message"), REFUSED.values(), ids=REFUSED)

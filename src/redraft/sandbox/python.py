@@ -251,13 +251,102 @@ def _reaches_out(raised: BaseException, message: str) -> bool:
 
 def _missing_feature(raised: BaseException, message: str) -> str | None:
     """Return the feature of Python that monty lacks, if that made the script fail."""
-    if isinstance(raised, NotImplementedError) and "not yet support" in message:
-        return message.rpartition("support ")[2]
+    if "not yet support" in message:
+        return (
+            message.rpartition("support ")[2].removeprefix("the ") if message.count("support ") else message
+        )
+    if message.startswith("Wildcard imports"):
+        return "wildcard imports"
     if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(message)):
         return f"module {module[1]!r}" if module[1].split(".")[0] in sys.stdlib_module_names else None
     if isinstance(raised, NameError) and (name := _MISSING_NAME.search(message)):
         return f"{name[1]}()" if name[1] in {*vars(builtins), "exit", "quit", "help"} else None
-    return "properties" if message == "cannot create 'property' instances" else None
+    if isinstance(raised, AttributeError) or message.startswith("cannot import name"):
+        return _missing_attribute(message)
+    for pattern, feature in _MISSING:
+        if re.match(pattern, message):
+            return feature
+    return None
+
+
+_MISSING = (
+    ("cannot create 'property' instances", "properties"),
+    ("cannot create 'object' instances", "object()"),
+    (r"'list' object is not an iterator", "generators and iterators apart from iter()"),
+    (r"object of type '\w+' has no len\(\)", "special methods such as __len__"),
+    (r"cannot convert '\w+' object to bytes", "bytes() of a list"),
+    (r"callable replacement is not", "functions as replacements in re.sub()"),
+)
+"""What monty says where it lacks a feature, and the feature."""
+_NO_ATTRIBUTE = re.compile(r"(?:type object )?(?:(module) )?'([\w.]+)'(?: object)? has no attribute '(\w+)'")
+_NO_IMPORT = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def _missing_attribute(message: str) -> str | None:
+    """Return an attribute of a module or a builtin type that Python has and monty lacks."""
+    if found := _NO_IMPORT.match(message):
+        is_module, owner, name = "module", found[2], found[1]
+    elif found := _NO_ATTRIBUTE.match(message):
+        is_module, owner, name = found.groups()
+    else:
+        return None
+    if not is_module:
+        if owner == "list" and name in ("send", "throw", "close"):
+            return "generators"
+        return f"{owner}.{name}()" if hasattr(vars(builtins).get(owner), name) else None
+    is_known = owner.split(".")[0] in sys.stdlib_module_names and (
+        owner not in sys.modules or hasattr(sys.modules[owner], name)
+    )
+    return f"{owner}.{name}" if is_known else None
+
+
+def lacking(tree: ast.Module) -> list[tuple[str, int]]:
+    """Return the features in a script that inline Python lacks, each with its first line."""
+    found: dict[str, int] = {}
+    assigned: dict[str, list[bool]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    assigned.setdefault(target.id, []).append(_is_iterator(node.value, set()))
+    generators = {name for name, kinds in assigned.items() if all(kinds)}
+    for node in ast.walk(tree):
+        feature = _feature(node, generators)
+        if feature is not None:
+            line = getattr(node, "lineno", 1)
+            found[feature] = min(line, found.get(feature, line))
+    return sorted(found.items(), key=lambda one: one[1])
+
+
+def _feature(node: ast.AST, generators: set[str]) -> str | None:
+    """Return the feature that a node needs and inline Python lacks."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next":
+        return "next() of a generator" if node.args and _is_iterator(node.args[0], generators) else None
+    if isinstance(node, ast.ClassDef):
+        is_derived = node.keywords or any(getattr(base, "id", "") != "object" for base in node.bases)
+        decorated = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.decorator_list]
+        return "class inheritance" if is_derived else "method decorators" if decorated else None
+    return _LACKING.get(type(node).__name__)
+
+
+def _is_iterator(node: ast.expr, generators: set[str]) -> bool:
+    """Return whether an expression is an iterator in Python and a list in monty."""
+    makers = ("map", "filter", "zip", "enumerate", "reversed")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in makers
+    return isinstance(node, ast.GeneratorExp) or (isinstance(node, ast.Name) and node.id in generators)
+
+
+_LACKING = {
+    "AsyncFor": "async for loops",
+    "AsyncWith": "async with",
+    "Delete": "'del' statement",
+    "TryStar": "exception groups",
+    "TypeAlias": "type aliases",
+    "Yield": "yield expressions",
+    "YieldFrom": "yield from expressions",
+}
+"""Nodes of Python's syntax that monty does not run, by the names of their classes."""
 
 
 # --- in a jailed process ---

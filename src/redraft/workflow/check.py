@@ -20,7 +20,8 @@ from redraft.execution import Script
 from redraft.http import require_http
 from redraft.models.names import resolve_model
 from redraft.models.provider import EXTRAS
-from redraft.sandbox.scripts import LANGUAGES, ProcessPython, run_script
+from redraft.sandbox.python import lacking
+from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
 from redraft.settings import joined_names, names_in
 from redraft.text.schema_tree import misspelt_keywords
 from redraft.text.templates import TemplateError, braced, template
@@ -307,7 +308,7 @@ class _FileCheck:
             runner = self.resources.code(code)
         except ConfigError as error:
             self.fail((*path, "sandbox" if code.sandbox != "inline" else "language"), str(error))
-            runnable = list[tuple[Code, KeyPath]]()
+            runner, runnable = None, list[tuple[Code, KeyPath]]()
         else:
             runnable = [(code, place)]
             is_replaced = isinstance(runner, ProcessPython) and runner.replaces_inline
@@ -327,7 +328,11 @@ class _FileCheck:
             mend = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
             self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
             return False
-        self.uses.code.extend(runnable)
+        features = lacking(tree) if isinstance(runner, InlineRunner) else []
+        for feature, line in features:
+            self.fail(place, f"inline Python has no {feature}: use `sandbox: process`", within=line)
+        if not features:  # else the sandbox would report them once more
+            self.uses.code.extend(runnable)
         known = (*self.scopes, *names, *PRELOADED)
         for name, line, hint in undefined_names(tree, known):
             self.fail(place, f"the name {name!r} is not defined; {hint}", within=line)
@@ -1057,9 +1062,13 @@ def _parsed_only(code: Code) -> tuple[list[tuple[str, int]], str]:
     if code.language != "python":
         return [], _RETURNS_AT_ONCE[code.language] + text
     tree = ast.parse(text)
-    first = [
-        (ast.unparse(one), one.lineno) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)
+    guarded = {id(one) for node in ast.walk(tree) if isinstance(node, ast.Try) for one in ast.walk(node)}
+    imports = [
+        one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Import | ast.ImportFrom) and id(one) not in guarded
     ]
+    first = [(ast.unparse(one), one.lineno) for one in imports]
     if code.sandbox == "process":  # runs this Python, which has just parsed the code
         return first, "result = True"
     read, defined = _names_in(tree)
